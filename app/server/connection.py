@@ -10,8 +10,7 @@ import asyncio
 import socket
 from typing import Protocol
 
-from uvicorn.protocols.http.flow_control import FlowControl
-
+from .flow import Flow
 from .limits import ServerLimits
 from .writing import WriteWatch
 
@@ -23,12 +22,17 @@ class Connection(Protocol):
     """What bodies and cycles need of the protocol that owns them."""
 
     loop: asyncio.AbstractEventLoop
-    flow: FlowControl
+    transport: asyncio.Transport
+    flow: Flow
     watch: WriteWatch | None
 
     @property
     def limits(self) -> ServerLimits:
         """Limits of time and size."""
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every answer."""
 
     def read_body(self, reader: asyncio.BufferedProtocol) -> None:
         """Make a body the protocol of the transport, and read from the socket."""
@@ -41,6 +45,9 @@ class Connection(Protocol):
 
     def write(self, *pieces: bytes | memoryview) -> None:
         """Send bytes, which must not change until they are sent."""
+
+    def on_response_complete(self) -> None:
+        """Continue with the next request, or close."""
 
     def refuse(self, status: int, code: str, detail: str) -> None:
         """Answer with a problem in place of the application, then close."""

@@ -19,7 +19,7 @@ import contextlib
 import select
 from collections.abc import Callable
 
-from uvicorn.protocols.http.flow_control import FlowControl
+from .flow import Flow
 
 _MOMENT = 0.1
 """Seconds after which a request has its socket watched."""
@@ -101,7 +101,7 @@ class Departure:
         self,
         departures: Departures,
         transport: asyncio.Transport,
-        flow: FlowControl,
+        flow: Flow,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._departures = departures

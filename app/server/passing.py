@@ -28,9 +28,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from uvicorn.protocols.http.flow_control import FlowControl
-
 from .body import ClientDisconnected
+from .flow import Flow
 from .writing import WriteWatch
 
 PASSING_EXTENSION = "thalweg.passing"
@@ -95,7 +94,7 @@ class SocketPasser:
     def __init__(
         self,
         transport: asyncio.Transport,
-        flow: FlowControl,
+        flow: Flow,
         watch: WriteWatch | None,
         sock: socket.socket,
     ) -> None:

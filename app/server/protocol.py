@@ -1,9 +1,9 @@
-"""A connection: uvicorn's protocol, with limits, and bodies read into place.
+"""A connection: a protocol class for uvicorn, with limits, and bodies read into place.
 
-uvicorn feeds every byte of a connection to one HTTP parser. Ours stops at the end of a
-head: httptools parses heads only, the body reads the socket itself (:mod:`.reader`), and
-bytes of a pipelined request wait until the answer before them is complete. So a connection
-is in one state at a time:
+uvicorn's own classes feed every byte of a connection to one HTTP parser. Ours stops at the end
+of a head: httptools parses heads only (:mod:`.head`), the body reads the socket itself
+(:mod:`.reader`), and bytes of a pipelined request wait until the answer before them is complete.
+So a connection is in one state at a time:
 
     idle ──▶ head ──complete──▶ body and answer ──both complete──▶ next head, or idle
       │        │                       │
@@ -39,48 +39,50 @@ import socket
 import struct
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
 from uvicorn.server import ServerState
 
 from .board import Seat
 from .body import ClientDisconnected
 from .connection import PEER_EXTENSION
-from .cycle import BodyCycle, problem
+from .cycle import STATUS_LINE, BodyCycle, problem
 from .departures import Departure, Departures
 from .drain import DRAIN_EXTENSION
-from .flag import Flag
+from .flow import Flow
+from .head import Head, HeadParser, Refusal
 from .limits import ServerLimits
 from .peers import Connections, Peers
 from .reader import SocketBody
 from .spreading import Spread
 from .writing import WriteWatch
 
-if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application
-
-_HEAD_END = b"\r\n\r\n"
 _MAX_DROPPED = 32 << 20
 """Bytes to drop while lingering before reading stops."""
 _REFUSALS = {"busy": 503, "share-exceeded": 429}
 """Statuses of the problems that refuse connections."""
 
 
-class BodyProtocol(HttpToolsProtocol):
-    """One connection; see the module for its states."""
+class BodyProtocol(asyncio.Protocol):
+    """One connection; see the module for its states.
+
+    Args:
+        config: uvicorn's; has loaded the application.
+        server_state: counts what uvicorn waits for when it shuts down.
+        app_state: what the lifespan of the application has set.
+        _loop: the running event loop.
+    """
 
     limits: ClassVar[ServerLimits] = ServerLimits()
     connected: ClassVar[Connections] = Connections(4096, 4096, Peers(None))
     departures: ClassVar[Departures] = Departures()
     starts: ClassVar[Spread] = Spread()
     partings: ClassVar[Spread] = Spread()
+
+    transport: asyncio.Transport
+    flow: Flow
+    watch: WriteWatch | None = None
 
     def __init__(
         self,
@@ -89,20 +91,20 @@ class BodyProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.timeout_keep_alive: float = self.limits.keep_alive_seconds  # type: ignore[assignment]
+        self.loop = _loop or asyncio.get_running_loop()
+        self.server_state = server_state
+        self._app = config.loaded_app
+        self._app_state = app_state
         self._drain = getattr(config, "drain", None)
         seat: Seat | None = getattr(config, "seat", None)
         self._refusals: Counter[str] = Counter() if seat is None else seat.refusals
+        self._head = HeadParser(self.limits, config.root_path)
         self._active: BodyCycle | None = None
-        self._pending: tuple[RequestResponseCycle, ASGI3Application] | None = None
         self._held = b""
-        self._tail = b""
-        self._head_bytes = 0
-        self._refusal: tuple[int, str, str] | None = None
         self._leaving, self._dropped = False, 0
-        self.watch: WriteWatch | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._client: tuple[str, int] | None = None
+        self._server: tuple[str, int | None] | None = None
         self._peer: str | None = None
         self._departure: Departure | None = None
 
@@ -110,15 +112,18 @@ class BodyProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for a request."""
-        super().connection_made(transport)
-        self.flow._is_writable_event = writable = Flag()  # noqa: SLF001 - uvicorn's takes more
-        writable.set()
-        self._peer = None if self.client is None else self.client[0]
+        self.server_state.connections.add(self)  # type: ignore[arg-type]  # uvicorn names its own
+        self.transport = transport
+        self.flow = Flow(transport)
+        self._server = _address(transport, "sockname")
+        client = _address(transport, "peername")
+        self._client = None if client is None or client[1] is None else (client[0], client[1])
+        self._peer = None if self._client is None else self._client[0]
         refusal = self.connected.add(self._peer)
         seconds = self.limits.write_idle_seconds
         self.watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
         if refusal is None:
-            self._set_timer("head", self.limits.header_seconds, self.timeout_keep_alive_handler)
+            self._set_timer("idle", self.limits.header_seconds, self._on_idle)
         elif self.connected.may_linger:
             self.refuse(_REFUSALS[refusal], refusal, "there are too many connections")
         else:
@@ -126,7 +131,9 @@ class BodyProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, and tell the running request."""
+        del exc
         self._leaving = True
+        self.server_state.connections.discard(self)
         self.connected.remove(self._peer)
         for name in list(self._timers):
             self._stop_timer(name)
@@ -135,14 +142,13 @@ class BodyProtocol(HttpToolsProtocol):
             self.watch.stop()
             # It refers to this connection: a cycle that only a collection of garbage would free.
             self.watch = None
-        super().connection_lost(exc)
-        self._unset_keepalive_if_required()
+        self.flow.resume_writing()
         self._part()
         self._active = None
-        self.cycle = None  # type: ignore[assignment]
+        self._head.close()
 
     def eof_received(self) -> None:
-        """Treat a client that has finished sending as gone, as uvicorn does."""
+        """Treat a client that has finished sending as gone."""
         self._part()
         self._watch_writes()
 
@@ -155,17 +161,25 @@ class BodyProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """Pause the application, and watch that the client takes its answer."""
-        super().pause_writing()
+        self.flow.pause_writing()
         self._watch_writes()
+
+    def resume_writing(self) -> None:
+        """Let the application go on."""
+        self.flow.resume_writing()
 
     def shutdown(self) -> None:
         """Close after the running request, or now if there is none."""
-        super().shutdown()
+        if self._active is not None:
+            self._active.keep_alive = False
+        elif not self._leaving:
+            self.transport.close()
         self._watch_writes()
 
-    def timeout_keep_alive_handler(self) -> None:
+    def _on_idle(self) -> None:
         """Close a connection without a request."""
-        super().timeout_keep_alive_handler()
+        if not self.transport.is_closing():
+            self.transport.close()
         self._watch_writes()
 
     def data_received(self, data: bytes) -> None:
@@ -177,7 +191,7 @@ class BodyProtocol(HttpToolsProtocol):
                 self.flow.pause_reading()
             return
         if self._active is None:
-            self._unset_keepalive_if_required()
+            self._stop_timer("idle")
             self._parse(data)
         elif self._active.reader.complete:
             self._held += data
@@ -189,106 +203,60 @@ class BodyProtocol(HttpToolsProtocol):
     # The head of a request.
 
     def _parse(self, data: bytes) -> None:
-        while data and self._active is None and not self._leaving:
-            if not self._head_bytes:
-                self._set_timer("head", self.limits.header_seconds, self._on_slow_head)
-            known = len(self._tail)
-            end = (self._tail + data).find(_HEAD_END)
-            size = len(data) if end < 0 else end + len(_HEAD_END) - known
-            self._head_bytes += size
-            if self._head_bytes > self.limits.header_bytes:
-                self.refuse(431, "headers-too-large", "the request line and headers are too long")
-                return
-            self._tail = (self._tail + data[-3:])[-3:] if end < 0 else b""
-            if not self._feed(data[:size], ended=end >= 0):
-                return
-            data = data[size:]
-            if self._pending:
-                self._begin(data)
-                return
-
-    def _feed(self, piece: bytes, *, ended: bool) -> bool:
-        """Parse a piece of a head; return False if the connection closes or is handed over."""
-        try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            if self._should_upgrade():
-                self._stop_timer("head")
-                self.connected.remove(self._peer)
-                self.handle_websocket_upgrade()
-                return False
-        except httptools.HttpParserError:
-            self._refusal = self._refusal or (400, "bad-request", "the request is not HTTP/1.1")
-        if self._pending and not ended:
-            self._refusal = (400, "bad-request", "lines must end with CR and LF")
-        if self._refusal:
-            self.refuse(*self._refusal)
-            return False
-        return True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect a header, within the limit on their number."""
-        if len(self.headers) >= self.limits.header_count:
-            self._refusal = (431, "headers-too-large", "the request has too many headers")
+        """Parse a head; what arrived after it is the beginning of its body."""
+        if not data:
             return
-        super().on_header(name, value)
+        if not self._head.begun:
+            self._set_timer("head", self.limits.header_seconds, self._on_slow_head)
+        try:
+            head, rest = self._head.feed(data)
+        except Refusal as refusal:
+            self.refuse(refusal.status, refusal.code, refusal.detail)
+            return
+        if head is not None:
+            self._begin(head, rest)
 
-    def on_body(self, body: bytes) -> None:
-        """Do nothing: bodies do not pass through the parser."""
-        del body
-
-    def on_message_complete(self) -> None:
-        """Do nothing: the body finds its own end."""
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Postpone a request that uvicorn would start in the middle of parsing its head."""
-        self._pending = (cycle, app)
-
-    def _begin(self, early: bytes) -> None:
-        """Start the application on a request whose head is complete.
+    def _begin(self, head: Head, early: bytes) -> None:
+        """Start the application on a request.
 
         Args:
+            head: its head.
             early: bytes that arrived in one read with the head.
         """
-        assert self._pending is not None  # noqa: S101 - the caller checked
-        (stock, app), self._pending = self._pending, None
         self._stop_timer("head")
-        self._head_bytes = 0
-        self._tail = b""
-        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
-        if codings and codings != [b"chunked"]:
-            self.refuse(501, "not-implemented", "only the chunked transfer coding is supported")
-            return
-        headers = dict(self.headers)
-        size = None if codings else int(headers.get(b"content-length", b"0"))
-        if size != 0 or self.parser.should_upgrade():
-            self._renew_parser()
-        reader = SocketBody(self, size, early)
-        self.cycle = self._active = cycle = BodyCycle(stock, self, reader)
-        self._extend(cycle)
+        reader = SocketBody(self, head.size, early)
+        self._active = cycle = BodyCycle(self, reader, head, self._scope(head))
         if early or not reader.complete:
             self.flow.pause_reading()
         if not reader.complete:
             self._departure = Departure(self.departures, self.transport, self.flow, self.loop)
         # Who calls is not known yet: nobody has checked the key, but others have another.
-        caller = (self._peer, headers.get(b"authorization"))
-        self.starts.call(self.loop, caller, partial(super()._start_asgi_task, cycle, app))
+        caller = (self._peer, head.first(b"authorization"))
+        self.starts.call(self.loop, caller, partial(self._start, cycle))
 
-    def _renew_parser(self) -> None:
-        """Replace the parser, which waits for a body that it will not see."""
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    def _start(self, cycle: BodyCycle) -> None:
+        tasks = self.server_state.tasks
+        task = self.loop.create_task(cycle.run_asgi(self._app))
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
 
-    def _extend(self, cycle: BodyCycle) -> None:
-        # Sending to a client that left raises an OSError, as version 2.4 specifies.
-        self.scope["asgi"]["spec_version"] = "2.4"
+    def _scope(self, head: Head) -> dict[str, Any]:
         extensions: dict[str, Any] = {}
-        cycle.add_extensions(extensions)
         if self._drain is not None:
             extensions[DRAIN_EXTENSION] = self._drain
-        if self.client is not None:
-            extensions[PEER_EXTENSION] = self.client[0]
-        self.scope["extensions"] = extensions
+        if self._peer is not None:
+            extensions[PEER_EXTENSION] = self._peer
+        return {
+            "type": "http",
+            # Sending to a client that left raises an OSError, as version 2.4 specifies.
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            **head.scope,
+            "server": self._server,
+            "client": self._client,
+            "scheme": "http",
+            "state": self._app_state.copy(),
+            "extensions": extensions,
+        }
 
     # The body of a request.
 
@@ -304,9 +272,8 @@ class BodyProtocol(HttpToolsProtocol):
 
     def duplicate_socket(self) -> socket.socket | None:
         """Return a second handle of the socket; None if it cannot be read past the transport."""
-        get = self.transport.get_extra_info
-        sock = get("socket")
-        if sock is None or get("sslcontext") is not None or self.transport.is_closing():
+        sock = self.transport.get_extra_info("socket")
+        if sock is None or self.transport.is_closing():
             return None
         # A handle of its own: the transport may close its own in the middle of a read, and
         # the next connection would get the same number.
@@ -327,6 +294,11 @@ class BodyProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     # The answer.
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every answer."""
+        return self.server_state.default_headers
 
     def write(self, *pieces: bytes | memoryview) -> None:
         """Send bytes, which must not change until they are sent."""
@@ -353,25 +325,23 @@ class BodyProtocol(HttpToolsProtocol):
         held, self._held = self._held, b""
         self._parse(held)
         if self._idle():
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._set_timer("idle", self.limits.keep_alive_seconds, self._on_idle)
 
     def _idle(self) -> bool:
-        return self._active is None and not self._head_bytes and not self._leaving
+        return self._active is None and not self._head.begun and not self._leaving
 
     def refuse(self, status: int, code: str, detail: str) -> None:
         """Answer with a problem in place of the application, then close."""
         self._refusals[code] += 1
         body = problem(status, code, detail)
         content = [STATUS_LINE[status]]
-        for name, value in self.server_state.default_headers:
+        for name, value in self.default_headers:
             content += [name, b": ", value, b"\r\n"]
         content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
         if status in _REFUSALS.values():
             content.append(b"retry-after: 1\r\n")
         content.append(b"content-length: %d\r\n\r\n%b" % (len(body), body))
-        self._active = self._pending = None
+        self._active = None
         if not self.transport.is_closing():
             self.write(b"".join(content))
             self._leave(linger=True)
@@ -439,3 +409,19 @@ class BodyProtocol(HttpToolsProtocol):
         if self._active:
             self._active.disconnect()
         self.abort_answer(reset=True)
+
+
+def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol]:
+    """Return a protocol class with these limits, for ``uvicorn.Config(http=...)``."""
+    connected = Connections(limits.connections, limits.address_connections, Peers(limits.proxies))
+    attributes = {"limits": limits, "connected": connected, "departures": Departures()}
+    attributes |= {"starts": Spread(), "partings": Spread()}
+    return type("LimitedBodyProtocol", (BodyProtocol,), attributes)
+
+
+def _address(transport: asyncio.Transport, end: str) -> tuple[str, int | None] | None:
+    """Return host and port of an end of the connection; the path of a unix socket."""
+    address = transport.get_extra_info(end)
+    if isinstance(address, tuple):
+        return str(address[0]), int(address[1])
+    return (address, None) if address and isinstance(address, str) else None

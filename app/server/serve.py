@@ -36,7 +36,6 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     trusted_proxies: str | None = None,
     on_drain: DrainHook | None = None,
     on_worker_end: Callable[[int], None] | None = None,
-    access_log: bool = False,
     log_config: dict[str, Any] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; must be called in the main thread, and without others.
@@ -59,7 +58,6 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         trusted_proxies: Comma-separated addresses whose ``X-Forwarded`` headers to trust.
         on_drain: Called in each worker when draining begins.
         on_worker_end: Called by the supervisor with the pid of a worker that died.
-        access_log: Whether uvicorn logs each request.
         log_config: Passed to :func:`logging.config.dictConfig`; None leaves logging alone.
 
     Returns:
@@ -76,8 +74,7 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         from .worker import run_worker  # noqa: PLC0415 - only workers need uvicorn
 
         target = partial(app, seat) if factory and callable(app) else app
-        config = _config(target, factory, access_log, log_config, trusted_proxies)
-        config.limits = limits or ServerLimits()
+        config = _config(target, factory, limits or ServerLimits(), log_config, trusted_proxies)
         config.drain = Drain()
         config.drain_seconds, config.drain_delay = drain_seconds, drain_delay
         config.on_drain = on_drain
@@ -96,18 +93,19 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
 def _config(
     app: str | Callable[..., Any],
     factory: bool,
-    access_log: bool,
+    limits: ServerLimits,
     log_config: dict[str, Any] | None,
     trusted_proxies: str | None,
 ) -> ServerConfig:
+    from .protocol import protocol_class  # noqa: PLC0415 - as above
     from .worker import ServerConfig  # noqa: PLC0415 - as above
 
     return ServerConfig(
         app,
         factory=factory,
         loop="uvloop",
-        http="httptools",
-        access_log=access_log,
+        http=protocol_class(limits),
+        access_log=False,
         log_config=log_config,
         proxy_headers=trusted_proxies is not None,
         forwarded_allow_ips=trusted_proxies or "",

@@ -15,10 +15,8 @@ from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 
 from .board import Seat
-from .choosing import protocol_class
 from .drain import Drain
 from .last_resort import MARGIN_SECONDS, end_after
-from .limits import ServerLimits
 from .memory import raise_malloc_thresholds
 
 _logger = logging.getLogger(__name__)
@@ -33,7 +31,6 @@ class ServerConfig(Config):
     """uvicorn's configuration and ours.
 
     Attributes:
-        limits: Limits of every connection.
         drain: Draining state of this process.
         drain_seconds: Seconds that running requests have to finish.
         drain_delay: Seconds for which a draining server still accepts connections.
@@ -41,7 +38,6 @@ class ServerConfig(Config):
         seat: Where to beat.
     """
 
-    limits: ServerLimits
     drain: Drain
     drain_seconds: float
     drain_delay: float
@@ -49,11 +45,8 @@ class ServerConfig(Config):
     seat: Seat
 
     def load(self) -> None:
-        """Load the application, and the protocol class, which cannot be pickled."""
+        """Load the application, and raise the thresholds of malloc."""
         super().load()
-        protocol = protocol_class(self.limits)
-        if not isinstance(protocol, str):
-            self.http_protocol_class = protocol
         reason = raise_malloc_thresholds()
         if reason:
             _logger.info("malloc thresholds unchanged: %s", reason)

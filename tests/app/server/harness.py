@@ -20,8 +20,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from app.server.body import BodyStalled, ClientDisconnected, FramingError
-from app.server.choosing import protocol_class
 from app.server.limits import ServerLimits
+from app.server.protocol import protocol_class
 from app.server.responses import Exchange, ExchangeResponse
 
 MIB = 1 << 20

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from app.server import departures as departures_module
 from app.server.departures import Departure, Departures
+from app.server.flow import Flow
 
 Socket = socket.socket
 
@@ -172,7 +172,7 @@ def test_too_many_open_files_are_waited_out(
 
     async def work() -> None:
         transport = Transport()
-        flow = FlowControl(transport)
+        flow = Flow(transport)
         flow.pause_reading()
         departure = Departure(Departures(), transport, flow, asyncio.get_running_loop())
         theirs.close()

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 import uvloop
 from fastapi import FastAPI
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from app.engine.workers import Workers
 from app.server.body import ClientDisconnected
+from app.server.flow import Flow
 from app.server.limits import ServerLimits
 from app.server.passing import MESSAGE_BYTES, Passing, SocketPasser, Start, Write
 from app.server.responses import Exchange, ExchangeResponse
@@ -192,7 +192,7 @@ class Owner(asyncio.Protocol):
     """Tells the flow what a transport tells it."""
 
     def __init__(self) -> None:
-        self.flow = FlowControl(cast("asyncio.Transport", None))
+        self.flow = Flow(cast("asyncio.Transport", None))
 
     def pause_writing(self) -> None:
         self.flow.pause_writing()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import signal
@@ -16,13 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
-from app.server.choosing import protocol_class
 from app.server.drain import Drain, drain_of
-from app.server.limits import ServerLimits
 from app.server.memory import raise_malloc_thresholds
-from app.server.protocol import BodyProtocol
 from tests.app.server.harness import Answer, head, rest
 
 ROOT = Path(__file__).parents[3]
@@ -223,24 +218,6 @@ def test_drain() -> None:
     assert 4 < (drain.left() or 0) <= 5
     assert drain_of({"extensions": {"thalweg.drain": drain}}) is drain
     assert not drain_of({}).draining
-
-
-def test_other_uvicorns_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    limits = ServerLimits()
-    made = protocol_class(limits)
-    assert isinstance(made, type)
-    assert issubclass(made, BodyProtocol)
-    with caplog.at_level(logging.WARNING):
-        monkeypatch.setattr(uvicorn, "__version__", "0.60.1")
-        assert protocol_class(limits) == "auto"
-        monkeypatch.setattr(uvicorn, "__version__", "0.54.0")
-        monkeypatch.delattr(
-            "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol._start_asgi_task"
-        )
-        assert protocol_class(limits) == "auto"
-    assert len(caplog.records) == 2
 
 
 def test_malloc_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
