@@ -153,7 +153,7 @@ _TOKENS = {
     KIND_BATCHES: batch_tokens.describe,
     KIND_ROWS: row_tokens.describe,
 }
-_ROUTERS = (
+ROUTERS = (
     # Routes are matched in this order, and each one tried takes 8 us: so routers with many small
     # requests come first.
     routes_tile.router,
@@ -223,7 +223,7 @@ def create_app(
     board = board or Board()
     _add_services(app, settings, warm_up, resources, ledger)
     _add_operations(app, board, seat or board.workers[0], resources)
-    for router in _ROUTERS:
+    for router in ROUTERS:
         app.include_router(router)
     add_problem_handlers(app)
     _add_middleware(app, settings)

@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     workers: int = Field(default=1, ge=1, le=256)
     """Number of server processes."""
+    lanes: str = "one"
+    """``one`` for processes that serve all requests; or processes by lane, such as
+    ``front=1,quick=1,long=2``."""
     threads: int | None = Field(default=None, ge=1, le=256)
     """Compute threads per process; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")

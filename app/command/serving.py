@@ -14,6 +14,7 @@ from pathlib import Path
 from app.audit import AuditLog
 from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
+from app.server.lanes.table import Table, parse_lanes, table_of
 from app.server.limits import ServerLimits
 from app.server.serve import serve
 from app.server.supervisor import USAGE
@@ -89,8 +90,8 @@ def run_server(settings: Settings) -> int:
     _allow_open_files()
     settings = settings.model_copy(update={"token_keys": _prepared(settings)})
     check_exposure(settings)
-    board = Board(settings.workers)
-    shared = _share_metrics() if settings.workers > 1 else None
+    board = Board(settings.workers, parse_lanes(settings.lanes))
+    shared = _share_metrics() if len(board.workers) > 1 else None
     try:
         return serve(
             partial(create, settings, board),
@@ -98,6 +99,7 @@ def run_server(settings: Settings) -> int:
             host=settings.host,
             port=settings.port,
             board=board,
+            table=lanes_of_routes,
             limits=_limits(settings),
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
@@ -123,6 +125,13 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
         raise SystemExit(USAGE) from None
     app.state.watched.warm_up.on_loaded = spare_collections
     return app
+
+
+def lanes_of_routes() -> Table:
+    """Return the lane of every route."""
+    from app.main import ROUTERS  # noqa: PLC0415 - as above
+
+    return table_of(route for router in ROUTERS for route in router.routes)
 
 
 def spare_collections() -> None:

@@ -22,6 +22,7 @@ from app.http.openapi import (
     problem_responses,
 )
 from app.http.trail import name_resource
+from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
@@ -66,6 +67,7 @@ def _check_owner(who: Identity, owner: str | None) -> None:
     operation_id="list_datasets",
     responses=content_response(200, "application/json") | _PROBLEMS,
 )
+@in_lane(FRONT)
 async def list_datasets(
     request: Request,
     after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
@@ -93,6 +95,7 @@ async def list_datasets(
     | content_response(201, "application/json")
     | _PROBLEMS,
 )
+@in_lane(LONG)
 async def register_dataset(
     request: Request, datasets: DatasetsDep, who: IdentityDep
 ) -> ExchangeResponse:
@@ -120,6 +123,7 @@ async def register_dataset(
     operation_id="dataset",
     responses=content_response(200, "application/json") | _PROBLEMS,
 )
+@in_lane(FRONT)
 async def dataset(ident: str, request: Request) -> Response:
     """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
     datasets, who = _service(request), identity_of(request.scope)
@@ -141,6 +145,7 @@ async def dataset(ident: str, request: Request) -> Response:
     response_class=Response,
     responses=NO_CONTENT | _PROBLEMS,
 )
+@in_lane(FRONT)
 async def delete_dataset(
     ident: str, datasets: DatasetsDep, who: IdentityDep, owner: Owner = None
 ) -> Response:
@@ -161,6 +166,7 @@ async def delete_dataset(
     | NOT_MODIFIED
     | _PROBLEMS,
 )
+@in_lane(LONG)
 async def dataset_file(
     ident: str, number: int, request: Request, datasets: DatasetsDep, who: IdentityDep
 ) -> ExchangeResponse:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from app.errors import KINDS, NotFoundError
+from app.server.lanes.table import FRONT, in_lane
 from app.telemetry import METRICS_TYPE
 
 from .dependencies import DrainDep, from_state
@@ -30,6 +31,7 @@ def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
 
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", operation_id="healthz", response_model=Health)
+@in_lane(FRONT)
 async def healthz() -> Response:
     """Report that the process is alive."""
     return _json({"status": "ok"})
@@ -42,6 +44,7 @@ async def healthz() -> Response:
     response_model=Readiness,
     responses={503: {"description": "Not ready for requests", "model": Readiness}},
 )
+@in_lane(FRONT)
 async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
     """Report whether the service is ready for requests, and if not, which part fails."""
     described = await operations.readiness.describe(draining=drain.draining)
@@ -55,6 +58,7 @@ async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
     response_class=PlainTextResponse,
     responses=problem_responses(400, 401, 503),
 )
+@in_lane(FRONT)
 async def metrics(operations: OperationsDep) -> Response:
     """Return the metrics of all workers, in Prometheus text format."""
     # Ten milliseconds of work. Not in the threads of requests: the page is for when they are busy.
@@ -69,6 +73,7 @@ async def metrics(operations: OperationsDep) -> Response:
     response_class=HTMLResponse,
     responses=problem_responses(404),
 )
+@in_lane(FRONT)
 async def explain_problem(code: str) -> Response:
     """Explain a problem code."""
     if code not in KINDS:
@@ -78,6 +83,7 @@ async def explain_problem(code: str) -> Response:
 
 @router.head("/docs", include_in_schema=False)
 @router.get("/docs", operation_id="docs", include_in_schema=False)
+@in_lane(FRONT)
 async def docs(request: Request) -> Response:
     """Return a page that lists all routes and problems."""
     return HTMLResponse(docs_page(request.app.openapi(), KINDS), headers=PAGE_HEADERS)

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from app.server.body import BodyStalled
+from app.server.lanes.table import FRONT, in_lane
 
 from .dependencies import Handler, StrictRoute, from_state
 from .openapi import problem_responses
@@ -70,12 +71,14 @@ TokensDep = Annotated[TokenInspection, from_state("tokens")]
     response_model=TokenDescription,
     response_model_exclude_unset=True,
 )
+@in_lane(FRONT)
 async def inspect_token(body: TokenBody, tokens: TokensDep) -> Any:  # noqa: ANN401 - validated
     """Verify a token and describe the position in it."""
     return tokens.describe(body.token)
 
 
 @router.post("/refresh", operation_id="refresh_token")
+@in_lane(FRONT)
 async def refresh_token(body: TokenBody, tokens: TokensDep) -> TokenAnswer:
     """Sign a token again with the current signing key."""
     return TokenAnswer(token=tokens.refresh(body.token))

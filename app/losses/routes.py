@@ -11,6 +11,7 @@ from app.http.identity import identity_of
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.openapi import problem_responses
 from app.server.drain import Drain
+from app.server.lanes.table import LONG, in_lane
 from app.server.responses import ExchangeResponse
 
 from .answer import LossAnswer
@@ -105,6 +106,7 @@ async def _answer(
     return ExchangeResponse(await losses.threads.quick(prepare))
 
 
+@in_lane(LONG)
 async def _one_report(
     report: ReportName,
     query: Annotated[LossQuery, Query()],
@@ -119,6 +121,7 @@ async def _one_report(
     return await _answer((report,), query, request, losses, drain)
 
 
+@in_lane(LONG)
 async def _several_reports(
     query: Annotated[ReportsQuery, Query()],
     request: Request,

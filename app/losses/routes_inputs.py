@@ -18,6 +18,7 @@ from app.http.json_bodies import send_json
 from app.http.negotiation import joined
 from app.http.openapi import NO_CONTENT, problem_responses
 from app.http.trail import name_resource
+from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.errors import InputError
 
@@ -56,6 +57,7 @@ LossesDep = Annotated[LossService, from_state("losses")]
         **problem_responses(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
     },
 )
+@in_lane(LONG)
 async def put_input(
     name: InputName,
     query: Annotated[InputQuery, Query()],
@@ -122,6 +124,7 @@ async def receive_input(
     response_class=Response,
     responses=NO_CONTENT | problem_responses(400, 401, 403, 404, 422, 503),
 )
+@in_lane(FRONT)
 async def delete_input(
     name: InputName, digest: str, losses: LossesDep, who: IdentityDep
 ) -> Response:

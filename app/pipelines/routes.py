@@ -23,6 +23,7 @@ from app.http.openapi import (
     problem_responses,
 )
 from app.http.trail import name_resource
+from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.limits import Limits
 
@@ -41,6 +42,7 @@ PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
 
 
 @router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
+@in_lane(FRONT)
 async def list_pipelines(
     service: PipelinesDep,
     who: IdentityDep,
@@ -60,6 +62,7 @@ async def list_pipelines(
     openapi_extra=JSON_BODY,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
+@in_lane(QUICK)
 async def register_pipeline(
     request: Request, service: PipelinesDep, who: IdentityDep
 ) -> ExchangeResponse:
@@ -87,6 +90,7 @@ async def register_pipeline(
 
 @router.head("/{ident}", include_in_schema=False)
 @router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
+@in_lane(FRONT)
 async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
 
@@ -107,6 +111,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
     response_class=Response,
     responses=NO_CONTENT | _PROBLEMS,
 )
+@in_lane(FRONT)
 async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
     await service.threads.quick(service.pipelines.delete, who, ident)
@@ -120,6 +125,7 @@ async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -
     status_code=200,
     responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS,
 )
+@in_lane(LONG)
 async def pipeline_batches(
     ident: str,
     request: Request,
@@ -164,6 +170,7 @@ async def pipeline_batches(
     status_code=200,
     responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
 )
+@in_lane(QUICK)
 async def pipeline_batch(
     ident: str,
     request: Request,

@@ -5,9 +5,10 @@ worker that hangs. Neither may wait for a process that does not answer. So every
 writes what it knows of itself into memory that all share, and the others read it:
 
     page 0   supervisor   starts of workers, by reason
-    page 1   worker 0     ┌──────┬───────┬────────┬──────────┬─────────────────┐
-    page 2   worker 1     │ beat │ asked │ length │ checksum │ report, as JSON │
-    …                     └──────┴───────┴────────┴──────────┴─────────────────┘
+    page 1   acceptor
+    page 2   worker 0     ┌──────┬───────┬─────────┬────────┬──────────┬─────────────────┐
+    page 3   worker 1     │ beat │ asked │ running │ length │ checksum │ report, as JSON │
+    …                     └──────┴───────┴─────────┴────────┴──────────┴─────────────────┘
 
 The memory is an anonymous mapping made before the workers are forked: it has no name, needs
 no cleaning up, and is gone with the last process. A reader takes no lock. A report that it
@@ -21,6 +22,7 @@ import struct
 import time
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -28,7 +30,8 @@ import orjson
 _PAGE = 16384
 _STAMP = struct.Struct("=d")
 _HEAD = struct.Struct("=II")
-_BEAT, _ASKED, _REPORT = 0, 8, 16
+_RUNNING_COUNT = struct.Struct("=q")
+_BEAT, _ASKED, _RUNNING, _REPORT = 0, 8, 16, 24
 _BODY = _REPORT + _HEAD.size
 _ATTEMPTS = 5
 MAX_REPORT = _PAGE - _BODY
@@ -40,16 +43,19 @@ class Seat:
 
     Args:
         memory: the page.
-        index: number of the worker; -1 for the supervisor.
+        index: number of the worker; negative for the supervisor and the acceptor.
+        lane: lane of the worker; empty if it serves all requests.
 
     Attributes:
         index: as above.
+        lane: as above.
         refusals: requests that this process's connections refused before its application
             saw them, by code. Of this process alone, not on the board.
     """
 
-    def __init__(self, memory: memoryview, index: int) -> None:
+    def __init__(self, memory: memoryview, index: int, lane: str = "") -> None:
         self.index = index
+        self.lane = lane
         self.refusals: Counter[str] = Counter()
         self._memory = memory
 
@@ -61,6 +67,15 @@ class Seat:
     def beaten(self) -> float:
         """``time.monotonic()`` of the last beat; 0 before the first and after the last."""
         return float(_STAMP.unpack_from(self._memory, _BEAT)[0])
+
+    @property
+    def running(self) -> int:
+        """Requests in progress."""
+        return int(_RUNNING_COUNT.unpack_from(self._memory, _RUNNING)[0])
+
+    def note_running(self, count: int) -> None:
+        """Note how many requests are in progress."""
+        _RUNNING_COUNT.pack_into(self._memory, _RUNNING, count)
 
     def publish(self, report: Any) -> None:  # noqa: ANN401 - JSON
         """Replace the report.
@@ -92,6 +107,7 @@ class Seat:
     def clear(self) -> None:
         """Forget the beat and the report of a process that has ended."""
         self.rest()
+        self.note_running(0)
         _HEAD.pack_into(self._memory, _REPORT, 0, 0)
 
     @property
@@ -109,13 +125,20 @@ class Board:
 
     Args:
         workers: number of workers.
+        lanes: lane of each worker; none if all serve all requests.
     """
 
-    def __init__(self, workers: int = 1) -> None:
-        memory = memoryview(mmap.mmap(-1, (workers + 1) * _PAGE))
+    def __init__(self, workers: int = 1, lanes: Sequence[str] = ()) -> None:
+        self.has_lanes = bool(lanes)
+        lanes = lanes or [""] * workers
+        memory = memoryview(mmap.mmap(-1, (len(lanes) + 2) * _PAGE))
         pages = [memory[at : at + _PAGE] for at in range(0, len(memory), _PAGE)]
         self.supervisor = Seat(pages[0], -1)
-        self.workers = tuple(Seat(page, index) for index, page in enumerate(pages[1:]))
+        self.acceptor = Seat(pages[1], -2)
+        self.workers = tuple(
+            Seat(page, index, lane)
+            for index, (page, lane) in enumerate(zip(pages[2:], lanes, strict=True))
+        )
 
     @property
     def asked(self) -> float:

@@ -36,12 +36,19 @@ class Head:
         size: length of the body in bytes; None if chunked.
         keep_alive: whether the client wants to use the connection again.
         expects_continue: whether it waits for 100 Continue before the body.
+        octets: the head itself.
     """
 
     scope: dict[str, Any]
     size: int | None
     keep_alive: bool
     expects_continue: bool
+    octets: bytes
+
+    @property
+    def route(self) -> tuple[str, str]:
+        """Method and path, below the root."""
+        return self.scope["method"], self.scope["path"][len(self.scope["root_path"]) :]
 
     def first(self, name: bytes) -> bytes | None:
         """Return the first value of a header; None without it."""
@@ -65,6 +72,7 @@ class HeadParser:
         self._root_path = root_path
         self._tail = b""
         """The last bytes before this piece, which its end may begin with."""
+        self._pieces: list[bytes] = []
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._scope: dict[str, Any] | None = None
@@ -96,6 +104,7 @@ class HeadParser:
         if self.begun > self._limits.header_bytes:
             raise Refusal(431, "headers-too-large", "the request line and headers are too long")
         self._tail = (self._tail + data[-3:])[-3:] if end < 0 else b""
+        self._pieces.append(data[:size])
         self._parse(data[:size])
         scope, self._scope = self._scope, None
         if scope is None:
@@ -103,7 +112,7 @@ class HeadParser:
         if end < 0:
             raise Refusal(400, "bad-request", "lines must end with CR and LF")
         self.begun = 0
-        head, self._headers = self._head(scope), []
+        head, self._headers, self._pieces = self._head(scope), [], []
         if head.size != 0 or self._parser.should_upgrade():
             # It waits for a body that it will not see.
             self._parser = self._new_parser()
@@ -179,4 +188,5 @@ class HeadParser:
             None if codings else int(values.get(b"content-length", [b"0"])[-1]),
             keep_alive=self._keep_alive,
             expects_continue=b"100-continue" in map(bytes.lower, values.get(b"expect", ())),
+            octets=b"".join(self._pieces),
         )

@@ -52,6 +52,8 @@ from .departures import Departure, Departures
 from .drain import DRAIN_EXTENSION
 from .flow import Flow
 from .head import Head, HeadParser, Refusal
+from .lanes.channel import Message
+from .lanes.lane import Lane
 from .limits import ServerLimits
 from .peers import Connections, Peers
 from .reader import SocketBody
@@ -60,8 +62,16 @@ from .writing import WriteWatch
 
 _MAX_DROPPED = 32 << 20
 """Bytes to drop while lingering before reading stops."""
-_REFUSALS = {"busy": 503, "share-exceeded": 429}
-"""Statuses of the problems that refuse connections."""
+_TOO_MANY = "there are too many connections"
+_SLOW_HEAD = (408, "headers-too-slow", "the headers took too long")
+_REFUSALS = {
+    "busy": (503, "busy", _TOO_MANY),
+    "share-exceeded": (429, "share-exceeded", _TOO_MANY),
+    "headers-too-slow": _SLOW_HEAD,
+}
+"""Problems that refuse connections without a request, by code."""
+_RETRIED = {503, 429}
+"""Their statuses after which clients may retry."""
 
 
 class BodyProtocol(asyncio.Protocol):
@@ -80,6 +90,11 @@ class BodyProtocol(asyncio.Protocol):
     starts: ClassVar[Spread] = Spread()
     partings: ClassVar[Spread] = Spread()
 
+    lane: ClassVar[Lane | None] = None
+    """That of this process; None if it serves all requests."""
+    given: Message | None = None
+    """What the acceptor told about this connection."""
+
     transport: asyncio.Transport
     flow: Flow
     watch: WriteWatch | None = None
@@ -97,10 +112,14 @@ class BodyProtocol(asyncio.Protocol):
         self._app_state = app_state
         self._drain = getattr(config, "drain", None)
         seat: Seat | None = getattr(config, "seat", None)
+        self._seat = seat
         self._refusals: Counter[str] = Counter() if seat is None else seat.refusals
         self._head = HeadParser(self.limits, config.root_path)
         self._active: BodyCycle | None = None
         self._held = b""
+        self._destination: str | None = None
+        """Lane to which the connection goes once the answer before is sent."""
+        self._has_moved = False
         self._leaving, self._dropped = False, 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._client: tuple[str, int] | None = None
@@ -119,13 +138,17 @@ class BodyProtocol(asyncio.Protocol):
         client = _address(transport, "peername")
         self._client = None if client is None or client[1] is None else (client[0], client[1])
         self._peer = None if self._client is None else self._client[0]
-        refusal = self.connected.add(self._peer)
+        given = self.given
+        refusal = self.connected.add(self._peer) if given is None else given.text or None
         seconds = self.limits.write_idle_seconds
         self.watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
         if refusal is None:
             self._set_timer("idle", self.limits.header_seconds, self._on_idle)
-        elif self.connected.may_linger:
-            self.refuse(_REFUSALS[refusal], refusal, "there are too many connections")
+            if given is not None and given.octets:
+                self._held = given.octets
+                self.loop.call_soon(self._parse_held)
+        elif given is not None or self.connected.may_linger:
+            self.refuse(*_REFUSALS[refusal])
         else:
             transport.abort()
 
@@ -134,7 +157,10 @@ class BodyProtocol(asyncio.Protocol):
         del exc
         self._leaving = True
         self.server_state.connections.discard(self)
-        self.connected.remove(self._peer)
+        if self.given is None or self.lane is None:
+            self.connected.remove(self._peer)
+        elif not self._has_moved:
+            self.lane.note_gone(self._peer)
         for name in list(self._timers):
             self._stop_timer(name)
         self._stop_watching()
@@ -165,8 +191,10 @@ class BodyProtocol(asyncio.Protocol):
         self._watch_writes()
 
     def resume_writing(self) -> None:
-        """Let the application go on."""
+        """Let the application go on, or the connection to another lane."""
         self.flow.resume_writing()
+        if self._destination is not None:
+            self._depart(self._destination)
 
     def shutdown(self) -> None:
         """Close after the running request, or now if there is none."""
@@ -190,9 +218,12 @@ class BodyProtocol(asyncio.Protocol):
                 # The client may wait for the end of lingering, but not keep us busy.
                 self.flow.pause_reading()
             return
-        if self._active is None:
+        if self._destination is not None:
+            self._held += data
+        elif self._active is None:
             self._stop_timer("idle")
-            self._parse(data)
+            held, self._held = self._held, b""
+            self._parse(held + data)
         elif self._active.reader.complete:
             self._held += data
             self.flow.pause_reading()
@@ -213,8 +244,18 @@ class BodyProtocol(asyncio.Protocol):
         except Refusal as refusal:
             self.refuse(refusal.status, refusal.code, refusal.detail)
             return
-        if head is not None:
+        if head is None:
+            return
+        lane = None if self.lane is None else self.lane.elsewhere(*head.route)
+        if lane is None:
             self._begin(head, rest)
+        else:
+            self._move(lane, head.octets + rest)
+
+    def _parse_held(self) -> None:
+        """Parse what was read by another process, unless more has arrived already."""
+        if self._held and self._active is None and not self._leaving:
+            self.data_received(b"")
 
     def _begin(self, head: Head, early: bytes) -> None:
         """Start the application on a request.
@@ -237,8 +278,16 @@ class BodyProtocol(asyncio.Protocol):
     def _start(self, cycle: BodyCycle) -> None:
         tasks = self.server_state.tasks
         task = self.loop.create_task(cycle.run_asgi(self._app))
-        task.add_done_callback(tasks.discard)
+        task.add_done_callback(self._on_end)
         tasks.add(task)
+        if self._seat is not None:
+            self._seat.note_running(len(tasks))
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        tasks = self.server_state.tasks
+        tasks.discard(task)
+        if self._seat is not None:
+            self._seat.note_running(len(tasks))
 
     def _scope(self, head: Head) -> dict[str, Any]:
         extensions: dict[str, Any] = {}
@@ -257,6 +306,25 @@ class BodyProtocol(asyncio.Protocol):
             "state": self._app_state.copy(),
             "extensions": extensions,
         }
+
+    # Another lane.
+
+    def _move(self, lane: str, octets: bytes) -> None:
+        """Hand the connection over, as soon as the answer before is sent."""
+        self._stop_timer("head")
+        self._destination, self._held = lane, octets
+        self.flow.pause_reading()
+        self.transport.set_write_buffer_limits(high=0)
+        if not self.transport.get_write_buffer_size():
+            self._depart(lane)
+
+    def _depart(self, lane: str) -> None:
+        sock = self.duplicate_socket()
+        if sock is not None and self.lane is not None:
+            self.lane.move(sock, self._held, lane, self._peer)
+            self._has_moved = self._leaving = True
+            # It closes our handle only.
+            self.transport.abort()
 
     # The body of a request.
 
@@ -338,7 +406,7 @@ class BodyProtocol(asyncio.Protocol):
         for name, value in self.default_headers:
             content += [name, b": ", value, b"\r\n"]
         content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
-        if status in _REFUSALS.values():
+        if status in _RETRIED:
             content.append(b"retry-after: 1\r\n")
         content.append(b"content-length: %d\r\n\r\n%b" % (len(body), body))
         self._active = None
@@ -393,7 +461,7 @@ class BodyProtocol(asyncio.Protocol):
             timer.cancel()
 
     def _on_slow_head(self) -> None:
-        self.refuse(408, "headers-too-slow", "the headers took too long")
+        self.refuse(*_SLOW_HEAD)
 
     def _stop_watching(self) -> None:
         if self._departure is not None:

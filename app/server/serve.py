@@ -13,6 +13,8 @@ import structlog
 
 from .board import Board, Seat
 from .drain import Drain
+from .lanes.table import Table
+from .lanes.wiring import Wiring
 from .limits import ServerLimits
 from .supervisor import END_SECONDS, STARTUP_FAILURE, Supervisor
 
@@ -30,6 +32,7 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     uds: str | None = None,
     factory: bool = False,
     board: Board | None = None,
+    table: Callable[[], Table] | None = None,
     limits: ServerLimits | None = None,
     drain_seconds: float = 30.0,
     drain_delay: float = 0.0,
@@ -51,6 +54,7 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         factory: Whether ``app`` is a function that creates the application, given the
             :class:`Seat` of its worker.
         board: Has a seat for each worker; default: one worker.
+        table: Returns the lanes of all routes; called in workers of a board with lanes.
         limits: Limits of every connection.
         drain_seconds: Seconds that running requests have after the sockets closed.
         drain_delay: Seconds between the start of draining and the closing of the
@@ -69,21 +73,28 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     """
     board = board or Board()
     sock = _bind(host, port, uds)
+    address = describe_address(sock)
+    limits = limits or ServerLimits()
+    wiring = Wiring(board, [sock], limits, drain_delay) if board.has_lanes else None
+    if wiring is not None:
+        sock.listen(BACKLOG)
 
     def run(seat: Seat) -> int:
         from .worker import run_worker  # noqa: PLC0415 - only workers need uvicorn
 
         target = partial(app, seat) if factory and callable(app) else app
-        config = _config(target, factory, limits or ServerLimits(), log_config, trusted_proxies)
+        config = _config(target, factory, limits, log_config, trusted_proxies)
         config.drain = Drain()
         config.drain_seconds, config.drain_delay = drain_seconds, drain_delay
         config.on_drain = on_drain
-        config.seat = seat
-        return run_worker(config, sock)
+        config.seat, config.address = seat, address
+        if table is not None:
+            config.table = table()
+        return run_worker(config, [sock] if wiring is None else [], wiring)
 
     stop_seconds = drain_delay + drain_seconds + END_SECONDS
     try:
-        return Supervisor(board, run, [sock], stop_seconds, on_worker_end).run()
+        return Supervisor(board, run, [sock], stop_seconds, on_worker_end, wiring).run()
     finally:
         sock.close()
         if uds:
@@ -136,3 +147,12 @@ def _bind(host: str, port: int, uds: str | None) -> socket.socket:
         raise SystemExit(STARTUP_FAILURE) from e
     sock.setblocking(False)
     return sock
+
+
+def describe_address(sock: socket.socket) -> str:
+    """Return the address of a listening socket, as the line on stderr tells it."""
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    host = f"[{name[0]}]" if sock.family == socket.AF_INET6 else name[0]
+    return f"http://{host}:{name[1]}"

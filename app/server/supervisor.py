@@ -40,6 +40,7 @@ import structlog
 
 from .board import Board, Seat
 from .ends import count_memory_kills, describe_end
+from .lanes.wiring import Wiring
 
 STARTUP_FAILURE = 3
 """Exit code of a worker that could not start, and of the service then."""
@@ -64,6 +65,7 @@ class _Place:
     """A worker, and the attempts to keep one there."""
 
     seat: Seat
+    run: Callable[[Seat], int]
     process: ForkProcess | None = None
     end: int = -1
     """A descriptor that is readable once the process can be reaped. The sentinel of
@@ -97,6 +99,7 @@ class Supervisor:
         sockets: closed here when draining begins.
         stop_seconds: time after which a worker that was told to end is killed.
         on_end: called with the pid of a worker that died.
+        wiring: connects workers with an acceptor; None if workers accept themselves.
     """
 
     def __init__(
@@ -106,13 +109,16 @@ class Supervisor:
         sockets: list[socket.socket],
         stop_seconds: float,
         on_end: Callable[[int], None] | None = None,
+        wiring: Wiring | None = None,
     ) -> None:
         self._board = board
-        self._run = run
+        self._wiring = wiring
         self._sockets = sockets
         self._stop_seconds = stop_seconds
         self._on_end = on_end
-        self._places = [_Place(seat) for seat in board.workers]
+        self._places = [_Place(seat, run) for seat in board.workers]
+        if wiring is not None:
+            self._places.insert(0, _Place(board.acceptor, wiring.accept))
         self._served = False
         self._signals = 0
         self._code = 0
@@ -134,7 +140,7 @@ class Supervisor:
     # -- keeping workers running -------------------------------------------------------
 
     def _look_after(self) -> None:
-        self._served = self._served or any(place.seat.beaten for place in self._places)
+        self._served = self._served or any(seat.beaten for seat in self._board.workers)
         if time.monotonic() - self._ticked >= _TICK:
             self._ticked = time.monotonic()
             self._check_beats()
@@ -170,6 +176,8 @@ class Supervisor:
         hang = f"its event loop stood still for {SILENT_TICKS} seconds" if place.hung else None
         reason = "hung" if hang else end.reason
         place.seat.clear()
+        if self._wiring is not None:
+            self._wiring.forget(place.seat)
         if self._on_end is not None:
             self._on_end(pid)
         log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=reason)
@@ -202,22 +210,28 @@ class Supervisor:
         gc.freeze()
         context = multiprocessing.get_context("fork")
         name = f"worker {place.seat.index}"
-        process = context.Process(target=self._work, args=(place.seat, os.getpid()), name=name)
+        process = context.Process(target=self._work, args=(place, os.getpid()), name=name)
+        if self._wiring is not None:
+            self._wiring.prepare(place.seat)
         # A worker must not run our handlers for signals that come before it has its own.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         try:
             process.start()
             assert process.pid is not None  # noqa: S101 - for the type checker
             place.process, place.end = process, os.pidfd_open(process.pid)
+            if self._wiring is not None:
+                self._wiring.connect(place.seat)
         except OSError as e:
             if process.pid is not None:
                 process.kill()
+            if self._wiring is not None:
+                self._wiring.forget(place.seat)
             pause = place.defer()
             structlog.get_logger().error("no worker could be started", reason=str(e), pause=pause)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
-    def _work(self, seat: Seat, parent: int) -> None:
+    def _work(self, place: _Place, parent: int) -> None:
         """Run in the new worker; its exit code is that of the process."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -228,7 +242,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
-        raise SystemExit(self._run(seat))
+        raise SystemExit(place.run(place.seat))
 
     # -- ending ------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
@@ -10,12 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any, cast
 
 from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 
 from .board import Seat
 from .drain import Drain
+from .lanes.channel import Message, receive
+from .lanes.lane import Lane
+from .lanes.table import Table
+from .lanes.wiring import Wiring
 from .last_resort import MARGIN_SECONDS, end_after
 from .memory import raise_malloc_thresholds
 
@@ -23,6 +29,8 @@ _logger = logging.getLogger(__name__)
 
 ACCEPTED = 16
 """Connections accepted per turn of the event loop."""
+
+_HANDOVER_SECONDS = 0.02
 
 DrainHook = Callable[[Drain], None]
 
@@ -36,6 +44,8 @@ class ServerConfig(Config):
         drain_delay: Seconds for which a draining server still accepts connections.
         on_drain: Called in the thread of the event loop when draining begins.
         seat: Where to beat.
+        table: Lanes of the routes.
+        address: What the first worker announces.
     """
 
     drain: Drain
@@ -43,6 +53,8 @@ class ServerConfig(Config):
     drain_delay: float
     on_drain: DrainHook | None
     seat: Seat
+    table: Table
+    address: str
 
     def load(self) -> None:
         """Load the application, and raise the thresholds of malloc."""
@@ -55,19 +67,55 @@ class ServerConfig(Config):
 class DrainingServer(Server):
     """A server that drains after a signal, and exits with code 0."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, control: socket.socket | None = None) -> None:
         super().__init__(config)
+        self._control = control
+        self._lane: Lane | None = None
         self._settings = config
         self._close_at: float | None = None
         self._notified = False
+        self._adoptions: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; the first worker announces the address."""
         await super().startup(sockets)
-        if sockets and not self.should_exit:
-            self._settings.seat.beat()
-            if self._settings.seat.index == 0:
-                announce(sockets[0])
+        if self.should_exit:
+            return
+        seat = self._settings.seat
+        seat.beat()
+        if self._control is not None:
+            self._join_lane(self._control)
+        if seat.index == 0:
+            sys.stderr.write(f"listening on {self._settings.address}\n")
+            sys.stderr.flush()
+
+    def _join_lane(self, control: socket.socket) -> None:
+        """Serve the connections that the acceptor gives us, whichever process it is."""
+        loop = asyncio.get_running_loop()
+        lane = self._lane = Lane(self._settings.seat.lane, self._settings.table, loop, self._adopt)
+        protocol: Any = self.config.http_protocol_class
+        protocol.lane = lane
+
+        def connect() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while message := receive(control):
+                    if message.sock is not None:
+                        lane.connect(message.sock)
+
+        loop.add_reader(control, connect)
+
+    def _adopt(self, message: Message) -> None:
+        def make() -> asyncio.Protocol:
+            protocol: Any = self.config.http_protocol_class
+            made = protocol(self.config, self.server_state, self.lifespan.state)
+            made.given = message
+            return cast("asyncio.Protocol", made)
+
+        loop = asyncio.get_running_loop()
+        assert message.sock is not None  # noqa: S101 - or it would not be adopted
+        task = loop.create_task(_connect(loop, make, message.sock))
+        self._adoptions.add(task)
+        task.add_done_callback(self._adoptions.discard)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain; a second signal cuts running requests."""
@@ -101,6 +149,9 @@ class DrainingServer(Server):
         settings.seat.rest()
         settings.drain.begin(settings.drain_seconds)
         self._notify()
+        while self._lane is not None and self._lane.is_connected and (settings.drain.left() or 0):
+            # The acceptor hands over what it has accepted.
+            await asyncio.sleep(_HANDOVER_SECONDS)
         remaining = settings.drain.left() or 0.0
         margin = min(5.0, settings.drain_seconds / 4)
         loop = asyncio.get_running_loop()
@@ -118,24 +169,30 @@ class DrainingServer(Server):
                 self._settings.on_drain(self._settings.drain)
 
 
-def announce(sock: socket.socket) -> None:
-    """Print the address the server listens on, as one line on stderr."""
-    name = sock.getsockname()
-    if sock.family == socket.AF_UNIX:
-        address = f"unix:{name}"
-    elif sock.family == socket.AF_INET6:
-        address = f"http://[{name[0]}]:{name[1]}"
-    else:
-        address = f"http://{name[0]}:{name[1]}"
-    sys.stderr.write(f"listening on {address}\n")
-    sys.stderr.flush()
+def run_worker(
+    config: ServerConfig, sockets: list[socket.socket], wiring: Wiring | None = None
+) -> int:
+    """Serve until a signal; return the exit code.
 
-
-def run_worker(config: ServerConfig, sock: socket.socket) -> int:
-    """Serve until a signal; return the exit code."""
-    server = DrainingServer(config)
+    Args:
+        config: the configuration.
+        sockets: listening sockets; none in a lane.
+        wiring: connects this process with the acceptor; None without lanes.
+    """
+    server = DrainingServer(config, None if wiring is None else wiring.take_control(config.seat))
     # uvloop accepts one connection per listening descriptor and turn of the event loop. With one
     # descriptor, a client waits for as many turns as others have connected before it: for seconds,
     # where turns take long because threads want the interpreter's lock too.
-    server.run([sock, *(sock.dup() for _ in range(ACCEPTED - 1))])
+    server.run([sock.dup() for sock in sockets for _ in range(ACCEPTED)])
     return 0 if server.started else STARTUP_FAILURE
+
+
+async def _connect(
+    loop: asyncio.AbstractEventLoop, make: Callable[[], asyncio.Protocol], sock: socket.socket
+) -> None:
+    try:
+        await loop.connect_accepted_socket(make, sock)
+    except OSError as e:
+        # The client may have left.
+        _logger.debug("connection lost: %s", e)
+        sock.close()

@@ -25,6 +25,7 @@ from app.http.openapi import (
 )
 from app.http.trail import name_resource
 from app.server.drain import Drain
+from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
 
@@ -86,6 +87,7 @@ async def _stream(
     openapi_extra=JSON_BODY,
     responses=_FRAMES | _PROBLEMS,
 )
+@in_lane(LONG)
 async def stream_tiles(
     ident: str,
     request: Request,
@@ -117,6 +119,7 @@ async def stream_tiles(
     openapi_extra=JSON_BODY,
     responses=_JSON | _PROBLEMS,
 )
+@in_lane(QUICK)
 async def plan_view(
     ident: str,
     tiles: TilesDep,
@@ -151,6 +154,7 @@ async def plan_view(
     openapi_extra=JSON_BODY,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
+@in_lane(QUICK)
 async def register_view(ident: str, request: Request) -> ExchangeResponse:
     """Register a view; registering it again returns the same id."""
     # Not dependencies: what is refused should cost little.
@@ -186,6 +190,7 @@ async def _registered(tiles: TileService, who: Identity, ident: str, name: str) 
 
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
+@in_lane(FRONT)
 async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
     """Describe a view: its spec, shapes, dtype and size, and its first token."""
     view = await _registered(tiles, who, ident, name)
@@ -200,6 +205,7 @@ async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> R
     response_class=Response,
     responses=NO_CONTENT | _PROBLEMS,
 )
+@in_lane(FRONT)
 async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
     await tiles.threads.quick(tiles.views.delete, who, name, ident)
@@ -211,6 +217,7 @@ async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) 
     operation_id="view_plan",
     responses=_PLAN | _PROBLEMS,
 )
+@in_lane(QUICK)
 async def view_plan(
     ident: str,
     name: str,
@@ -255,6 +262,7 @@ async def view_plan(
     status_code=200,
     responses=_FRAMES | _PROBLEMS,
 )
+@in_lane(LONG)
 async def view_tiles(
     ident: str,
     name: str,
@@ -286,6 +294,7 @@ async def view_tiles(
     | NOT_MODIFIED
     | _PROBLEMS,
 )
+@in_lane(LONG)
 async def view_raw(
     ident: str, name: str, request: Request, tiles: TilesDep, who: IdentityDep
 ) -> ExchangeResponse:

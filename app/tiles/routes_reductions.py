@@ -19,6 +19,7 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
+from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats
 
@@ -46,6 +47,7 @@ Results = dict[str, Floats]
     openapi_extra=JSON_BODY,
     responses=content_response(200, MEDIA_TYPES["frames"]),
 )
+@in_lane(LONG)
 async def reduce_view(
     ident: str, request: Request, tiles: TilesDep, who: IdentityDep, drain: DrainDep
 ) -> ExchangeResponse:
@@ -70,6 +72,7 @@ async def reduce_view(
     response_class=Response,
     responses=content_response(200, "image/png") | NOT_MODIFIED,
 )
+@in_lane(QUICK)
 async def image(
     ident: str,
     request: Request,

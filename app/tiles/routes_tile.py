@@ -10,6 +10,7 @@ from starlette.requests import Request
 from app.http.dependencies import StrictRoute
 from app.http.identity import identity_of
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
+from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from .one_tile import MEDIA, TileRequest, check_format, one_tile
@@ -30,6 +31,7 @@ _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 
     status_code=200,
     responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
 )
+@in_lane(QUICK)
 async def view_tile(
     ident: str,
     name: str,

@@ -11,6 +11,7 @@ from app.errors import NotFoundError
 from app.http.dependencies import IdentityDep, from_state
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
+from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from .service import TileService
@@ -31,6 +32,7 @@ TilesDep = Annotated[TileService, from_state("tiles")]
     | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
 @router.head("/{view}/{key:path}", include_in_schema=False)
+@in_lane(QUICK)
 async def zarr(
     view: str, key: str, request: Request, tiles: TilesDep, who: IdentityDep
 ) -> ExchangeResponse:

@@ -19,6 +19,7 @@ from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_
 from app.http.ranges import not_modified, requested_range
 from app.losses.request import parse_ids
 from app.losses.schemas import ReportName as ReportPath
+from app.server.lanes.table import LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_run, run_path
@@ -44,6 +45,7 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
     status_code=202,
     responses={202: {"model": RunAnswer}, **_PROBLEMS},
 )
+@in_lane(LONG)
 async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
     """Seal a run: its streams are complete, and its reports are computed. Idempotent."""
 
@@ -65,6 +67,7 @@ async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
     openapi_extra=JSON_BODY,
     responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
 )
+@in_lane(LONG)
 async def compute_reports(
     run: str, request: Request, service: RunsDep, who: IdentityDep
 ) -> ExchangeResponse:
@@ -101,6 +104,7 @@ async def compute_reports(
     | _PROBLEMS,
 )
 @router.head("/reports/{report}", include_in_schema=False)
+@in_lane(LONG)
 async def run_report(
     run: str,
     report: ReportPath,

@@ -12,6 +12,7 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
 from app.http.openapi import content_response, problem_responses
 from app.losses.schemas import ReportName
+from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Stream
 from app.streams.sender import Head
@@ -39,6 +40,7 @@ _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 422, 429, 
     )
     | _PROBLEMS,
 )
+@in_lane(LONG)
 async def run_rows(
     run: str,
     report: ReportName,
@@ -89,6 +91,7 @@ def _format(request: Request, query: RowsQuery) -> str:
     status_code=200,
     responses=content_response(200, MEDIA_TYPE) | _PROBLEMS,
 )
+@in_lane(FRONT)
 async def run_progress(
     run: str,
     request: Request,

@@ -19,6 +19,7 @@ from app.http.openapi import JSON_BODY, NO_CONTENT, problem_responses
 from app.http.trail import name_resource
 from app.losses.routes_inputs import receive_input
 from app.losses.schemas import InputAnswer, InputName, InputQuery
+from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_briefly, describe_run, describe_stream, run_path
@@ -38,6 +39,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of thing
 
 
 @router.get("", operation_id="list_runs", responses={200: {"model": RunList}, **_PROBLEMS})
+@in_lane(FRONT)
 async def list_runs(
     service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
@@ -62,6 +64,7 @@ async def list_runs(
     openapi_extra=JSON_BODY,
     responses={200: {"model": RunAnswer}, 201: {"model": RunAnswer}, **_PROBLEMS},
 )
+@in_lane(FRONT)
 async def create_run(
     request: Request,
     service: RunsDep,
@@ -108,6 +111,7 @@ def _read_key(header: str | None) -> str | None:
 
 @router.head("/{run}", include_in_schema=False)
 @router.get("/{run}", operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
+@in_lane(FRONT)
 async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
     """Describe a run: its spec, its state, and how far its streams have come."""
 
@@ -125,6 +129,7 @@ async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
     response_class=Response,
     responses=NO_CONTENT | _PROBLEMS,
 )
+@in_lane(FRONT)
 async def delete_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
     """Delete a run with its streams and reports."""
     await service.threads.start(service.removal.delete, who, run)
@@ -138,6 +143,7 @@ async def delete_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
     response_class=ExchangeResponse,
     responses={200: {"model": InputAnswer}, 201: {"model": InputAnswer}, **_PROBLEMS},
 )
+@in_lane(LONG)
 async def put_run_input(
     run: str,
     name: InputName,
@@ -176,6 +182,7 @@ def _bind(service: RunService, run: RunRecord, name: str, digest: str) -> None:
     operation_id="list_streams",
     responses={200: {"model": StreamList}, **_PROBLEMS},
 )
+@in_lane(FRONT)
 async def list_streams(
     run: str, service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:

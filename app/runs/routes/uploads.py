@@ -33,6 +33,7 @@ from app.http.openapi import problem_responses
 from app.http.trail import name_resource
 from app.run_errors import UploadTakenError
 from app.server.drain import Drain
+from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Stream
 from app.streams.sender import Head
@@ -316,6 +317,7 @@ async def _send(
     openapi_extra=_BODY,
     responses={201: {"model": StreamAnswer}, **_MANY},
 )
+@in_lane(LONG)
 async def create_stream(
     run: str,
     query: Annotated[UploadQuery, Query()],
@@ -341,6 +343,7 @@ async def create_stream(
         **_MANY,
     },
 )
+@in_lane(LONG)
 async def append_to_stream(
     run: str,
     stream: str,
@@ -362,6 +365,7 @@ async def append_to_stream(
     status_code=200,
     responses={200: _EMPTY, 204: _EMPTY, **_MANY},
 )
+@in_lane(FRONT)
 async def stream_offset(
     run: str,
     stream: str,
@@ -382,6 +386,7 @@ async def stream_offset(
     status_code=204,
     responses={204: _EMPTY, **_MANY},
 )
+@in_lane(FRONT)
 async def delete_stream(
     run: str,
     stream: str,
@@ -410,6 +415,7 @@ _METHODS = {"PATCH": "append", "DELETE": "delete", "HEAD": "look"}
         **_MANY,
     },
 )
+@in_lane(LONG)
 async def override_method(
     run: str,
     stream: str,
@@ -432,6 +438,7 @@ async def override_method(
 
 @router.options("", include_in_schema=False)
 @router.options("/{stream}", include_in_schema=False)
+@in_lane(FRONT)
 async def describe_uploads(service: RunsDep) -> Response:
     """Say which protocols, extensions and sizes the server takes."""
     most = service.uploads.most

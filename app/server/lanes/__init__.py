@@ -1,0 +1,1 @@
+"""Lanes: processes by kind of work, and the acceptor that hands them connections."""
