@@ -16,7 +16,7 @@ from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
 from app.server.lanes.table import Table, parse_lanes, table_of
 from app.server.limits import ServerLimits
-from app.server.serve import serve
+from app.server.serve import Lanes, serve
 from app.server.supervisor import USAGE
 from app.service_error import ServiceError
 from app.settings import METRICS_DIRECTORY, Settings
@@ -99,7 +99,7 @@ def run_server(settings: Settings) -> int:
             host=settings.host,
             port=settings.port,
             board=board,
-            table=lanes_of_routes,
+            lanes=Lanes(import_all, warm, lanes_of_routes) if board.has_lanes else None,
             limits=_limits(settings),
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
@@ -123,8 +123,25 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
         # Settings that only workers read, such as a catalogue: no fault of ours to trace.
         sys.stderr.write(f"thalweg-server: [{getattr(e, 'code', OptionError.code)}] {e}\n")
         raise SystemExit(USAGE) from None
-    app.state.watched.warm_up.on_loaded = spare_collections
+    warm_up = app.state.watched.warm_up
+    warm_up.on_loaded = spare_collections
+    if seat.lane:
+        # The template has loaded the kernels, but for the front, which has no use for them.
+        warm_up.warms = dict
     return app
+
+
+def import_all() -> None:
+    """Import the application, in one thread: libraries that start some are told not to."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import app.main  # noqa: F401, PLC0415 - as above
+
+
+def warm() -> None:
+    """Load the kernels, or compile them."""
+    from app.engine.warmup import warm_kernels  # noqa: PLC0415 - as above
+
+    warm_kernels()
 
 
 def lanes_of_routes() -> Table:

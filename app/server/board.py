@@ -6,8 +6,9 @@ writes what it knows of itself into memory that all share, and the others read i
 
     page 0   supervisor   starts of workers, by reason
     page 1   acceptor
-    page 2   worker 0     ┌──────┬───────┬─────────┬────────┬──────────┬─────────────────┐
-    page 3   worker 1     │ beat │ asked │ running │ length │ checksum │ report, as JSON │
+    page 2   template
+    page 3   worker 0     ┌──────┬───────┬─────────┬────────┬──────────┬─────────────────┐
+    page 4   worker 1     │ beat │ asked │ running │ length │ checksum │ report, as JSON │
     …                     └──────┴───────┴─────────┴────────┴──────────┴─────────────────┘
 
 The memory is an anonymous mapping made before the workers are forked: it has no name, needs
@@ -28,6 +29,8 @@ from typing import Any
 import orjson
 
 _PAGE = 16384
+_OTHERS = 3
+"""Processes that are not workers."""
 _STAMP = struct.Struct("=d")
 _HEAD = struct.Struct("=II")
 _RUNNING_COUNT = struct.Struct("=q")
@@ -131,13 +134,13 @@ class Board:
     def __init__(self, workers: int = 1, lanes: Sequence[str] = ()) -> None:
         self.has_lanes = bool(lanes)
         lanes = lanes or [""] * workers
-        memory = memoryview(mmap.mmap(-1, (len(lanes) + 2) * _PAGE))
+        memory = memoryview(mmap.mmap(-1, (len(lanes) + _OTHERS) * _PAGE))
         pages = [memory[at : at + _PAGE] for at in range(0, len(memory), _PAGE)]
         self.supervisor = Seat(pages[0], -1)
-        self.acceptor = Seat(pages[1], -2)
+        self.acceptor, self.template = Seat(pages[1], -2), Seat(pages[2], -3)
         self.workers = tuple(
             Seat(page, index, lane)
-            for index, (page, lane) in enumerate(zip(pages[2:], lanes, strict=True))
+            for index, (page, lane) in enumerate(zip(pages[_OTHERS:], lanes, strict=True))
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import structlog
 from .board import Board, Seat
 from .drain import Drain
 from .lanes.table import Table
+from .lanes.template import Loading
 from .lanes.wiring import Wiring
 from .limits import ServerLimits
 from .supervisor import END_SECONDS, STARTUP_FAILURE, Supervisor
@@ -32,7 +34,7 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     uds: str | None = None,
     factory: bool = False,
     board: Board | None = None,
-    table: Callable[[], Table] | None = None,
+    lanes: Lanes | None = None,
     limits: ServerLimits | None = None,
     drain_seconds: float = 30.0,
     drain_delay: float = 0.0,
@@ -54,7 +56,7 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         factory: Whether ``app`` is a function that creates the application, given the
             :class:`Seat` of its worker.
         board: Has a seat for each worker; default: one worker.
-        table: Returns the lanes of all routes; called in workers of a board with lanes.
+        lanes: What to load; None if all workers serve all requests.
         limits: Limits of every connection.
         drain_seconds: Seconds that running requests have after the sockets closed.
         drain_delay: Seconds between the start of draining and the closing of the
@@ -75,11 +77,8 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     sock = _bind(host, port, uds)
     address = describe_address(sock)
     limits = limits or ServerLimits()
-    wiring = Wiring(board, [sock], limits, drain_delay) if board.has_lanes else None
-    if wiring is not None:
-        sock.listen(BACKLOG)
 
-    def run(seat: Seat) -> int:
+    def run(seat: Seat, control: socket.socket | None = None) -> int:
         from .worker import run_worker  # noqa: PLC0415 - only workers need uvicorn
 
         target = partial(app, seat) if factory and callable(app) else app
@@ -88,17 +87,39 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         config.drain_seconds, config.drain_delay = drain_seconds, drain_delay
         config.on_drain = on_drain
         config.seat, config.address = seat, address
-        if table is not None:
-            config.table = table()
-        return run_worker(config, [sock] if wiring is None else [], wiring)
+        if lanes is None or control is None:
+            return run_worker(config, [sock])
+        config.table = lanes.table()
+        return run_worker(config, [], control)
 
     stop_seconds = drain_delay + drain_seconds + END_SECONDS
+    supervisor = Supervisor(board, run, [sock], stop_seconds)
+    supervisor.on_end = on_worker_end
+    if lanes is not None:
+        sock.listen(BACKLOG)
+        loading = Loading(lanes.imports, lanes.warms, run)
+        supervisor.wiring = Wiring(board, loading, [sock], limits, drain_delay)
     try:
-        return Supervisor(board, run, [sock], stop_seconds, on_worker_end, wiring).run()
+        return supervisor.run()
     finally:
         sock.close()
         if uds:
             Path(uds).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What the processes of a service with lanes load.
+
+    Attributes:
+        imports: imports the application.
+        warms: loads or compiles the kernels.
+        table: returns the lanes of all routes.
+    """
+
+    imports: Callable[[], object]
+    warms: Callable[[], object]
+    table: Callable[[], Table]
 
 
 def _config(

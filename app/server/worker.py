@@ -21,7 +21,6 @@ from .drain import Drain
 from .lanes.channel import Message, receive
 from .lanes.lane import Lane
 from .lanes.table import Table
-from .lanes.wiring import Wiring
 from .last_resort import MARGIN_SECONDS, end_after
 from .memory import raise_malloc_thresholds
 
@@ -170,16 +169,16 @@ class DrainingServer(Server):
 
 
 def run_worker(
-    config: ServerConfig, sockets: list[socket.socket], wiring: Wiring | None = None
+    config: ServerConfig, sockets: list[socket.socket], control: socket.socket | None = None
 ) -> int:
     """Serve until a signal; return the exit code.
 
     Args:
         config: the configuration.
         sockets: listening sockets; none in a lane.
-        wiring: connects this process with the acceptor; None without lanes.
+        control: our end of a channel to the supervisor; None without lanes.
     """
-    server = DrainingServer(config, None if wiring is None else wiring.take_control(config.seat))
+    server = DrainingServer(config, control)
     # uvloop accepts one connection per listening descriptor and turn of the event loop. With one
     # descriptor, a client waits for as many turns as others have connected before it: for seconds,
     # where turns take long because threads want the interpreter's lock too.

@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GIVE, TAKEN, MOVE, GONE, HELD, ROUTES = b"G", b"T", b"M", b"C", b"H", b"R"
-PROCESS = b"P"
-"""From the supervisor: an end of a channel between the acceptor and a process."""
+PROCESS, FORK, LOADED, HELLO = b"P", b"F", b"L", b"I"
+"""Between the supervisor and its processes; see :mod:`.wiring`."""
 
 _HEAD = struct.Struct("=cd?HH")
 """Kind, seconds, whether the bytes are in a file, and sizes of the text and of the address."""

@@ -1,9 +1,14 @@
-"""The channels of a service with lanes, as its supervisor makes them.
+"""The processes of a service with lanes, and their channels, as the supervisor makes them.
 
-The supervisor has a control channel to every process that it starts. When a process of a lane or
-the acceptor has started, it makes a channel between the two, and sends each its end::
+The supervisor has a control channel to every process. It forks the acceptor and the template, and
+orders the processes of lanes from the template. When one of them or the acceptor has started, it
+makes a channel between the two, and sends each its end::
 
-    supervisor ──control──▶ acceptor ◀═══channel═══▶ process of a lane ◀──control── supervisor
+    template ◀──FORK── supervisor ──PROCESS──▶ acceptor ◀═══ channel ═══╗
+        │                  ▲ │                                          ║
+        └──── fork ────────┼─┼────────────────────────────▶ lane ═══════╝
+                           │ └──PROCESS───────────────────▶  │
+                           └──HELLO, its pid─────────────────┘
 
 So whoever is replaced is connected anew, and the others go on.
 """
@@ -12,20 +17,24 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from app.server.board import Board, Seat
+from app.server.forking import fork
 from app.server.limits import ServerLimits
 
 from .acceptor import Acceptor, run_acceptor
-from .channel import PROCESS, Message, make_pair, send
+from .channel import FORK, HELLO, LOADED, PROCESS, Message, make_pair, receive, send
+from .table import FRONT
+from .template import ALL, Loading, run_template
 
 
 class Wiring:
-    """Connects the processes of a service; for the supervisor, and inherited by what it forks.
+    """Starts and connects the processes of a service, for its supervisor.
 
     Args:
         board: the seats of all processes.
+        loading: what the template loads.
         listeners: the listening sockets.
         limits: of connections.
         drain_delay: seconds for which the acceptor goes on after SIGTERM.
@@ -34,62 +43,106 @@ class Wiring:
     def __init__(
         self,
         board: Board,
+        loading: Loading,
         listeners: Sequence[socket.socket],
         limits: ServerLimits,
         drain_delay: float,
     ) -> None:
         self._board = board
+        self._loading = loading
         self._listeners = listeners
         self._limits = limits
         self._drain_delay = drain_delay
-        self._ours: dict[int, socket.socket] = {}
-        self._theirs: dict[int, socket.socket] = {}
+        self._controls: dict[Seat, socket.socket] = {}
+        self._loaded = ""
+        """Which lanes the template can fork: none, the front, or all."""
 
-    # In the supervisor.
+    @property
+    def seats(self) -> list[Seat]:
+        """Seats of the processes to keep running."""
+        return [self._board.acceptor, self._board.template, *self._board.workers]
 
-    def prepare(self, seat: Seat) -> None:
-        """Make the control channel of a process that is about to be forked."""
-        self._ours[seat.index], self._theirs[seat.index] = make_pair()
+    @property
+    def sources(self) -> list[socket.socket]:
+        """Sockets that are readable when ``hear`` would have something to tell."""
+        return list(self._controls.values())
 
-    def connect(self, seat: Seat) -> None:
-        """Connect a process that was forked."""
-        self._theirs.pop(seat.index).close()
-        acceptor = self._board.acceptor.index
-        if seat.index == acceptor:
-            others = [other for other in self._board.workers if other.index in self._ours]
-        else:
-            others = [seat] if acceptor in self._ours else []
-        for other in others:
-            ends = make_pair()
-            text = f"{other.lane} {other.index}"
-            for index, end in zip((acceptor, other.index), ends, strict=True):
-                with contextlib.suppress(OSError):
-                    # Whose process has died meanwhile is connected with its next one.
-                    send(self._ours[index], Message(PROCESS, text, sock=end))
-                end.close()
+    def can_start(self, seat: Seat) -> bool:
+        """Whether a process can be started now."""
+        if not seat.lane:
+            return True
+        return self._loaded == ALL or self._loaded == seat.lane == FRONT
+
+    def start(self, seat: Seat) -> int | None:
+        """Start a process; return its pid, or None if ``hear`` will tell it.
+
+        Raises:
+            OSError: the system has no room for it.
+        """
+        ours, theirs = make_pair()
+        self._controls[seat] = ours
+        with theirs:
+            if seat.lane:
+                template = self._controls[self._board.template]
+                send(template, Message(FORK, str(seat.index), sock=theirs))
+                return None
+            run = self._accept if seat is self._board.acceptor else self._template
+            pid = fork(lambda: run(theirs))
+        if seat is self._board.acceptor:
+            for worker in self._board.workers:
+                self._connect(worker)
+        return pid
+
+    def hear(self) -> Iterator[tuple[Seat, int]]:
+        """Read what processes tell; yield those that have started, and their pids.
+
+        The pid is 0 if the process has ended, perhaps before it could tell.
+        """
+        for seat, control in list(self._controls.items()):
+            with contextlib.suppress(BlockingIOError):
+                while message := receive(control):
+                    if message.kind == LOADED:
+                        self._loaded = message.text
+                    elif message.kind == HELLO:
+                        self._connect(seat)
+                        yield seat, int(message.text)
+                self.forget(seat)
+                yield seat, 0
 
     def forget(self, seat: Seat) -> None:
-        """Close the control channel of a process that has died."""
-        for ends in (self._ours, self._theirs):
-            if end := ends.pop(seat.index, None):
-                end.close()
+        """Close the control channel of a process that has ended, or did not start."""
+        if control := self._controls.pop(seat, None):
+            control.close()
+        if seat is self._board.template:
+            self._loaded = ""
+
+    def _connect(self, seat: Seat) -> None:
+        """Make the channel between the acceptor and a process of a lane."""
+        acceptor, other = self._controls.get(self._board.acceptor), self._controls.get(seat)
+        if acceptor is None or other is None:
+            return
+        for control, end in zip((acceptor, other), make_pair(), strict=True):
+            with end, contextlib.suppress(OSError):
+                # Whose process has died meanwhile is connected with its next one.
+                send(control, Message(PROCESS, f"{seat.lane} {seat.index}", sock=end))
 
     # In a process that was forked.
 
-    def take_control(self, seat: Seat) -> socket.socket:
-        """Return this process's end of its control channel, and close all that is not its own."""
-        control = self._theirs.pop(seat.index)
-        for end in (*self._ours.values(), *self._theirs.values()):
-            end.close()
-        if seat is not self._board.acceptor:
-            for sock in self._listeners:
-                sock.close()
-        return control
-
-    def accept(self, seat: Seat) -> int:
-        """Be the acceptor, until SIGTERM; return its exit code."""
-        workers = self._board.workers
-        control = self.take_control(seat)
+    def _accept(self, control: socket.socket) -> int:
+        self._close_controls()
+        seat, workers = self._board.acceptor, self._board.workers
         acceptor = Acceptor(self._listeners, self._limits, lambda index: workers[index].running)
         run_acceptor(acceptor, control, seat.beat, self._drain_delay)
         return 0
+
+    def _template(self, control: socket.socket) -> int:
+        self._close_controls()
+        for sock in self._listeners:
+            sock.close()
+        return run_template(self._loading, self._board, control)
+
+    def _close_controls(self) -> None:
+        """Close what is the supervisor's."""
+        for control in self._controls.values():
+            control.close()
+        self._controls.clear()
