@@ -82,7 +82,7 @@ def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore
 def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
     """Return the chore that has runs computed that are sealed and have lost their job.
 
-    Whoever fails a run deletes its job a moment later, when it may have been sealed again.
+    So does one whose job was given up before it was sealed again by somebody who died at that.
     """
 
     def look(after: str) -> str | None:
@@ -90,9 +90,10 @@ def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError):
                 run = RunRecord.decode(Owned.of(head))
-                job = job_of(run)
-                if run.state in {"sealed", "computing"} and removal.jobs.find(job) is None:
-                    removal.jobs.create(job)
+                if run.state in {"sealed", "computing"}:
+                    known = removal.jobs.find(job_of(run))
+                    if known is None or known.is_poisoned:
+                        removal.jobs.create(job_of(run))
         return page.after
 
     return page_by_page(look)
