@@ -64,6 +64,12 @@ def test_a_process_may_die_before_any_call(scheduler: Scheduler) -> None:
             nothing_is_wrong(plan, plan.explore(scheduler, MOST, dict([death])))
 
 
+def test_who_deletes_a_poisoned_run_may_die(scheduler: Scheduler) -> None:
+    plan = named(of_jobs(scheduler), "poisoned: work | delete run")
+    for calls in range(plan.explore(scheduler).longest[1]):
+        nothing_is_wrong(plan, plan.explore(scheduler, deaths={1: calls}))
+
+
 def test_what_a_death_left_is_removed_while_others_go_on(scheduler: Scheduler) -> None:
     for plan in drawn(list(repairs(scheduler)), REPAIRS):
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
