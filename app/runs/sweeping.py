@@ -21,7 +21,8 @@ from .lasting import Lasting
 from .records import RUN, STREAM, RunRecord, StreamRecord, stream_key
 from .removal import Removal
 from .results import sweeping as results_sweeping
-from .sealing.jobs import job_of
+from .sealing.jobs import KIND as JOB
+from .sealing.jobs import MAX_DEATHS, job_of
 from .streams import Streams
 
 EXPIRED_SECONDS = 7200.0
@@ -49,6 +50,7 @@ def chores(
     return {
         "expired runs": expired_runs(removal, heads, Lasting(EXPIRED_SECONDS, monotonic)),
         "runs without jobs": runs_without_jobs(removal, heads),
+        "poisoned jobs without runs": poison_without_runs(heads),
         "streams without runs": streams_without_runs(removal.streams, heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
         **results_sweeping.chores(heads, blobs, clock, monotonic),
@@ -82,7 +84,7 @@ def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore
 def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
     """Return the chore that has runs computed that are sealed and have lost their job.
 
-    Whoever fails a run deletes its job a moment later, when it may have been sealed again.
+    So does one whose job was given up before it was sealed again by somebody who died at that.
     """
 
     def look(after: str) -> str | None:
@@ -90,9 +92,31 @@ def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError):
                 run = RunRecord.decode(Owned.of(head))
-                job = job_of(run)
-                if run.state in {"sealed", "computing"} and removal.jobs.find(job) is None:
-                    removal.jobs.create(job)
+                if run.state in {"sealed", "computing"}:
+                    known = removal.jobs.find(job_of(run))
+                    if known is None or known.is_poisoned:
+                        removal.jobs.create(job_of(run))
+        return page.after
+
+    return page_by_page(look)
+
+
+def poison_without_runs(heads: StateStore) -> Chore:
+    """Return the chore that deletes poisoned jobs whose run is gone; workers drop all others.
+
+    Whoever deleted such a run died before it came to the jobs.
+    """
+    runs = Namespaces(heads, RUN)
+
+    def look(after: str) -> str | None:
+        page = heads.list(JOB, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
+                job = Owned.of(head)
+                is_poisoned = job.value.get("deaths", 0) >= MAX_DEATHS
+                run = job.value["run"]
+                if is_poisoned and not any(results_sweeping.runs_of(runs, job.owner, run)):
+                    heads.delete(JOB, head.id, head)
         return page.after
 
     return page_by_page(look)

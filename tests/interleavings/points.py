@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.runs.watching import Watch
@@ -15,6 +16,7 @@ from app.state.base import Admit, Head, Page, space_of
 from app.state.blobs import BlobInfo, BlobPage, Octets
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
+from app.state.quotas import Limit
 
 from .calls import Access, Call, adds, reads, writes
 from .scheduler import Scheduler
@@ -35,6 +37,8 @@ class Shared:
         """Ids and states of runs, in the order in which they were stored."""
         self.names: dict[str, str] = {}
         """Ids of what was there before the operations, by names for people."""
+        self.limits: Mapping[str, Limit] = {}
+        """Quotas: of these kinds, who creates or deletes a head may decide another creation."""
 
     def copy(self) -> Shared:
         """Return another of equal content."""
@@ -49,6 +53,13 @@ class Shared:
         made.now = self.now
         made.states = list(self.states)
         made.names = dict(self.names)
+        made.limits = self.limits
+        return made
+
+    def limited(self, **counts: int) -> Shared:
+        """Return this where each owner may have so many heads of some kinds."""
+        made = self.copy()
+        made.limits = {kind: Limit(f"{kind}s", n, sys.maxsize) for kind, n in counts.items()}
         return made
 
     def note(self, head: Head) -> None:
@@ -93,21 +104,15 @@ def _named(kind: str, ident: str) -> str:
 
 
 class PointedHeads:
-    """A StateStore with a point before each call.
+    """A StateStore with a point before each call."""
 
-    Args:
-        shared: where the heads are.
-        counted: whether the usage of a space may decide a call: calls that change it then conflict.
-    """
-
-    def __init__(self, shared: Shared, *, counted: bool = False) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._heads = shared.heads
-        self._counted = counted
 
     def _changes(self, what: str, kind: str, head_id: str, *others: Access) -> None:
         accesses = [Access("writes", kind, head_id), *others]
-        if self._counted:
+        if what != "swap" and kind in self._shared.limits:
             accesses.append(Access("writes", f"usage of {kind}", space_of(head_id)))
         text = f"{what} {_named(kind, head_id)}"
         self._shared.scheduler.point(Call(text, tuple(accesses)))
