@@ -14,7 +14,7 @@ from tests.e2e.service import Service
 from tests.server_process import children_of
 
 _PAUSE = 0.02
-_QUIET_SECONDS = 0.25
+_QUIET_SECONDS = 0.2
 """Time without work after which a server does nothing for whoever left."""
 _NOTHING_SECONDS = 0.002
 """CPU time that a thread takes to look whether there is something to do."""

@@ -101,7 +101,7 @@ def compressed(place: Place, part: float) -> Work:  # noqa: ARG001 - a kind of w
 LONG = Size(200, 20, 100, 3_000_000)
 WIDE = Size(1000, 1, 100, 10_000)
 MANY = Size(20_000, 10, 100)
-SUMS = Size(1000, 20, 100, 3_000_000)
+SUMS = Size(1000, 20, 100, 2_000_000)
 AT_YEARS = "&return_periods=1000,250,100,10,5,2"
 
 for _name in ("events", "selt", "melt"):

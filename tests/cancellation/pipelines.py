@@ -111,6 +111,5 @@ TABLE.add(
         BATCH,
         where="/batch?offset=2000",
     ),
-    steady=False,
 )
 TABLE.add("POST /v1/pipelines", "registering a pipeline", registering, steady=False)

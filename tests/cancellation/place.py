@@ -67,7 +67,7 @@ class Kind:
         route: method and path, as the contract has them.
         prepare: makes the request.
         steady: whether it does the same from its beginning to its end, so that moments within its
-            first second stand for all.
+            first half second stand for all.
     """
 
     route: str

@@ -165,8 +165,12 @@ TABLE.add("PUT /v1/runs/{run}/inputs/{name}", "an input of a run", binding, stea
 SEAL = "POST /v1/runs/{run}/seal"
 TABLE.add(SEAL, "a seal, deleted: splt", sealing("splt"))
 TABLE.add(SEAL, "a seal, deleted: aal", sealing("aal"), steady=False)
-TABLE.add(SEAL, "a seal, drained: aal", sealing("aal", drained=True), steady=False)
-TABLE.add("GET /v1/runs/{run}/progress", "a seal, deleted: mplt", sealing("mplt"))
+TABLE.add(
+    "GET /v1/runs/{run}/progress",
+    "a seal, drained: aal",
+    sealing("aal", drained=True),
+    steady=False,
+)
 TABLE.add("POST /v1/runs/{run}/reports", "further reports", further)
 REPORT = "GET /v1/runs/{run}/reports/{report}"
 for _form in ("csv", "parquet", "ndjson"):

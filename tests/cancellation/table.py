@@ -16,7 +16,7 @@ BOUND = 0.15
 """CPU seconds that a thread may use for a client that has left."""
 LONGEST = 20.0
 """Seconds within which all moments lie, however long the work takes."""
-STEADY = 1.0
+STEADY = 0.5
 """Seconds within which they lie if it does the same all the time."""
 
 

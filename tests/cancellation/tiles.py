@@ -233,7 +233,6 @@ TABLE.add(
     "POST /v1/datasets",
     "registering short events",
     registering("short.bin", _short_events, format="loss"),
-    steady=False,
 )
 TABLE.add(
     "POST /v1/datasets",
