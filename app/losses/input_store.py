@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from app.errors import InputGoneError, StorageFullError
 from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
 from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
+from core.slices import digest
 
 KIND = "input"
 """Kind of the blobs; the id of one is ``<digest>.<name of the input>``."""
@@ -31,7 +32,9 @@ class Receipt:
 
 def digest_of(data: bytes) -> str:
     """Return the digest that names a content."""
-    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
+    hashed = hashlib.blake2b(digest_size=DIGEST_SIZE)
+    digest(hashed, data, "input")
+    return hashed.hexdigest()
 
 
 class InputStore:

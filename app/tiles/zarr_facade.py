@@ -114,7 +114,10 @@ class ZarrFacade:
 
         def read() -> _Entry:
             tile = plan.tile(int(np.ravel_multi_index(indices, plan.grid)))
-            values = padded(self._view.read(tile), plan.tile_shape)
+            values = self._view.read(tile)
+            current().check("tile")
+            values = padded(values, plan.tile_shape)
+            current().check("tile")
             return octets_of(values), "application/octet-stream"
 
         return read

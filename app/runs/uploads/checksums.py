@@ -13,6 +13,7 @@ from typing import Protocol
 
 from app.errors import BadRequestError
 from app.run_errors import ChecksumError, DigestError
+from core.slices import Hash, digest
 
 TUS_ALGORITHMS = ("sha1", "sha256", "crc32")
 """Algorithms of Upload-Checksum."""
@@ -21,10 +22,9 @@ DIGEST_ALGORITHMS = ("sha-256", "sha-512")
 _MEMBER = re.compile(r"([a-z0-9*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):(?:;[^,]*)?")
 
 
-class _Hash(Protocol):
-    """What digests bytes."""
+class _Hash(Hash, Protocol):
+    """What digests bytes, and has their digest."""
 
-    def update(self, data: memoryview, /) -> None: ...
     def digest(self) -> bytes: ...
 
 
@@ -101,10 +101,10 @@ def _decoded(encoded: str, algorithm: str, header: str) -> bytes:
 
 def digest_of(algorithm: str, pieces: Iterable[memoryview]) -> bytes:
     """Return the digest of bytes in pieces."""
-    digest = _HASHES[algorithm]()
+    hashed = _HASHES[algorithm]()
     for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
+        digest(hashed, piece, "checksum")
+    return hashed.digest()
 
 
 def check_bytes(algorithm: str, expected: bytes, data: memoryview) -> None:

@@ -108,10 +108,25 @@ class Rows:
 
     def integers(self, field: str, low: int, high: int = INT_MAX) -> NDArray[np.int64]:
         """Values of an integer field, each required to be in ``low`` to ``high``."""
-        current().check("input")
-        values: NDArray[np.int64] = self.data[field].astype(np.int64)
-        self.require((values >= low) & (values <= high), field, f"is not in {low} to {high}")
+        values = np.empty(len(self.data), np.int64)
+        self._take(field, low, high, values)
         return values
+
+    def ids(self, field: str, high: int = INT_MAX) -> NDArray[np.int32]:
+        """Values of an integer field, each required to be in 1 to ``high``."""
+        values = np.empty(len(self.data), np.int32)
+        self._take(field, 1, high, values)
+        return values
+
+    def _take(
+        self, field: str, low: int, high: int, values: NDArray[np.signedinteger[Any]]
+    ) -> None:
+        given = self.data[field]
+        for a, b in slices(len(given), "input"):
+            good = (given[a:b] >= low) & (given[a:b] <= high)
+            if not good.all():
+                raise self.refuse(a + int(np.argmin(good)), field, f"is not in {low} to {high}")
+            values[a:b] = given[a:b]
 
     def require_unique(self, values: NDArray[Any], field: str, where: str = "") -> None:
         """Raise ``InputError`` about the first row whose value of ``field`` came before."""
@@ -212,7 +227,7 @@ def text_of(data: bytes, source: str | None) -> str | None:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
-    if not text.strip():
+    if not text or text.isspace():
         hint = "It has to be csv or packed records"
         raise InputError("there is no data", hint=hint, source=source)
     return text
@@ -248,7 +263,13 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
     Raises:
         InputError: the header or a line does not fit, or there is no line but the header.
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    budget = current()
+    budget.check("input")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    budget.check("input")
+    text = text.rstrip()
+    budget.check("input")
     end = text.find("\n")
     layout, has_header = _layout_of(text if end < 0 else text[:end], layouts, source)
     hint = f"The columns were taken to be {_columns(layout)}"
@@ -259,7 +280,6 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
     done = 0
     # Lines in a list take ten times their size, and a whole file would hold the
     # interpreter's lock for seconds.
-    budget = current()
     for lines in _blocks(text, start):
         budget.check("input")
         first = 1 + has_header + done
