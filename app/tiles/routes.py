@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotAcceptableError, TooLargeError
+from app.http.answers import head_response
 from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
@@ -227,6 +228,7 @@ async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) 
 async def view_plan(
     ident: str,
     name: str,
+    request: Request,
     tiles: TilesDep,
     who: IdentityDep,
     first: First = 0,
@@ -249,6 +251,8 @@ async def view_plan(
                 f"a plan of {view.plan.tiles} tiles is too large for Arrow",
                 hint="Request json, page by page",
             )
+        if request.method == "HEAD":
+            return head_response(MEDIA_TYPES["arrow"], {})
         data = await tiles.threads.start(plan_arrow, view.plan)
         return Response(data, media_type=MEDIA_TYPES["arrow"])
 
@@ -290,7 +294,6 @@ async def view_tiles(
     return ExchangeResponse(handle)
 
 
-@router.head("/views/{name}/raw", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/views/{name}/raw",
     operation_id="view_raw",
