@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,19 @@ class Desk:
         return opened
 
 
+def is_open(root: Path) -> bool:
+    """Whether this process has a file of a directory open."""
+    found = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+    return any(name.startswith(f"{root}/") for name in found)
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
     made.save("scan.npy", np.full((4, *FRAME), 1000, "<u2"))
     yield made
     made.catalogue.close()
+    assert not is_open(tmp_path)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -107,8 +115,8 @@ def test_a_correction_of_another_shape_is_refused(
     desk.save("image.npy", np.full(shape, CONTENT[role], "<f8"))
     with pytest.raises(ShapeError, match=rf"{role} .*but a frame has \[8, 9\]"):
         desk.register(corrections={role: "image.npy"})
-    # Nothing of a refused entry stays open.
     assert not desk.catalogue.ids(SINGLE_USER)
+    assert not is_open(desk.root)
 
 
 @pytest.mark.parametrize("shape", [FRAME, (1, *FRAME), (1, 1, *FRAME)])
