@@ -114,7 +114,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/oasis/runner.py": _OASIS_RUNNER,
     "app/oasis/service_plan.py": _OASIS_SERVICE,
     "app/oasis/tables.py": _OASIS,
-    "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
