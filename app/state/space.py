@@ -3,8 +3,8 @@
 A full disk is a trap: a database needs a little space even to delete. So creations are
 refused while less than the reserve is free, and the rest of the service goes on. Another
 program may still fill the disk to its last byte. For that case a file, the *ballast*, holds
-some space: it is cut to nothing when a deletion finds the disk full, and filled again by the
-sweeper once there is room.
+some space: it is cut to nothing when a deletion, or a service that starts, finds the disk full, and
+filled again by the sweeper once there is room.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Space:
         return Room(size, found.f_bavail * found.f_frsize, min(self._reserve, size // _SHARE))
 
     def release(self) -> bool:
-        """Set the ballast's space free, for a deletion; return whether there was any."""
+        """Set the ballast's space free, to delete or to start; return whether there was any."""
         try:
             descriptor = os.open(self._directory / BALLAST, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -96,6 +96,13 @@ class Space:
         finally:
             os.close(descriptor)
         return True
+
+    def is_full(self) -> bool:
+        """Whether so little is free that a failure may come from that, whatever it is called."""
+        try:
+            return self.room().free < _BALLAST_BYTES
+        except OSError:
+            return False
 
     def restore(self) -> None:
         """Take the ballast's space again, at most an eighth of what is free above the reserve."""

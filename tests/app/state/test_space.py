@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,25 @@ def test_deletions_work_on_a_disk_that_others_filled(small_disk: Path, filled: b
         storage.heads.delete("view", f"v{k}")
         storage.blobs.delete("input", f"b{k}")
     storage.close()
+
+
+def test_a_start_on_a_disk_that_others_filled_gives_the_ballast_up(small_disk: Path) -> None:
+    killed = small_disk / "killed"
+    storage = open_storage(small_disk / "data", reserve=256 * MIB)
+    storage.heads.create("view", "v", bytes(100_000))
+    shutil.copytree(small_disk / "data", killed)
+    storage.close()
+    assert (killed / BALLAST).stat().st_size
+    fill(small_disk)
+    storage = open_storage(killed, reserve=256 * MIB)
+    assert not (killed / BALLAST).stat().st_size
+    with pytest.raises(StorageFullError):
+        storage.heads.create("view", "more", b"")
+    storage.heads.delete("view", "v")
+    storage.close()
+    (small_disk / "others").unlink()
+    open_storage(killed, reserve=256 * MIB).close()
+    assert (killed / BALLAST).stat().st_size
 
 
 def test_a_first_start_on_a_full_disk_says_so_and_leaves_no_key(small_disk: Path) -> None:
