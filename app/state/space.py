@@ -31,6 +31,11 @@ class Room:
     free: int
     reserve: int
 
+    @property
+    def left(self) -> int:
+        """Bytes free above the reserve; negative if it is used up."""
+        return self.free - self.reserve
+
 
 class Space:
     """The free space of one directory's disk.
@@ -53,21 +58,20 @@ class Space:
         Raises:
             StorageFullError: less than the reserve would be left.
         """
-        if self._above_reserve() < nbytes:
-            raise StorageFullError(
-                "the disk of the data directory is almost full",
-                hint="Delete what is not needed, or ask the operator for more space",
-                retry_after=30,
-            )
-
-    def _above_reserve(self) -> int:
-        """Bytes free above the reserve; negative if it is used up."""
         try:
             room = self.room()
         except OSError:
             # The write that follows will tell what is wrong.
-            return 1 << 62
-        return room.free - room.reserve
+            return
+        if room.left < nbytes:
+            raise StorageFullError(
+                "the disk of the data directory is almost full",
+                hint="Delete what is not needed, or ask the operator for more space",
+                retry_after=30,
+                limit="disk",
+                setting="THALWEG_RESERVE_BYTES",
+                allowed=room.size - room.reserve,
+            )
 
     def room(self) -> Room:
         """Measure the disk.
@@ -110,7 +114,7 @@ class Space:
         with contextlib.suppress(OSError):
             if path.exists() and path.stat().st_size:
                 return
-            size = min(_BALLAST_BYTES, max(self._above_reserve() // 8, 0) // 4096 * 4096)
+            size = min(_BALLAST_BYTES, max(self.room().left // 8, 0) // 4096 * 4096)
             if not size:
                 return
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

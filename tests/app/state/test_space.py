@@ -69,6 +69,8 @@ def test_what_is_above_the_reserve_may_be_taken(
     with pytest.raises(StorageFullError, match="almost full") as caught:
         Space(tmp_path, 40 * MIB).check(11 * MIB)
     assert caught.value.retry_after
+    members = {"limit": "disk", "setting": "THALWEG_RESERVE_BYTES", "allowed": 960 * MIB}
+    assert caught.value.members == members
     free(monkeypatch, 39 * MIB)
     with pytest.raises(StorageFullError):
         Space(tmp_path, 40 * MIB).check(0)
