@@ -162,6 +162,18 @@ def test_deletions_work_on_a_disk_that_others_filled(small_disk: Path, filled: b
     storage.close()
 
 
+def test_the_log_of_deletions_fits_into_the_ballast(small_disk: Path) -> None:
+    many = 600
+    with contextlib.closing(open_storage(small_disk, reserve=MIB)) as storage:
+        for k in range(many):
+            storage.heads.create("view", f"v{k}", bytes(100))
+    # A log that has just begun: that of a service which runs may have taken its space before.
+    with contextlib.closing(open_storage(small_disk, reserve=MIB)) as storage:
+        fill(small_disk)
+        for k in range(many):
+            storage.heads.delete("view", f"v{k}")
+
+
 def test_a_start_on_a_disk_that_others_filled_gives_the_ballast_up(small_disk: Path) -> None:
     killed = small_disk / "killed"
     storage = open_storage(small_disk / "data", reserve=256 * MIB)
