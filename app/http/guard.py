@@ -123,7 +123,8 @@ class Guard:
                 problem.members["request_id"] = visit.ident
                 await ProblemResponse(problem)(scope, receive, visit.send)
             else:
-                with self._budget(visit, scope):
+                bounding = self._keys.bounding(visit.identity, scope)
+                with self._budget(visit, scope), bounding:
                     work = run_then_exchange(self._app, scope, receive, visit.send)
                     await self._run(visit, work)
         except ClientDisconnected:

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from .base import StateStore, StoreError
+from .base import StateStore, StoreError, StoreFullError
 from .blob_files import FileBlobStore
 from .blobs import BlobStore
 from .durable import make_directories, store_error
@@ -88,13 +88,14 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
     try:
         make_directories(directory)
         space = Space(directory, reserve)
-        heads = SqliteStateStore(directory / STATE, space=space)
         try:
-            blobs = FileBlobStore(directory / BLOBS, space=space)
-            turns = SharingTurns(directory)
-        except BaseException:
-            heads.close()
-            raise
+            heads, blobs, turns = _open_stores(directory, space)
+        except (OSError, StoreError) as e:
+            # Opening takes a little space: without it nothing could be deleted.
+            full = isinstance(e, StoreFullError) or space.is_full()
+            if not full or not space.release():
+                raise
+            heads, blobs, turns = _open_stores(directory, space)
     except OSError as e:
         raise unusable(directory, store_error(e, directory)) from e
     except StoreError as e:
@@ -111,6 +112,17 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
         probe=Probe(heads, directory / STATE),
         sharing_file=turns,
     )
+
+
+def _open_stores(
+    directory: Path, space: Space
+) -> tuple[SqliteStateStore, FileBlobStore, SharingTurns]:
+    heads = SqliteStateStore(directory / STATE, space=space)
+    try:
+        return heads, FileBlobStore(directory / BLOBS, space=space), SharingTurns(directory)
+    except BaseException:
+        heads.close()
+        raise
 
 
 def unusable(directory: Path, reason: StoreError) -> StorageError:
