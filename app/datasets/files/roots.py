@@ -247,7 +247,8 @@ class Roots:
         return sorted(files, key=numerically), directories
 
     def _matches(self, pattern: str, limit: int, visits: Visits) -> list[Path]:
-        error: ServiceError = _outside(pattern)
+        shown = self._shown(pattern)
+        error: ServiceError = _outside(shown)
         for candidate in self._candidates(pattern):
             matches: set[Path] = set()
             root = next(root for root in self.roots if _is_below(candidate, root))
@@ -256,10 +257,10 @@ class Roots:
                 for match in self._walk(root, parts, visits):
                     matches.add(Path(match))
                     if len(matches) > limit:
-                        raise TooLargeError(f"{pattern!r} matches more files than allowed")
+                        raise TooLargeError(f"{shown!r} matches more files than allowed")
             if matches:
                 return list(matches)
-            error = FileMissingError(f"{pattern!r} matches no file", path=pattern)
+            error = FileMissingError(f"{shown!r} matches no file", path=shown)
         raise error
 
     def _candidates(self, name: str) -> list[str]:

@@ -399,6 +399,7 @@ def test_problems_show_paths_below_the_roots_only(data: Path, roots: Roots) -> N
         lambda: roots.expand(["brok*"]),
         lambda: roots.expand(["pipe"]),
         lambda: roots.expand([str(data / "pip*")]),
+        lambda: roots.expand([str(data / "none")]),
         lambda: roots.below(data / "sub"),
         lambda: roots.below(data / "sub", limit=0),
     ):
