@@ -35,12 +35,8 @@ _FORMS = {
 """How a number may be written: pydantic takes `` 2``, ``+2``, ``0_2`` and ``2.0`` for 2."""
 
 
-class StrictRoute(APIRoute):
-    """A route that answers HEAD where it answers GET, and refuses what it does not know.
-
-    That is options that it does not have, options given twice, and numbers in any but the plain
-    form. Not a dependency: FastAPI takes as long to resolve one as many routes take to answer.
-    """
+class HeadRoute(APIRoute):
+    """A route that answers HEAD where it answers GET."""
 
     def __init__(
         self,
@@ -54,6 +50,14 @@ class StrictRoute(APIRoute):
         if "GET" in answered:
             answered.add("HEAD")
         super().__init__(path, endpoint, methods=answered, **others)
+
+
+class StrictRoute(HeadRoute):
+    """A route that refuses what it does not know.
+
+    That is options that it does not have, options given twice, and numbers in any but the plain
+    form. Not a dependency: FastAPI takes as long to resolve one as many routes take to answer.
+    """
 
     def get_route_handler(self) -> Handler:
         """See APIRoute."""

@@ -12,13 +12,14 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from app.errors import KINDS, NotFoundError
 from app.telemetry import METRICS_TYPE
 
-from .dependencies import DrainDep, StrictRoute, from_state
+from .dependencies import DrainDep, HeadRoute, from_state
 from .openapi import problem_responses
 from .operations import Operations
 from .pages import PAGE_HEADERS, docs_page, problem_page
 from .schemas import Health, Readiness
 
-router = APIRouter(tags=["operations"], route_class=StrictRoute)
+# Balancers and Prometheus add options of their own.
+router = APIRouter(tags=["operations"], route_class=HeadRoute)
 
 OperationsDep = Annotated[Operations, from_state("operations")]
 

@@ -39,6 +39,11 @@ from .views import OpenView
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=StrictRoute)
 
 _MAX_LISTED = 5_000_000
+"""Tiles of a plan in one table."""
+MAX_COUNT = 100_000
+"""Tiles of a plan that are listed at once."""
+MAX_PARTS = 10_000
+"""Partitions of a plan."""
 _MAX_BODY = 64 << 20
 """Size of a view in bytes: its mask or list may select many millions of frames."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
@@ -52,7 +57,7 @@ After = Annotated[str | None, Query(description="Token to continue after")]
 CodecName = Annotated[str | None, Query(description="Codec that compresses each tile: blosc2")]
 MaxTiles = Annotated[int | None, Query(ge=1, description="Maximum number of tiles to send")]
 First = Annotated[int, Query(ge=0, description="Index of the first tile to list")]
-Count = Annotated[int, Query(ge=0, le=100_000, description="Number of tiles to list")]
+Count = Annotated[int, Query(ge=0, le=MAX_COUNT, description="Number of tiles to list")]
 
 
 async def _stream(
@@ -234,7 +239,7 @@ async def view_plan(
     first: First = 0,
     count: Count = 1000,
     parts: Annotated[
-        int, Query(ge=1, le=10_000, description="Number of partitions for parallel readers")
+        int, Query(ge=1, le=MAX_PARTS, description="Number of partitions for parallel readers")
     ] = 1,
     format: Annotated[str, Query(description="json or arrow")] = "json",  # noqa: A002 - the option's name
 ) -> Response:

@@ -298,6 +298,8 @@ class FileSet:
         except (FileNotFoundError, NotADirectoryError) as e:
             raise self.changed(file, "was removed") from e
         except OSError as e:
+            if e.errno == errno.ELOOP:
+                raise self.changed(file, "was replaced") from e
             self.failed(file, e)
         self._compare(file, status)
         changed = status.st_ctime_ns

@@ -144,8 +144,15 @@ class StoreFiles(FileSet):
         """Check that a file that the store did not have is still missing.
 
         Raises:
+            FormatError: it is a directory.
             DataChangedError: it was added since the store was opened.
         """
+        if self.top / name in self._directories:
+            raise FormatError(
+                "the chunk is a directory, not a file",
+                source=name,
+                hint="Copy the store again from its origin, and register it anew",
+            )
         if os.path.lexists(self.top / name):
             raise self._change(name, "was added")
 
@@ -322,7 +329,7 @@ def _chunk_keys(node: Mapping[str, Any], source: str) -> tuple[str, str]:
     known = {"default": "/", "v2": "."}
     options = _configuration(encoding)
     separator = options.get("separator", known.get(name) if isinstance(name, str) else None)
-    if name not in known or separator not in {"/", "."}:
+    if not isinstance(name, str) or name not in known or separator not in ("/", "."):
         raise FormatError("chunk_key_encoding is invalid", source=source, hint="Use default or v2")
     return f"c{separator}" if name == "default" else "", separator
 

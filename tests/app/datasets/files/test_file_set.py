@@ -80,6 +80,11 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
 CHANGES: list[tuple[Callable[[Path], None], str]] = [
     (shrink, "shrank"),
     (empty, "shrank"),
@@ -87,6 +92,7 @@ CHANGES: list[tuple[Callable[[Path], None], str]] = [
     (touch, "was modified"),
     (overwrite, "was modified"),
     (replace, "was replaced"),
+    (loop, "was replaced"),
     (remove, "was removed"),
 ]
 
