@@ -276,7 +276,7 @@ class RowReader:
             reading.record = self._streams.get(self._run, reading.record.id)
         except NotFoundError as e:
             if not reading.at and self._only is None:
-                # Its client created it anew, because the answer to the creation was lost.
+                # It had no bytes, and may be created anew.
                 self._partition = reading.record.partition - 1
                 self._reading = None
                 return False
