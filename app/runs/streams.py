@@ -24,7 +24,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from app.errors import NotFoundError, ServiceError
 from app.run_errors import PartitionTakenError, StreamLimitError
@@ -286,6 +286,11 @@ class Streams:
     def page(self, run: RunRecord, after: str, limit: int) -> list[StreamRecord]:
         """List up to ``limit`` streams of a run after an id, in the order of partitions."""
         return list(islice(self._after(run, after, limit), limit))
+
+    def before(self, run: RunRecord, partition: int) -> Iterator[StreamRecord]:
+        """Yield the streams of the partitions before one, in their order."""
+        found = self._after(run, "", min(partition, MAX_PAGE))
+        return takewhile(lambda stream: stream.partition < partition, found)
 
     def count(self, run: RunRecord) -> int:
         """Return how many streams a run has."""

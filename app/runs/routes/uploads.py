@@ -189,7 +189,7 @@ class _Upload:
         of_rows = [name for name in run.spec["reports"] if REPORTS[name].scope != "run"]
         if not of_rows:
             return False
-        place = place_of(before.id, before.partition, before.cursor)
+        place = place_of(before, before.cursor)
         try:
             form = choose_format(joined(self.headers, "accept"), ("frames", "ndjson"))
             wanted = WantedRows(run, of_rows[0], form, before.id)
@@ -354,7 +354,6 @@ async def append_to_stream(
     return ExchangeResponse(lambda exchange: upload.append(exchange, run, stream))
 
 
-@router.head("/{stream}", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/{stream}",
     operation_id="stream_offset",

@@ -32,7 +32,7 @@ from app.run_errors import (
 from app.state.base import HeadConflictError, StoreReadOnlyError
 from core.budget import UNLIMITED, install
 
-from ..records import RunRecord, StreamRecord
+from ..records import RunRecord, StreamRecord, next_fence
 from ..spec import RunSpec
 from ..streams import Streams
 from .appending import Appending, AppendRequest, Terms
@@ -169,7 +169,7 @@ class Uploads:
             if record.complete:
                 return record
             length = record.length if request.length is None else request.length
-            new = replace(record, fence=record.fence + 1, appending=True, length=length)
+            new = replace(record, fence=next_fence(record), appending=True, length=length)
             with contextlib.suppress(HeadConflictError):
                 taken = self.streams.swap(record, new)
                 self.streams.confirm(taken)
