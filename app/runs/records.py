@@ -241,6 +241,11 @@ class StreamRecord:
         return self.state == "created" and not self.appending
 
     @property
+    def fences(self) -> set[int]:
+        """Those of the appends that it has bytes of."""
+        return {extent.fence for extent in self.extents}
+
+    @property
     def key(self) -> str:
         """Id of its head in the owner's namespace."""
         return stream_key(self.run, self.id)

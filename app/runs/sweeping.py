@@ -159,8 +159,7 @@ def blobs_without_streams(
 ) -> Chore:
     """Return the chore that deletes bytes that are part of no stream.
 
-    They are of streams that were deleted, or of appends that lost their fence before their
-    first commit.
+    Those whose process died, and those of streams that were deleted while they were in use.
     """
     streams = Namespaces(heads, STREAM)
 
@@ -184,7 +183,6 @@ def _is_part(streams: Namespaces, name: str, fence: str) -> bool:
     for stream in map(StreamRecord.decode, streams.of_anyone(stream_key(run, ident))):
         if stream.id != ident:
             continue
-        used = {extent.fence for extent in stream.extents}
-        if fence.isdigit() and (int(fence) in used or int(fence) >= stream.fence):
+        if fence.isdigit() and (int(fence) in stream.fences or int(fence) >= stream.fence):
             return True
     return False

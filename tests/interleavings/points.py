@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.runs.watching import Watch
-from app.state.base import Admit, Head, Page, space_of
+from app.state.base import Admit, Head, Page, StoreBusyError, space_of
 from app.state.blobs import BlobInfo, BlobPage, Octets
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
@@ -32,6 +32,8 @@ class Shared:
         self.scheduler = scheduler
         self.heads = MemoryStateStore()
         self.blobs = MemoryBlobStore()
+        self.written: set[tuple[str, str]] = set()
+        """Kinds and ids of the blobs that have an open writer."""
         self.now = time.time()
         self.states: list[tuple[str, str]] = []
         """Ids and states of runs, in the order in which they were stored."""
@@ -196,7 +198,15 @@ class PointedBlobs:
     def writer(self, kind: str, blob_id: str, offset: int) -> PointedWriter:
         self._changes("open", kind, blob_id)
         self._blobs.append(kind, blob_id, offset, b"")
+        self._shared.written.add((kind, blob_id))
         return PointedWriter(self, kind, blob_id, offset)
+
+    def close_writer(self, kind: str, blob_id: str) -> None:
+        """Let others delete a blob; a death does, too."""
+        try:
+            self._changes("close", kind, blob_id)
+        finally:
+            self._shared.written.discard((kind, blob_id))
 
     def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
         self._reads("read", kind, blob_id)
@@ -216,6 +226,8 @@ class PointedBlobs:
 
     def delete(self, kind: str, blob_id: str, *, unused_since: float | None = None) -> None:
         self._changes("delete", kind, blob_id)
+        if (kind, blob_id) in self._shared.written:
+            raise StoreBusyError("somebody appends to it")
         self._blobs.delete(kind, blob_id, unused_since=unused_since)
 
     def clean(self) -> int:
@@ -234,6 +246,7 @@ class PointedWriter:
         self._id = blob_id
         self._size = size
         self._waiting = bytearray()
+        self._closed = False
 
     def write(self, data: Octets) -> int:
         self._waiting += memoryview(data).cast("B")
@@ -246,6 +259,9 @@ class PointedWriter:
 
     def close(self) -> None:
         self._waiting.clear()
+        if not self._closed:
+            self._closed = True
+            self._blobs.close_writer(self._kind, self._id)
 
 
 class PointedWatch(Watch):

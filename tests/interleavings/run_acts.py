@@ -14,6 +14,7 @@ from .pairs import Act, Plan, pairs_of
 from .points import Shared
 from .run_faults import LimitedWorld, RunsWorld
 from .runs_world import (
+    ANY,
     DATA,
     OTHER,
     UNFIT,
@@ -40,6 +41,8 @@ def _act(name: str, run: Callable[[Process], Any], *answers: str) -> Act[Process
 
 CREATE = _act("create 1", lambda p: p.create(1), "partition-taken", "run-sealed")
 CREATE_2 = _act("create 2", lambda p: p.create(2), "partition-taken", "run-sealed")
+CREATE_ANY = _act("create any", lambda p: p.create(None), "run-sealed")
+POST_ANY = _act("post any", lambda p: p.post(None, ANY), *_WRITE)
 POST = _act("post 1", lambda p: p.post(1, DATA[1]), "partition-taken", *_WRITE)
 OTHERS = _act("post other 1", lambda p: p.post(1, OTHER), "partition-taken", *_WRITE)
 POST_2 = _act("post 2", lambda p: p.post(2, DATA[2]), "partition-taken", *_WRITE)
@@ -67,8 +70,14 @@ RUN_2 = _act("create run 2", lambda p: p.create_other_run("another"))
 RUN_3 = _act("create run 3", lambda p: p.create_other_run("a third"))
 
 STATES: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
-    "no stream": ([], [POST, OTHERS, CREATE, POST_2, SEAL, DELETE_RUN, CREATE_RUN, SWEEP]),
-    "created": ([empty(1)], [POST, CREATE, CONTINUE, LOOK, DELETE, SEAL, DELETE_RUN, SWEEP]),
+    "no stream": (
+        [],
+        [POST, OTHERS, CREATE, CREATE_ANY, POST_ANY, POST_2, SEAL, DELETE_RUN, CREATE_RUN, SWEEP],
+    ),
+    "created": (
+        [empty(1)],
+        [POST, CREATE, CREATE_ANY, CONTINUE, LOOK, DELETE, SEAL, DELETE_RUN, SWEEP],
+    ),
     "half": ([half(1)], [CREATE, CONTINUE, CHECKED, LOOK, DELETE, POST_2, SEAL, DELETE_RUN, SWEEP]),
     "unfinished": ([unfinished(1)], [CONTINUE, LOOK, DELETE, SEAL, CHECKED]),
     "whole": ([whole(1)], [SEAL, DELETE, CREATE, CREATE_2, POST_2, CONTINUE, DELETE_RUN, SWEEP]),
@@ -164,14 +173,13 @@ def repairs(scheduler: Scheduler) -> Iterator[Plan[Process]]:
 
 
 def allowing(plan: Plan[Process]) -> Plan[Process]:
-    """Let what is deleted, or replaced before it had any bytes, be answered with 404."""
+    """Let what is deleted be answered with 404."""
     names = [act.name for act in plan.acts]
     acts = []
     for place, act in enumerate(plan.acts):
         others = {*names[:place], *names[place + 1 :]}
         gone = "delete run" in others or "deleted" in plan.begin.names
         if act in {CONTINUE, CHECKED, LOOK, DELETE}:
-            replaced = plan.state == "created" and others & {"create 1", "post 1", "post other 1"}
-            gone = gone or "delete stream 1" in others or bool(replaced)
+            gone = gone or "delete stream 1" in others
         acts.append(replace(act, answers=act.answers | _GONE) if gone else act)
     return replace(plan, acts=tuple(acts))

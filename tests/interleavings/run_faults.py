@@ -15,7 +15,7 @@ from core.errors import CoreError
 
 from .pairs import Act, Done
 from .points import Shared
-from .runs_world import ALICE, DATA, DAY, LEASE, OTHER, Process, digest, driven, published
+from .runs_world import ALICE, ANY, DATA, DAY, LEASE, OTHER, Process, digest, driven, published
 
 
 class RunsWorld:
@@ -79,6 +79,8 @@ class _Look:
             self._streams(run)
             self._acknowledged(run)
             self._jobs(run)
+        if not self._died:
+            self._bytes([] if run is None else self.process.streams.page(run, "", 1000))
         self._repair()
         run = self._run()
         if run is not None:
@@ -88,6 +90,10 @@ class _Look:
         self._usage(run)
         self._remove(run)
         return self.found
+
+    @property
+    def _died(self) -> bool:
+        return "died" in self.shared.names or any(d.outcome.killed for d in self.done)
 
     def _did(self, name: str, *, even_in_part: bool = False) -> bool:
         return any(d.name.startswith(name) and (even_in_part or d.acknowledged) for d in self.done)
@@ -121,14 +127,18 @@ class _Look:
                 self.found.append(f"{each.id} is listed and cannot be read")
                 continue
             data = streams.stored(known).read(0, known.offset)
-            wanted = [DATA[known.partition], *([OTHER] if known.partition == 1 else [])]
+            wanted = [ANY, DATA[known.partition], *([OTHER] if known.partition == 1 else [])]
             if known.fault is not None or not any(whole.startswith(data) for whole in wanted):
                 self.found.append(f"{each.id} has bytes that nobody sent")
             if known.complete and data not in wanted:
                 self.found.append(f"{each.id} is complete and is not")
 
     def _acknowledged(self, run: RunRecord) -> None:
-        """What was acknowledged is there."""
+        """What was acknowledged is there; who named no partition has a stream alone."""
+        made = [d.outcome.value for d in self.done if d.acknowledged and d.name.endswith(" any")]
+        ids = [(each[1] if isinstance(each, tuple) else each).id for each in made]
+        if len(set(ids)) < len(ids):
+            self.found.append(f"several got one stream: {ids}")
         for act in self.done:
             value = act.outcome.value
             if not act.acknowledged:
@@ -162,17 +172,10 @@ class _Look:
         try:
             known = self.process.streams.get(run, said.id)
         except NotFoundError:
-            # What has no bytes may be created anew.
-            if said.offset:
-                self.found.append(f"what {name} was acknowledged with, {said.id}, is gone")
-            elif all(s.partition != said.partition for s in self._listed(run)):
-                self.found.append(f"{name} was acknowledged, and partition {said.partition} gone")
+            self.found.append(f"what {name} was acknowledged with, {said.id}, is gone")
             return
         if known.offset < said.offset or (said.complete and not known.complete):
             self.found.append(f"what {name} was acknowledged with, {said.id}, has become less")
-
-    def _listed(self, run: RunRecord) -> list[StreamRecord]:
-        return self.process.streams.page(run, "", 1000)
 
     def _states(self) -> None:
         """States of runs follow each other as documented; done is final."""
@@ -248,17 +251,14 @@ class _Look:
         runs = sum(kind == "run" for kind, _ in self.shared.all_heads())
         if usage.get(("run", space), (0, 0))[0] != runs:
             self.found.append(f"{runs} runs exist, and others are counted")
-        bytes_of = {s.blob(e.fence) for s in listed for e in s.extents}
-        # What an append that may go on writes to is kept.
-        stray = [i for k, i in self.shared.all_blobs() if k == "stream" and i not in bytes_of]
-        if any(int(i.rpartition(".")[2]) < self._fence(listed, i) for i in stray):
-            self.found.append(f"bytes of no stream are kept: {stray}")
+        self._bytes(listed)
 
-    @staticmethod
-    def _fence(listed: Sequence[StreamRecord], blob: str) -> int:
-        """Fence of the stream that a blob is of; beyond all if there is none."""
-        name = blob.rpartition(".")[0]
-        return next((s.fence for s in listed if f"{s.run}.{s.id}" == name), 1 << 30)
+    def _bytes(self, listed: Sequence[StreamRecord]) -> None:
+        """Only bytes of streams are stored, and of an append that would go on had it not died."""
+        used = {s.blob(f) for s in listed for f in (*s.fences, *([s.fence] if self._died else []))}
+        stray = [i for kind, i in self.shared.all_blobs() if kind == "stream" and i not in used]
+        if stray:
+            self.found.append(f"bytes of no stream are kept: {stray}")
 
     def _remove(self, run: RunRecord | None) -> None:
         """Every stream that is listed can be deleted, then the run, and nothing is left."""

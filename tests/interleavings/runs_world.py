@@ -50,6 +50,8 @@ DATA = {number: stream(3, first=10 * number) for number in (1, 2, 3)}
 """The bytes of each partition."""
 OTHER = stream(3, first=50)
 """Of partition 1, by another client."""
+ANY = stream(3, first=70)
+"""Of whichever partition is free."""
 CUT = len(DATA[1]) - 2 * EVENT
 UNFIT = EmptyStreamError("nothing is there", offset=0)
 
@@ -182,14 +184,14 @@ class Process:
         return self.shared.names["run"]
 
     def create(
-        self, partition: int, request: AppendRequest | None = None
+        self, partition: int | None, request: AppendRequest | None = None
     ) -> tuple[RunRecord, StreamRecord]:
         run = self.run()
         self.runs.check_open(run)
         template = StreamRecord(run.id, "", run.owner, 0, 0.0)
         return run, self.uploads.create(run, template, partition, request)
 
-    def post(self, partition: int, data: bytes, *, last: bool = True) -> StreamRecord:
+    def post(self, partition: int | None, data: bytes, *, last: bool = True) -> StreamRecord:
         """Create a stream with all of its bytes, or some."""
         request = AppendRequest(0, last=last)
         _run, made = self.create(partition, request)
@@ -344,6 +346,7 @@ def left(begun: Shared, part: Callable[[Process], Any], calls: int) -> Shared | 
     if not outcome.killed:
         return None
     age(shared, DAY)
+    shared.names["died"] = "yes"
     try:
         Process(shared).run()
     except NotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from app.run_errors import PartitionTakenError
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.sealing.jobs import Job, Jobs
 from app.runs.streams import Streams
+from app.runs.uploads.appending import Appending
 from app.state.admission import AdmittedHeads
 from app.state.base import Admit, Head, HeadConflictError, HeadMissingError
 from app.state.quotas import refuse
@@ -106,7 +108,7 @@ def named(found: Sequence[Plan[Process]], name: str) -> Plan[Process]:
 class CheckingThenActing(Streams):
     """Streams that look at a partition first, and replace what is there afterwards."""
 
-    def _create(self, run: RunRecord, stream: StreamRecord) -> StreamRecord:
+    def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:  # noqa: ARG002
         known = self.find(run, stream.partition)
         if known is not None and not known.is_untouched:
             raise PartitionTakenError("the partition is being uploaded")
@@ -123,7 +125,7 @@ def test_a_check_before_an_act_is_found(
     monkeypatch.setattr(runs_world, "Streams", CheckingThenActing)
     plan = named(plans(scheduler), "no stream: post 1 | create 1")
     failures = plan.explore(scheduler).failures
-    lost = [f for f in failures if any("is gone" in fault for fault in f.faults)]
+    lost = [f for f in failures if any("what post 1" in each for each in f.faults)]
     shortest = min(lost, key=lambda failure: failure.weight)
     calls = [f"{'AB'[number]} {text.rpartition(' ')[0]}" for number, text in shortest.steps]
     # Between B's look at the partition and its deletion, A has created it and uploaded to it.
@@ -131,6 +133,68 @@ def test_a_check_before_an_act_is_found(
         calls.index, ("B get stream", "A create stream", "B delete stream")
     )
     assert looked < created < deleted, told(plan, shortest)
+
+
+class Replacing(Streams):
+    """Streams of which each without bytes is replaced, whoever was answered with it."""
+
+    def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:
+        known = self.find(run, stream.partition)
+        if known is None or not known.is_untouched:
+            return super()._create(run, stream, repeats=repeats)
+        assert known.owned is not None
+        return StreamRecord.decode(self._heads.replace(known.owned, stream.encode(), size=0))
+
+
+class Taking(Streams):
+    """Streams where a creation that names no partition may take another's."""
+
+    def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:  # noqa: ARG002
+        return super()._create(run, stream, repeats=True)
+
+
+class Untidy(Appending):
+    """Appends that leave what they wrote to the sweeper."""
+
+    def drop(self) -> None:
+        self.close()
+
+
+class Open(Appending):
+    """Appends that end before their blob is closed."""
+
+    def commit(self, *, final: bool = False) -> bool:
+        self._told = 0
+        if not final:
+            return super().commit()
+        super().commit()
+        self._complete()
+        new = replace(self._with(self._snapshot), complete=self._snapshot.complete, appending=False)
+        self._swap(new)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "fault"),
+    [
+        (Replacing, "no stream: create any | create any", "is gone"),
+        (Replacing, "no stream: create any | post any", "is gone"),
+        (Taking, "no stream: create any | create any", "several got one stream"),
+        (Untidy, "half: continue 1 | continue 1", "bytes of no stream are kept"),
+        (Untidy, "half: continue 1 | delete stream 1", "bytes of no stream are kept"),
+        (Open, "half: continue 1 | delete run", "bytes of no stream are kept"),
+    ],
+)
+def test_addresses_that_go_and_bytes_that_stay_are_found(
+    scheduler: Scheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: type,
+    name: str,
+    fault: str,
+) -> None:
+    plan = named(plans(scheduler), name)
+    monkeypatch.setattr(runs_world, broken.__mro__[1].__name__, broken)
+    assert found_in(plan, scheduler, fault)
 
 
 class Overtaken(Streams):

@@ -345,7 +345,7 @@ class RowReader:
         except DataChangedError:
             if reading.at or self._only is not None:
                 raise
-            # Its client created it anew, because the answer to the creation was lost.
+            # It had no bytes, and may be created anew.
             self._partition = reading.record.partition - 1
             self._reading = None
             return False
