@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.errors import InputGoneError, StorageFullError
 from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
-from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
+from app.state.blobs import BlobMissingError, BlobStore
 from core.slices import digest
 
 KIND = "input"
@@ -62,7 +62,7 @@ class InputStore:
         Raises:
             StorageFullError: the file cannot be written.
         """
-        name = _name(kind, digest)
+        name = input_id(kind, digest)
         while True:
             # Unless it is deleted in the meantime:
             with contextlib.suppress(BlobMissingError):
@@ -77,11 +77,10 @@ class InputStore:
         """Extend the lifetime of a file, because it is being used.
 
         Raises:
-            InputGoneError: the file has expired or was never stored.
+            InputGoneError: the file was removed or never stored.
         """
         try:
-            info = self._blobs.info(KIND, _name(kind, digest))
-            self._check_age(info)
+            info = self._blobs.info(KIND, input_id(kind, digest))
             self._blobs.touch(KIND, info.id, self._clock())
         except BlobMissingError as e:
             raise gone(kind, digest) from e
@@ -94,26 +93,17 @@ class InputStore:
         Raises:
             BlobMissingError: there is no such file.
         """
-        self._blobs.touch(KIND, _name(kind, digest), when)
-
-    def _check_age(self, info: BlobInfo) -> None:
-        """Check that a file has not expired.
-
-        Raises:
-            BlobMissingError: it has.
-        """
-        if info.used + self._seconds < self._clock():
-            raise BlobMissingError(f"the input {info.id} has expired")
+        self._blobs.touch(KIND, input_id(kind, digest), when)
 
     def read(self, kind: str, digest: str) -> bytes:
         """Return the content of a file, which counts as used.
 
         Raises:
-            InputGoneError: the file has expired, was never stored, or is damaged.
+            InputGoneError: the file was removed, was never stored, or is damaged.
         """
         self.touch(kind, digest)
         try:
-            data = self._blobs.range(KIND, _name(kind, digest))
+            data = self._blobs.range(KIND, input_id(kind, digest))
         except BlobMissingError as e:
             raise gone(kind, digest) from e
         except StoreDamagedError as e:
@@ -125,7 +115,7 @@ class InputStore:
     def has(self, kind: str, digest: str) -> bool:
         """Whether a file is stored, and as whole as looking at its size shows."""
         try:
-            self._blobs.info(KIND, _name(kind, digest))
+            self._blobs.info(KIND, input_id(kind, digest))
         except (BlobMissingError, StoreDamagedError):
             return False
         return True
@@ -133,7 +123,7 @@ class InputStore:
     def remove(self, kind: str, digest: str) -> None:
         """Delete a file, if it is stored."""
         with contextlib.suppress(BlobMissingError):
-            self._blobs.delete(KIND, _name(kind, digest))
+            self._blobs.delete(KIND, input_id(kind, digest))
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield name, as ``digest.kind``, and size in bytes of all files."""
@@ -166,7 +156,8 @@ class InputFile:
         self.files.remove(self.kind, self.digest)
 
 
-def _name(kind: str, digest: str) -> str:
+def input_id(kind: str, digest: str) -> str:
+    """Return the id of a file, and of the heads of its owners."""
     return f"{digest}.{kind}"
 
 

@@ -49,7 +49,7 @@ async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
 
     def seal() -> dict[str, Any]:
         record = service.reports.seal(who, run)
-        return describe_run(record, service.streams.of(record))
+        return describe_run(record, service.streams.of(record), service.losses.inputs.has)
 
     described = await service.threads.start(seal)
     if described["state"] == "done":
