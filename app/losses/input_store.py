@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.errors import InputGoneError, StorageFullError
 from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
-from app.state.blobs import BlobMissingError, BlobStore
+from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
 from core.slices import digest
 
 KIND = "input"
@@ -18,6 +18,8 @@ KIND = "input"
 DIGEST_SIZE = 16
 """Bytes of a digest, written as twice as many hexadecimal digits."""
 _DAY = 86400.0
+_GRACE = 3600.0
+"""Seconds in which the sweeper removes what has expired, or extends its life for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,11 @@ class InputStore:
         """Extend the lifetime of a file, because it is being used.
 
         Raises:
-            InputGoneError: the file was removed or never stored.
+            InputGoneError: the file has expired or was never stored.
         """
         try:
             info = self._blobs.info(KIND, input_id(kind, digest))
+            self._check_age(info)
             self._blobs.touch(KIND, info.id, self._clock())
         except BlobMissingError as e:
             raise gone(kind, digest) from e
@@ -95,11 +98,20 @@ class InputStore:
         """
         self._blobs.touch(KIND, input_id(kind, digest), when)
 
+    def _check_age(self, info: BlobInfo) -> None:
+        """Check that a file has not expired.
+
+        Raises:
+            BlobMissingError: it has.
+        """
+        if info.used + self._seconds + _GRACE < self._clock():
+            raise BlobMissingError(f"the input {info.id} has expired")
+
     def read(self, kind: str, digest: str) -> bytes:
         """Return the content of a file, which counts as used.
 
         Raises:
-            InputGoneError: the file was removed, was never stored, or is damaged.
+            InputGoneError: the file has expired, was never stored, or is damaged.
         """
         self.touch(kind, digest)
         try:
@@ -113,9 +125,9 @@ class InputStore:
         return data
 
     def has(self, kind: str, digest: str) -> bool:
-        """Whether a file is stored, and as whole as looking at its size shows."""
+        """Whether a file is stored and alive, and as whole as looking at its size shows."""
         try:
-            self._blobs.info(KIND, input_id(kind, digest))
+            self._check_age(self._blobs.info(KIND, input_id(kind, digest)))
         except (BlobMissingError, StoreDamagedError):
             return False
         return True
