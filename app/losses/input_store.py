@@ -18,6 +18,8 @@ KIND = "input"
 DIGEST_SIZE = 16
 """Bytes of a digest, written as twice as many hexadecimal digits."""
 _DAY = 86400.0
+_GRACE = 3600.0
+"""Seconds in which the sweeper removes what has expired, or extends its life for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class InputStore:
         Raises:
             StorageFullError: the file cannot be written.
         """
-        name = _name(kind, digest)
+        name = input_id(kind, digest)
         while True:
             # Unless it is deleted in the meantime:
             with contextlib.suppress(BlobMissingError):
@@ -80,7 +82,7 @@ class InputStore:
             InputGoneError: the file has expired or was never stored.
         """
         try:
-            info = self._blobs.info(KIND, _name(kind, digest))
+            info = self._blobs.info(KIND, input_id(kind, digest))
             self._check_age(info)
             self._blobs.touch(KIND, info.id, self._clock())
         except BlobMissingError as e:
@@ -94,7 +96,7 @@ class InputStore:
         Raises:
             BlobMissingError: there is no such file.
         """
-        self._blobs.touch(KIND, _name(kind, digest), when)
+        self._blobs.touch(KIND, input_id(kind, digest), when)
 
     def _check_age(self, info: BlobInfo) -> None:
         """Check that a file has not expired.
@@ -102,7 +104,7 @@ class InputStore:
         Raises:
             BlobMissingError: it has.
         """
-        if info.used + self._seconds < self._clock():
+        if info.used + self._seconds + _GRACE < self._clock():
             raise BlobMissingError(f"the input {info.id} has expired")
 
     def read(self, kind: str, digest: str) -> bytes:
@@ -113,7 +115,7 @@ class InputStore:
         """
         self.touch(kind, digest)
         try:
-            data = self._blobs.range(KIND, _name(kind, digest))
+            data = self._blobs.range(KIND, input_id(kind, digest))
         except BlobMissingError as e:
             raise gone(kind, digest) from e
         except StoreDamagedError as e:
@@ -123,9 +125,9 @@ class InputStore:
         return data
 
     def has(self, kind: str, digest: str) -> bool:
-        """Whether a file is stored, and as whole as looking at its size shows."""
+        """Whether a file is stored and alive, and as whole as looking at its size shows."""
         try:
-            self._blobs.info(KIND, _name(kind, digest))
+            self._check_age(self._blobs.info(KIND, input_id(kind, digest)))
         except (BlobMissingError, StoreDamagedError):
             return False
         return True
@@ -133,7 +135,7 @@ class InputStore:
     def remove(self, kind: str, digest: str) -> None:
         """Delete a file, if it is stored."""
         with contextlib.suppress(BlobMissingError):
-            self._blobs.delete(KIND, _name(kind, digest))
+            self._blobs.delete(KIND, input_id(kind, digest))
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield name, as ``digest.kind``, and size in bytes of all files."""
@@ -166,7 +168,8 @@ class InputFile:
         self.files.remove(self.kind, self.digest)
 
 
-def _name(kind: str, digest: str) -> str:
+def input_id(kind: str, digest: str) -> str:
+    """Return the id of a file, and of the heads of its owners."""
     return f"{digest}.{kind}"
 
 

@@ -33,7 +33,7 @@ from core.losses.inputs import (
 from core.losses.summaries import SummarySets
 
 from .input_parsers import PARSERS, parse_input
-from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone
+from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone, input_id
 from .parquet import MAGIC, read_parquet, room_for
 from .summary_sets import choose_sets
 
@@ -153,7 +153,7 @@ class Inputs:
             _check(kind, content, periods)
         del content
         digest = digest_of(data)
-        ident = _ident(kind, digest)
+        ident = input_id(kind, digest)
         file = InputFile(self._store, kind, digest, data)
         receipt, new = self._owners.put(who.owner, ident, len(data), file)
         # Whether others have the file too is not for the caller to know.
@@ -168,12 +168,16 @@ class Inputs:
         try:
             self._owners.delete(
                 who.owner,
-                _ident(kind, digest),
+                input_id(kind, digest),
                 lambda: self._store.remove(kind, digest),
                 everyone=who.is_admin,
             )
         except HeadMissingError as e:
             raise NotFoundError(f"there is no {kind} input {digest[:80]!r}") from e
+
+    def has(self, owner: str, kind: str, digest: str) -> bool:
+        """Whether an owner has a file that is stored."""
+        return self._owners.has(owner, input_id(kind, digest)) and self._store.has(kind, digest)
 
     def quantiles(self, who: Identity, text: str) -> npt.NDArray[np.float32]:
         """Return the quantiles in a list, or in the file with this digest.
@@ -298,7 +302,7 @@ class Inputs:
         extra: int | None,
         parse: Callable[[Data], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
-        if not (who.is_admin or self._owners.has(who.owner, _ident(kind, digest))):
+        if not (who.is_admin or self._owners.has(who.owner, input_id(kind, digest))):
             raise gone(kind, digest)
         read = False
 
@@ -398,11 +402,6 @@ def _check(kind: str, content: Data, periods: int | None) -> None:
         _parse_occurrence(content, periods, default=_ANY_PERIODS)
     else:
         parse_input(kind, content)
-
-
-def _ident(kind: str, digest: str) -> str:
-    """Return the id of a file's heads."""
-    return f"{digest}.{kind}"
 
 
 def _is_digest(text: str) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from app.errors import NotFoundError
+from app.losses.input_store import input_id
 from app.state.base import HeadConflictError, StateStore, StoreDamagedError
 from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
@@ -99,6 +100,26 @@ def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
         return page.after
 
     return page_by_page(look)
+
+
+def named_inputs(heads: StateStore) -> Iterator[tuple[str, str]]:
+    """Yield owner and id of the inputs of all runs, and of what is computed of them.
+
+    A run has its inputs until it is gone, whether it is being uploaded to or asked for more
+    reports.
+    """
+    # A job becomes a result of its run, so that one of the two is seen.
+    for job in Namespaces(heads, JOB).of_all():
+        yield from _input_ids(job.owner, job.value["inputs"])
+    for owned in Namespaces(heads, RUN).of_all():
+        with contextlib.suppress(StoreDamagedError):
+            run = RunRecord.decode(owned)
+            for inputs in (run.inputs, *(result["inputs"] for result in run.results.values())):
+                yield from _input_ids(run.owner, inputs)
+
+
+def _input_ids(owner: str, inputs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((owner, input_id(kind, digest)) for kind, digest in inputs.items())
 
 
 def poison_without_runs(heads: StateStore) -> Chore:

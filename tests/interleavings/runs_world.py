@@ -217,7 +217,7 @@ class Process:
         request = AppendRequest(
             known.offset,
             last=True,
-            checksum=("sha1", hashlib.sha1(rest).digest()),  # noqa: S324
+            checksums=(("sha1", hashlib.sha1(rest).digest()),),  # noqa: S324
         )
         self.uploads.check(run, known.id, request)
         return self.receive(self.uploads.take(run, known.id, request), request, rest)

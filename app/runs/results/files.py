@@ -104,6 +104,16 @@ class ReportFiles:
         """Publish records."""
         return self._files.publish(writer)
 
+    def discard(self, file: PublishedFile) -> None:
+        """Delete a file, unless it was published anew since."""
+        self._files.discard(file)
+
+    def discard_unless_whole(self, name: ReportName) -> None:
+        """Delete the records of a report if they are published, and missing or damaged."""
+        file = self.find(name, RECORDS)
+        if file is not None:
+            self._files.discard_unless_whole(file)
+
     def read(self, file: PublishedFile, start: int, stop: int) -> bytes:
         """Return some bytes of a file.
 

@@ -45,7 +45,7 @@ from core.losses.position import Position
 
 from ..records import STREAM, ContentDigest, Extent, StreamRecord
 from ..streams import Streams
-from .checksums import check_digest
+from .checksums import Checksum, check_digest
 from .content import ContentHasher
 
 COMMIT_BYTES = 8 << 20
@@ -66,8 +66,8 @@ class AppendRequest:
     """Length of the whole stream, if the request declares it."""
     content_length: int | None = None
     """Bytes of the body, if known."""
-    checksum: tuple[str, bytes] | None = None
-    """Algorithm and checksum of the body, which must be verified first."""
+    checksums: tuple[Checksum, ...] = ()
+    """Checksums of the body, which must be verified first."""
 
 
 @dataclass(frozen=True, slots=True)

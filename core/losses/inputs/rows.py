@@ -45,6 +45,17 @@ _BLOCK: Final = 1 << 16
 _SHOWN: Final = 60
 """Characters of a malformed text that a message shows at the most."""
 _TYPES: Final = {"i": "a 64-bit integer", "f": "a number"}
+_WIDE: Final = (
+    (b"\xff\xfe\0\0", "utf-32-le"),
+    (b"\0\0\xfe\xff", "utf-32-be"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+    (b"", "utf-16-le"),
+    (b"", "utf-16-be"),
+)
+"""Marks and encodings of text that would pass for packed records of odd numbers."""
+_BEGINNING: Final = 16
+"""Bytes by which such text is told. A mark alone may begin records, such as of event 65279."""
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -219,8 +230,12 @@ def text_of(data: bytes, source: str | None) -> str | None:
         The text without byte order mark, or None when the bytes are not text.
 
     Raises:
-        InputError: there is nothing, or nothing but white space.
+        InputError: there is nothing, or nothing but white space, or text in UTF-16 or UTF-32.
     """
+    wide = _wide_encoding(data)
+    if wide is not None:
+        hint = "Store it as UTF-8, which Excel calls CSV UTF-8"
+        raise InputError(f"it is text in {wide}", hint=hint, source=source)
     if any(_CONTROL.search(data, *ends) for ends in slices(len(data), "input", _BLOCK)):
         return None
     try:
@@ -231,6 +246,17 @@ def text_of(data: bytes, source: str | None) -> str | None:
         hint = "It has to be csv or packed records"
         raise InputError("there is no data", hint=hint, source=source)
     return text
+
+
+def _wide_encoding(data: bytes) -> str | None:
+    """Return the encoding of ASCII text of two or four bytes a character; None for other data."""
+    for mark, encoding in _WIDE:
+        if data.startswith(mark):
+            begin = data[len(mark) : len(mark) + _BEGINNING]
+            text = begin.decode(encoding, "replace").removesuffix("\ufffd")
+            if text and text.isascii() and not _CONTROL.search(text.encode()):
+                return encoding[:6].upper()
+    return None
 
 
 def packed_rows(data: bytes, layout: np.dtype[np.void], base: int, source: str | None) -> Rows:

@@ -16,6 +16,7 @@ from app.errors import (
     BadRequestError,
     BusyError,
     FramingError,
+    InvalidOptionError,
     StalledError,
     TooLargeError,
     problem_of,
@@ -87,6 +88,13 @@ def test_nothing_is_an_empty_object(text: bytes) -> None:
 def test_anything_else_is_refused(text: bytes) -> None:
     with pytest.raises(BadRequestError, match="the body is"):
         read(Body(text))
+
+
+@pytest.mark.parametrize("text", [b'{"a": 1, "b": 2, "a": 1}', b'{"c": [{"a": {}, "a": [1]}]}'])
+def test_members_are_given_once(text: bytes) -> None:
+    with pytest.raises(InvalidOptionError, match="'a' is given twice"):
+        read(Body(text))
+    assert read(Body(b'{"a": {"a": [{"a": 1}]}}')) == {"a": {"a": [{"a": 1}]}}
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])

@@ -65,7 +65,8 @@ def test_a_file_is_kept_until_nobody_uses_it(blobs: FileBlobStore) -> None:
         assert store.read("quantiles", DIGEST) == DATA
         clock.now += 86_000
         store.touch("quantiles", DIGEST)
-    clock.now += 87_000
+    clock.now += 91_000
+    assert not store.has("quantiles", DIGEST)
     for use in (store.touch, store.read):
         with pytest.raises(InputGoneError, match="there is no quantiles input"):
             use("quantiles", DIGEST)
