@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.errors import InputGoneError, StorageFullError
-from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
+from app.state.base import MAX_PAGE, StoreDamagedError, StoreFullError
 from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
 from core.slices import digest
 
@@ -62,7 +62,8 @@ class InputStore:
         """Store a file durably; one that is damaged is replaced.
 
         Raises:
-            StorageFullError: the file cannot be written.
+            StorageFullError: the disk is full.
+            StoreError: the file cannot be written for another reason.
         """
         name = input_id(kind, digest)
         while True:
@@ -71,7 +72,7 @@ class InputStore:
                 try:
                     created = self._blobs.put(KIND, name, data)
                     self._blobs.touch(KIND, name, self._clock())
-                except StoreError as e:
+                except StoreFullError as e:
                     raise StorageFullError(f"the file cannot be stored: {e}", retry_after=30) from e
                 return Receipt(created, self._clock() + self._seconds)
 

@@ -27,6 +27,7 @@ from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerResources
+from core.losses.format import ITEM_HEADER_SIZE
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.position import Position
@@ -269,6 +270,20 @@ class _SetPass(Pass):
         self._hold()
 
     def receive(self, piece: memoryview) -> None:
+        if self.header is None:
+            # It tells how large the sums are: they are counted before they grow.
+            self._receive(piece[:ITEM_HEADER_SIZE])
+            self._hold()
+            piece = piece[ITEM_HEADER_SIZE:]
+        if len(piece):
+            self._receive(piece)
+        self._hold()
+        position = self._summariser.position
+        if position.header is not None and position.offset > self._offset:
+            self._offset = position.offset
+            self._take_position(position, self._settles)
+
+    def _receive(self, piece: memoryview) -> None:
         try:
             self._reports.receive(0, piece)
         except UnsupportedStreamError as e:
@@ -278,11 +293,6 @@ class _SetPass(Pass):
             raise InvalidOptionError(
                 e.message, hint=e.hint, option="summary_xref", offset=e.offset
             ) from e
-        self._hold()
-        position = self._summariser.position
-        if position.header is not None and position.offset > self._offset:
-            self._offset = position.offset
-            self._take_position(position, self._settles)
 
     def _hold(self) -> None:
         """Count the sums of an event as memory of the request, once their size is known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -48,17 +49,23 @@ class Storage:
     """File whose lock makes a sweeper the active one."""
     probe: Probe | None = None
     """Checks the heads; None if they are in memory."""
+    blob_files: FileBlobStore | None = None
+    """The files behind ``blobs``; None if they are in memory."""
     sharing_file: SharingTurns | None = None
     """The lock file behind ``sharing``; None if all is in memory."""
 
     def check(self) -> None:
-        """Check that heads can be written and read: a small write, synced.
+        """Check that heads can be written and read, by a small write, synced; and blobs written.
 
         Raises:
             StoreError: they cannot.
         """
         if self.probe is not None:
             self.probe.check()
+        if self.blob_files is not None:
+            # A full disk is another check's.
+            with contextlib.suppress(StoreFullError):
+                self.blob_files.check()
 
     def close(self) -> None:
         """Close the stores; may be called twice."""
@@ -110,6 +117,7 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
         claims=directory / CLAIMS,
         sweeper=directory / SWEEPER,
         probe=Probe(heads, directory / STATE),
+        blob_files=blobs,
         sharing_file=turns,
     )
 

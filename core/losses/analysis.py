@@ -146,7 +146,8 @@ class Analysis(StreamReceiver):
         check_kind(self.reports, header, self._scanner.name)
         samples = header.len_sample
         self._parameters = make_parameters(samples, header.float_width, self._inputs)
-        self._scanner.make_scratch(len(self._parameters.ranks))
+        if ranks := len(self._parameters.ranks):
+            self._scanner.make_scratch(ranks)
         self._outputs.begin(header, self._scanner.rules, self._inputs.to_dict())
         pages = -(-samples // layout.LANES)
         self._totals = Totals(np.zeros(pages * layout.LANES), np.zeros(pages, np.uint8))

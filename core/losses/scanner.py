@@ -55,7 +55,7 @@ from .format import (
 from .header import parse_header, restored_header, saved_header, whole
 from .policy import Policy
 from .position import Position
-from .records import make_rules, make_scratch
+from .records import make_rules, make_scratch, scratch_bytes
 from .seen import SeenEvents
 
 Step = Callable[[Words, int], int]
@@ -119,6 +119,7 @@ class Scanner:
     def make_scratch(self, ranks: int) -> None:
         """Allocate the memory blocks are unpacked into, with room for order statistics."""
         assert self.header is not None  # noqa: S101 - called after the header only
+        check_room("samples", scratch_bytes(self.header.len_sample, self.header.float_width))
         self.scratch = make_scratch(self.header.len_sample, self.header.float_width, ranks)
 
     # -- blocks -----------------------------------------------------------------

@@ -19,6 +19,7 @@ from app.http.identity import Identity
 from app.losses.input_store import KIND, InputStore, digest_of
 from app.losses.inputs import Inputs
 from app.state.admission import AdmittedHeads
+from app.state.base import StoreError
 from app.state.blob_files import FileBlobStore
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
@@ -135,6 +136,12 @@ def test_what_cannot_be_kept_is_said() -> None:
     store = InputStore(MemoryBlobStore(limit=4), 1)
     with pytest.raises(StorageFullError, match="cannot be stored"):
         store.put("quantiles", DIGEST, DATA)
+
+
+def test_only_a_full_disk_is_called_full(blobs: FileBlobStore, tmp_path: Path) -> None:
+    (tmp_path / "blobs").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="cannot be read or written"):
+        InputStore(blobs, 1).put("quantiles", DIGEST, DATA)
 
 
 def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:

@@ -21,7 +21,6 @@ import uvicorn
 from app.server.choosing import protocol_class
 from app.server.drain import Drain, drain_of
 from app.server.limits import ServerLimits
-from app.server.memory import raise_malloc_thresholds
 from app.server.protocol import BodyProtocol
 from tests.app.server.harness import Answer, head, rest
 
@@ -241,9 +240,3 @@ def test_other_uvicorns_are_left_alone(
         )
         assert protocol_class(limits) == "auto"
     assert len(caplog.records) == 2
-
-
-def test_malloc_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert raise_malloc_thresholds() is None
-    monkeypatch.setattr("platform.libc_ver", lambda: ("musl", "1"))
-    assert raise_malloc_thresholds() == "the C library is not glibc"
