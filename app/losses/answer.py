@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.errors import DrainingError, ProblemError, ServiceError, problem_of
 from app.http.bodies import discard
-from app.http.decompression import decoder
+from app.http.decompression import Decoder, decoder
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.server.drain import Drain
 from app.server.responses import Exchange
@@ -118,17 +118,19 @@ class LossAnswer:
             ClientDisconnected: the client left.
         """
         losses, payer = self.losses, self.options.payer
-        with losses.ledger.hold(payer, _memory(self.options), "posts"):
+        with losses.ledger.hold(payer, _memory(self.options), "posts") as hold:
             spool = losses.spools.new(payer)
             first = max(FIRST_BYTES // _sets(self.options), _LEAST_SUMS)
             room = SumsRoom(losses.spools, payer, first)
             try:
-                await self._answer(exchange, spool, room)
+                decode = decoder(self.options.body_coding, losses.max_body, hold.grow)
+                await self._answer(exchange, decode, spool, room)
             finally:
                 await give_back(losses.spools, spool, room)
 
-    async def _answer(self, exchange: Exchange, spool: Spool, room: SumsRoom) -> None:
-        decode = decoder(self.options.body_coding, self.losses.max_body)
+    async def _answer(
+        self, exchange: Exchange, decode: Decoder, spool: Spool, room: SumsRoom
+    ) -> None:
         posting = Posting(
             self.options.request,
             decode,
