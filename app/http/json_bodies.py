@@ -141,21 +141,25 @@ def _members(value: Any) -> Iterable[Any]:  # noqa: ANN401 - JSON
 
 
 def json_response(
-    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+    value: object | bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a JSON response, which caches do not store unless ``headers`` allow it."""
+    """Return a JSON response, which caches do not store unless ``headers`` allow it.
+
+    What may be long is encoded in the thread that makes it, and passed as bytes.
+    """
     all_headers = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(value), status, all_headers, "application/json")
+    data = value if isinstance(value, bytes) else orjson.dumps(value)
+    return Response(data, status, all_headers, "application/json")
 
 
 async def send_json(
     exchange: Exchange,
-    value: object,
+    value: object | bytes,
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> None:
     """Send JSON through an exchange; see :func:`json_response`."""
-    data = orjson.dumps(value)
+    data = value if isinstance(value, bytes) else orjson.dumps(value)
     all_headers = {
         "Content-Type": "application/json",
         "Cache-Control": "no-store",

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.decoding.base import Decoders
-from app.engine.ledger import Ledger
-from app.errors import InvalidOptionError, NotFoundError
+from app.engine.ledger import Hold, Ledger
+from app.errors import InvalidOptionError, NotFoundError, ServiceError
 from app.http.identity import Identity
 from app.state.base import HeadMissingError, StateStore
 from app.state.shares import Shares
@@ -45,10 +45,14 @@ UNUSED = ("ensemble", "items", "coverages")
 _ANY_PERIODS = 2**31 - 1
 _CACHED = 16
 _CACHED_BYTES = 128 << 20
-"""Bytes of parsed files that stay in memory; the last one does whatever its size."""
+"""Bytes of parsed files that stay in memory; the last one does whatever its size. They are in the
+ledger, which has them given up where it has no room."""
+_NOBODY = ""
+"""Who pays for what all owners may use."""
+_KEPT = "cached"
 _PARSED = 8
 """Bytes that parsing takes for each byte of a file of numbers."""
-_PARSED_PACKED = 5
+_PARSED_PACKED = 6
 """The same for each byte of packed records."""
 _PARSED_SHORT = 10
 """The same for each byte of files whose packed records are single numbers of four bytes."""
@@ -56,6 +60,8 @@ _FIRST = 64
 """Bytes by which packed records are told."""
 _PARSED_TEXT = 32
 """The same for each byte of a file of texts, each of which is an object."""
+_KEPT_TEXT = 16
+"""Bytes that stay for each byte of it."""
 _PARSED_COLUMNS = 4
 """The same for each byte of decoded columns."""
 _SETS_BYTES = 110
@@ -116,9 +122,10 @@ class Inputs:
         self._ledger = ledger
         self._decoders = decoders
         self._owners = Shares(heads, KIND, turn)
-        self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
+        self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, Hold]] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
+        ledger.reclaim = self._forget
 
     def put(
         self,
@@ -304,7 +311,8 @@ class Inputs:
                 self._content(who, kind, data) as content,
             ):
                 parsed = parse(content)
-            return parsed, max(len(data), _nbytes(parsed))
+            texts = _KEPT_TEXT if kind in _TEXTS else 1
+            return parsed, max(texts * len(data), _nbytes(parsed))
 
         parsed = self._cached((kind, digest, extra), load)
         if not read:
@@ -347,14 +355,31 @@ class Inputs:
                 self._parsed.move_to_end(key)
                 return found[0]
         value, nbytes = load()
+        try:
+            hold = self._ledger.hold(_NOBODY, nbytes, _KEPT)
+        except ServiceError:
+            return value
+        evicted = []
         with self._lock:
-            self._parsed[key] = value, nbytes
+            evicted += [self._parsed.pop(key)] if key in self._parsed else []
+            self._parsed[key] = value, hold
             while len(self._parsed) > _CACHED or (
                 len(self._parsed) > 1
-                and sum(size for _, size in self._parsed.values()) > _CACHED_BYTES
+                and sum(hold.nbytes for _, hold in self._parsed.values()) > _CACHED_BYTES
             ):
-                self._parsed.popitem(last=False)
+                evicted.append(self._parsed.popitem(last=False)[1])
+        for _, old in evicted:
+            old.release()
         return value
+
+    def _forget(self) -> bool:
+        """Give up the value that was not used for longest; return whether there was one."""
+        with self._lock:
+            if not self._parsed:
+                return False
+            _, (_, hold) = self._parsed.popitem(last=False)
+        hold.release()
+        return True
 
 
 def _nbytes(parsed: object) -> int:

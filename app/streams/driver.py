@@ -145,12 +145,19 @@ class Stream(Generic[T]):
     over_budget: Mapping[str, str] = field(default_factory=dict)
 
     async def send(self, exchange: Exchange) -> None:
-        """Send the answer.
+        """Send the answer; to HEAD its head alone, without preparing an item.
 
         Raises:
             CoreError, ServiceError: a failure before anything was sent.
             ClientDisconnected: the client left.
         """
+        if exchange.scope.get("method") == "HEAD":
+            await self.supply.close()
+            await exchange.start(self.head.status, self.head.headers)
+        else:
+            await self._send(exchange)
+
+    async def _send(self, exchange: Exchange) -> None:
         sender = Sender(exchange, self.head, self.threads, self.coding, live=self.live)
         wait = _Wait(exchange, self.drain)
         begun = False

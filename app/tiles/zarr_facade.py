@@ -6,6 +6,7 @@ Chunks are tiles, uncompressed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -85,6 +86,13 @@ class ZarrFacade:
         if match := _COORDINATE.fullmatch(key):
             return self._coordinate(match[1], match[2])
         return None
+
+    def size(self, key: str) -> int | None:
+        """Return the length of the values of a key that exists; None if it has metadata."""
+        if _CHUNK.fullmatch(key):
+            return math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
+        name, _, part = key.partition("/")
+        return 8 * self._plan.shape[self._names.index(name)] if part == "c/0" else None
 
     def _group(self) -> dict[str, Any]:
         entries = {"data": self._data()}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from app.errors import DataChangedError
+from core.budget import current
 from core.errors import FormatError
 from core.tiles.formats.arrays import ArrayInfo, check, choose
 from core.tiles.recording import FileInfo
@@ -26,6 +27,10 @@ from .roots import Roots
 METADATA = "zarr.json"
 _MAX_METADATA_BYTES = 16 << 20
 _MAX_NODES = 10_000
+_VALUE_BYTES = 72
+"""Memory of a JSON value."""
+_MAX_DIMENSIONS = 64
+"""Longest shape that is looked at; fewer dimensions are served."""
 
 _TYPES = {
     "bool": "b1",
@@ -207,7 +212,7 @@ def open_store(roots: Roots, top: Path, array: str | None) -> tuple[StoreFiles, 
         shapes = {
             path: _lengths(node.get("shape")) or ()
             for path, node in arrays.items()
-            if node.get("data_type") in _TYPES
+            if isinstance(node.get("data_type"), str) and node["data_type"] in _TYPES
         }
         path = choose(shapes, top.name)
     else:
@@ -250,8 +255,11 @@ def _nodes(roots: Roots, top: Path, names: Mapping[str, Path]) -> dict[str, Mapp
                 raise FormatError(
                     f"the metadata has more than {_MAX_METADATA_BYTES} bytes", source=name
                 )
+            octets = files.read(index, 0, files.size(index))
+            values = sum(map(octets.count, (b",", b"[", b"{", b":")))
+            current().hold("metadata", 4 * len(octets) + _VALUE_BYTES * values)
             try:
-                node = json.loads(files.read(index, 0, files.size(index)))
+                node = json.loads(octets)
             except (ValueError, RecursionError) as e:
                 raise FormatError(f"the metadata is not JSON: {e}", source=name) from e
             if not isinstance(node, Mapping) or node.get("zarr_format") != 3:  # noqa: PLR2004
@@ -346,7 +354,9 @@ def _configuration(extension: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
 
 
 def _lengths(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
-    if not isinstance(value, list) or not all(type(n) is int and 0 <= n < 1 << 62 for n in value):
+    if not isinstance(value, list) or len(value) > _MAX_DIMENSIONS:
+        return None
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in value):
         return None
     return tuple(value)
 

@@ -100,7 +100,6 @@ async def compute_reports(
     | NOT_MODIFIED
     | _PROBLEMS,
 )
-@router.head("/reports/{report}", include_in_schema=False)
 async def run_report(
     run: str,
     report: ReportPath,

@@ -106,7 +106,6 @@ def _read_key(header: str | None) -> str | None:
     return match[1]
 
 
-@router.head("/{run}", include_in_schema=False)
 @router.get("/{run}", operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
 async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
     """Describe a run: its spec, its state, and how far its streams have come."""

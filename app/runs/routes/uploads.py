@@ -354,7 +354,6 @@ async def append_to_stream(
     return ExchangeResponse(lambda exchange: upload.append(exchange, run, stream))
 
 
-@router.head("/{stream}", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/{stream}",
     operation_id="stream_offset",

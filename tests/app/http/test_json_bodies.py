@@ -22,7 +22,7 @@ from app.errors import (
 )
 from app.http.bodies import MinimumRate
 from app.http.identity import Identity
-from app.http.json_bodies import MAX_DEPTH, JsonBodies
+from app.http.json_bodies import MAX_DEPTH, JsonBodies, json_response
 from app.server import body as server_body
 from app.server.responses import Exchange
 from tests.app.harness import PROBLEM, Post, Service, ask, compress_whole, is_problem
@@ -198,3 +198,7 @@ def test_sizes_of_axes_are_numbers(service: Service) -> None:
         text = f'{{"files": ["x.npy"], "axes": [{{"name": "y", "size": {size}}}]}}'
         answer = ask(service, Post("/v1/datasets", [text.encode()]))
         assert answer.status in {400, 403, 404, 422}, answer.body
+
+
+def test_what_was_encoded_before_is_sent_as_it_is() -> None:
+    assert json_response(b'{"a":1}').body == json_response({"a": 1}).body == b'{"a":1}'
