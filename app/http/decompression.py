@@ -52,7 +52,7 @@ _SHORT_BYTES = 4 << 10
 _SHORT_DECODED = 64 << 10
 """Bytes that it may have yielded: so many are decoded again for each piece that comes."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_HEADER_LEAST, _ZSTD_HEADER = 6, 18
+_ZSTD_HEADER_LEAST, ZSTD_HEADER = 6, 18
 MAX_WINDOW = 8 << 20
 """Bytes of the largest zstd window: that of level 19."""
 _WINDOW_LOG = MAX_WINDOW.bit_length() - 1
@@ -171,7 +171,7 @@ class _Compressed:
 
     def _start(self, begin: memoryview) -> _Frame:
         """Return a decoder for a frame that begins with these bytes."""
-        window = _window(begin) if self._name == "zstd" else 0
+        window = zstd_window(begin) if self._name == "zstd" else 0
         if window > MAX_WINDOW:
             raise CodingError(
                 f"the body demands a zstd window of {window} bytes, more than {MAX_WINDOW}",
@@ -211,12 +211,12 @@ class _Compressed:
             )
 
 
-def _window(frame: memoryview) -> int:
+def zstd_window(frame: bytes | memoryview) -> int:
     """Return the window that a zstd frame demands; 0 if its header is cut, or another's.
 
     See RFC 8878, 3.1.1.1.
     """
-    octets = bytes(frame[:_ZSTD_HEADER])
+    octets = bytes(frame[:ZSTD_HEADER])
     if octets[:4] != _ZSTD_MAGIC or len(octets) < _ZSTD_HEADER_LEAST:
         return 0
     flags, window = octets[4:6]

@@ -90,6 +90,10 @@ class Pass(ABC):
         """
 
     @abstractmethod
+    def release(self) -> None:
+        """Give back memory that only a call of ``receive`` needs."""
+
+    @abstractmethod
     def close(self) -> StreamEnd:
         """The stream has ended; the last rows go to the sink.
 
@@ -173,6 +177,9 @@ class _SummaryPass(Pass):
 
     def receive(self, piece: memoryview) -> None:
         self._analysis.receive(piece)
+
+    def release(self) -> None:
+        self._analysis.release()
 
     def close(self) -> StreamEnd:
         return self._analysis.close()
@@ -301,6 +308,10 @@ class _SetPass(Pass):
         self._held = True
         columns = _SPECIAL_COLUMNS + self.header.len_sample
         hold_for_request(min(8 * columns * self._sets.summaries, self._event_bytes), required=True)
+
+    def release(self) -> None:
+        for analysis in self._analyses:
+            analysis.release()
 
     def close(self) -> StreamEnd:
         self._reports.close(0)

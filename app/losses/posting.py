@@ -85,6 +85,9 @@ class Ending:
 _STRETCH = 1 << 20
 """Bytes that are analysed between two checks of the budget; as many renew it."""
 
+_LITTLE = 1 << 14
+"""Bytes up to which a piece comes from a slow client, for whom a long wait may follow."""
+
 
 class _Collector:
     """Passes the output of an analysis to the spool.
@@ -199,6 +202,8 @@ class Posting:
             for start in range(0, len(view), _STRETCH):
                 current().check("losses")
                 self._take(view[start : start + _STRETCH])
+        if len(data) <= _LITTLE:
+            self._pass.release()
 
     def _take(self, piece: memoryview) -> None:
         if self._unproven:

@@ -182,6 +182,10 @@ class Analysis(StreamReceiver):
         if self._scanner.header is not None:
             self._outputs.flush(self._scanner.state, self.position)
 
+    def release(self) -> None:
+        """Give back memory that only a call of :meth:`receive` needs: a long wait follows."""
+        self._outputs.release()
+
     def leave_unexpanded(self) -> None:
         """Hand on one row for all occurrences of an event, for :meth:`expand` to repeat later."""
         self._outputs.leave_unexpanded()

@@ -287,6 +287,41 @@ DECLARED: Mapping[str, Declared] = {
             "a.hdr": Content(b"HDR,\t\nScanX:\t999999999\nScanY:\t999999999\nEnd\t\n"),
         }
     ),
+    "mrc: a frame of 2**62 pixels that grows": Declared(
+        {"a.mrc": Content(patched(MRC, (0, "<3i", [I31, I31, I31])))}, GROWING
+    ),
+    "mrc: a frame of 2**40 pixels": Declared(
+        {"a.mrc": Content(patched(MRC, (0, "<3i", [1 << 20, 1 << 20, 1])), 1024 + (1 << 40))}
+    ),
+    "mrc: 2**31 frames": Declared(
+        {"a.mrc": Content(patched(MRC, (0, "<3i", [1, 1, I31])), 1024 + I31)}
+    ),
+    "seq: frames of 4 GiB that grow": Declared(
+        {"a.seq": Content(patched(SEQ, (580, "<I", [U32])))}, GROWING
+    ),
+    "tvips: 2**36 frames": Declared({"a.tvips": Content(TVIPS, 256 + (109 << 36))}),
+    "tvips: a frame of 2**62 pixels that grows": Declared(
+        {"a.tvips": Content(patched(TVIPS, (8, "<2i", [I31, I31])))}, GROWING
+    ),
+    "mib: a scan of 2**40 positions": Declared(
+        {
+            "a.mib": Content(mib(1, 768, 1, 1, 1, end="U08,1x1"), 769),
+            "a.hdr": Content(b"HDR,\t\nScanX:\t1048576\nScanY:\t1048576\nEnd\t\n"),
+        }
+    ),
+    "mib: a frame of 10**18 pixels that grows": Declared(
+        {"a.mib": Content(mib(1, 768, 1, 999_999_999, 999_999_999, end="U64,1x1"))}, GROWING
+    ),
+    "blo: 2**32 frames": Declared(
+        {"a.blo": Content(patched(BLO, (24, "<2H", [U16, U16])), len(BLO) - 7 + 7 * U16 * U16)}
+    ),
+    "blo: 2**32 frames that grow": Declared(
+        {"a.blo": Content(patched(BLO, (24, "<2H", [U16, U16]))[:-7])}, GROWING
+    ),
+    "empad: a scan of 10**18 positions that grows": Declared(
+        {"a.raw": Content(b""), "a.xml": Content(xml("999999999"))},
+        {"format": "empad", **GROWING},
+    ),
     "k2is: block 2**32": Declared(sectors(0, *[U32] * 7)),
     "npy: 5,000 dimensions": npy(5000),
     "npy: 70 dimensions": npy(70),

@@ -69,8 +69,8 @@ KINDS: dict[str, tuple[Open, int]] = {
     "post": (post, 64),
     # With what a decoder has to remember, charged as part of the post.
     # And the frame so far; what decoders left of the heap is not given back.
-    "gzip": (compressed("gzip"), 72),
-    "zstd": (compressed("zstd"), 72),
+    "gzip": (compressed("gzip"), 64),
+    "zstd": (compressed("zstd"), 64),
     "file": (file, 52),
     "json": (document, 52),
     "head": (half_a_head, 24),

@@ -49,6 +49,7 @@ import numpy as np
 from app.engine.bus_errors import watch
 from core.arrays import Indices, Octets
 from core.tiles.ranges import are_present
+from core.untouched import zeros
 
 from .buffers import PAGE
 from .mounts import is_local
@@ -147,7 +148,7 @@ class Map:
         self._address = self.octets.ctypes.data
         self._watch = watch(self._address, size)
         # How many pages from each one on were delivered. Untouched parts take no memory.
-        self._delivered = np.zeros(-(-size // PAGE), np.int32)
+        self._delivered = zeros(-(-size // PAGE), np.dtype(np.int32))
         self._touched = 0
 
     def __del__(self) -> None:
@@ -192,8 +193,7 @@ class Map:
         self._touched += pages * self._delivered.itemsize + PAGE
         if self._touched > _KNOWN_BYTES and self._delivered.nbytes > _KNOWN_BYTES:
             # What is delivered once more costs a system call.
-            # Not zeros_like, which touches it all.
-            self._delivered = np.zeros(len(self._delivered), np.int32)
+            self._delivered = zeros(len(self._delivered), self._delivered.dtype)
             self._touched = 0
         known = self._delivered[first : first + pages]
         start, length = self._address + first * PAGE, len(known) * PAGE
