@@ -27,7 +27,6 @@ from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerResources
-from core.losses.format import ITEM_HEADER_SIZE
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.position import Position
@@ -35,11 +34,9 @@ from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, SummarySets
 
 from .request import LossRequest
-from .sums_room import hold_for_request
 
 EVENT_BYTES = 256 << 20
 """Largest memory for the sums of one event of an item stream."""
-_SPECIAL_COLUMNS = 5
 _NAME = "the body"
 
 RowSink = Callable[[int | None, str, Rows], None]
@@ -74,7 +71,7 @@ class Pass(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of memory that the stream has taken by what it declares: samples, ids, blocks."""
+        """Bytes of memory that the stream takes by what it declares: samples, ids, blocks, sums."""
 
     @abstractmethod
     def resume(self, position: Position) -> None:
@@ -243,13 +240,10 @@ class _SetPass(Pass):
         )
         self._reports = SetReports([_NAME], sets, analyse, sink, reading)
         (self._summariser,) = self._reports.summarisers
-        self._sets = sets
         self._has_occurrence = request.inputs.occurrence is not None
-        self._event_bytes = event_bytes
         self._take_position = take_position
         self._settles = "events" not in request.reports
         self._offset = 0
-        self._held = False
 
     @property
     def header(self) -> StreamHeader | None:
@@ -274,23 +268,8 @@ class _SetPass(Pass):
     def resume(self, position: Position) -> None:
         self._reports.resume(0, position)
         self._offset = position.offset
-        self._hold()
 
     def receive(self, piece: memoryview) -> None:
-        if self.header is None:
-            # It tells how large the sums are: they are counted before they grow.
-            self._receive(piece[:ITEM_HEADER_SIZE])
-            self._hold()
-            piece = piece[ITEM_HEADER_SIZE:]
-        if len(piece):
-            self._receive(piece)
-        self._hold()
-        position = self._summariser.position
-        if position.header is not None and position.offset > self._offset:
-            self._offset = position.offset
-            self._take_position(position, self._settles)
-
-    def _receive(self, piece: memoryview) -> None:
         try:
             self._reports.receive(0, piece)
         except UnsupportedStreamError as e:
@@ -300,14 +279,10 @@ class _SetPass(Pass):
             raise InvalidOptionError(
                 e.message, hint=e.hint, option="summary_xref", offset=e.offset
             ) from e
-
-    def _hold(self) -> None:
-        """Count the sums of an event as memory of the request, once their size is known."""
-        if self._held or self.header is None:
-            return
-        self._held = True
-        columns = _SPECIAL_COLUMNS + self.header.len_sample
-        hold_for_request(min(8 * columns * self._sets.summaries, self._event_bytes), required=True)
+        position = self._summariser.position
+        if position.header is not None and position.offset > self._offset:
+            self._offset = position.offset
+            self._take_position(position, self._settles)
 
     def release(self) -> None:
         for analysis in self._analyses:

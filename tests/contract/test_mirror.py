@@ -183,7 +183,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/server/connection.py": _CONNECTIONS,
     "app/server/drain.py": (*_SERVE, "tests/e2e/test_drain.py"),
     "app/server/limits.py": _CONNECTIONS,
-    "app/server/memory.py": _SERVE,
     "app/server/protocol.py": _CONNECTIONS,
     "app/server/reader.py": _BODIES,
     "app/server/worker.py": (*_SERVE, "tests/e2e/test_drain.py"),

@@ -48,6 +48,13 @@ def stream() -> bytes:
     return struct.pack("<iii", 0x03000001, SAMPLES, 1) + b"".join(blocks)
 
 
+def item_stream() -> bytes:
+    """The same of items."""
+    pair = struct.pack("<ifif", SAMPLES, 1.0, 0, 0.0)
+    blocks = (struct.pack("<ii", 1, n + 1) + pair for n in range(BLOCKS))
+    return struct.pack("<ii", 0x02000001, SAMPLES) + b"".join(blocks)
+
+
 def stored(service: Service, name: str, data: bytes) -> str:
     answer = ask(service, Post(f"/v1/inputs/{name}", [data], method="PUT"))
     assert answer.status in {200, 201}, answer.body
@@ -69,10 +76,17 @@ def alct(service: Service) -> tuple[str, bytes]:
     return f"alct?occurrence={stored(service, 'occurrence', data)}", stream()
 
 
+def items(service: Service) -> tuple[str, bytes]:
+    rows = "".join(f"{n + 1},{n % 20 + 1},1\n" for n in range(BLOCKS))
+    xref = stored(service, "summary_xref", f"item_id,summary_id,summaryset_id\n{rows}".encode())
+    return f"melt?summary_xref={xref}", item_stream()
+
+
 KINDS: dict[str, Callable[[Service], tuple[str, bytes]]] = {
     "melt": melt,
     "qelt": qelt,
     "alct": alct,
+    "items": items,
 }
 
 
