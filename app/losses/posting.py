@@ -87,7 +87,7 @@ _STRETCH = 1 << 20
 """Bytes that are analysed between two checks of the budget; as many renew it."""
 
 _LITTLE = 1 << 14
-"""Bytes up to which a piece comes from a slow client, for whom a long wait may follow."""
+"""Bytes up to which a body is that of a slow client, for whom a long wait may follow."""
 
 
 class _Collector:
@@ -207,7 +207,7 @@ class Posting:
                 size = ITEM_HEADER_SIZE if waits else _STRETCH
                 self._take(view[:size])
                 view = view[size:]
-        if len(data) <= _LITTLE:
+        if max(len(data), self._unpaid) <= _LITTLE:
             self._pass.release()
 
     def _take(self, piece: memoryview) -> None:
