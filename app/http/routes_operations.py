@@ -12,13 +12,14 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from app.errors import KINDS, NotFoundError
 from app.telemetry import METRICS_TYPE
 
-from .dependencies import DrainDep, from_state
+from .dependencies import DrainDep, HeadRoute, from_state
 from .openapi import problem_responses
 from .operations import Operations
 from .pages import PAGE_HEADERS, docs_page, problem_page
 from .schemas import Health, Readiness
 
-router = APIRouter(tags=["operations"])
+# Balancers and Prometheus add options of their own.
+router = APIRouter(tags=["operations"], route_class=HeadRoute)
 
 OperationsDep = Annotated[Operations, from_state("operations")]
 
@@ -28,14 +29,12 @@ def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
     return Response(orjson.dumps(value), status, headers, "application/json")
 
 
-@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", operation_id="healthz", response_model=Health)
 async def healthz() -> Response:
     """Report that the process is alive."""
     return _json({"status": "ok"})
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     operation_id="readyz",
@@ -48,7 +47,6 @@ async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
     return _json(described, 200 if described["status"] == "ready" else 503)
 
 
-@router.head("/metrics", include_in_schema=False)
 @router.get(
     "/metrics",
     operation_id="metrics",
@@ -62,7 +60,6 @@ async def metrics(operations: OperationsDep) -> Response:
     return Response(text, media_type=METRICS_TYPE)
 
 
-@router.head("/problems/{code}", include_in_schema=False)
 @router.get(
     "/problems/{code}",
     operation_id="problem",
@@ -76,7 +73,6 @@ async def explain_problem(code: str) -> Response:
     return HTMLResponse(problem_page(code, KINDS[code]), headers=PAGE_HEADERS)
 
 
-@router.head("/docs", include_in_schema=False)
 @router.get("/docs", operation_id="docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Return a page that lists all routes and problems."""

@@ -64,7 +64,7 @@ class Desk:
     def __init__(self, shared: Shared, directory: Path, *, locks: bool = False) -> None:
         self.shared = shared
         pointed = PointedHeads(shared)
-        heads = AdmittedHeads(pointed, Quotas({}), self.clock)
+        heads = AdmittedHeads(pointed, Quotas(shared.limits), self.clock)
         self._stores = (pointed, PointedBlobs(shared))
         self.sharing = PointedLock(shared.scheduler, "sharing")
         keys = KeyRing([Key(1, "sign", bytes(32))])
@@ -103,8 +103,8 @@ class Desk:
 
     # -- what owners do; each returns what the answer says ----------------------------------
 
-    def dataset(self, who: Identity, files: str = "scan.npy") -> Hashable:
-        opened, created = self.catalogue.register(who, {"id": "scan", "files": [files]})
+    def dataset(self, who: Identity, files: str = "scan.npy", ident: str = "scan") -> Hashable:
+        opened, created = self.catalogue.register(who, {"id": ident, "files": [files]})
         opened.close()
         return created
 
@@ -115,10 +115,16 @@ class Desk:
     def delete_dataset(self, who: Identity) -> None:
         self.catalogue.delete(who, "scan")
 
-    def view(self, who: Identity) -> Hashable:
-        _, opened, created = self.views.register(who, "scan", {})
+    def another_dataset(self, who: Identity) -> Hashable:
+        return self.dataset(who, ident="another")
+
+    def view(self, who: Identity, spec: Mapping[str, str] | None = None) -> Hashable:
+        _, opened, created = self.views.register(who, "scan", spec or {})
         opened.close()
         return created
+
+    def another_view(self, who: Identity) -> Hashable:
+        return self.view(who, {"dtype": "<f4"})
 
     def open_view(self, who: Identity) -> Hashable:
         with closing(self.views.registered(who, self.view_id, "scan")) as opened:
@@ -131,11 +137,14 @@ class Desk:
     def view_id(self) -> str:
         return self.shared.names["view"]
 
-    def pipeline(self, who: Identity) -> Hashable:
-        stages = [{"op": "source", "dataset": "scan", "view": {}}, {"op": "batch", "size": 2}]
+    def pipeline(self, who: Identity, size: int = 2) -> Hashable:
+        stages = [{"op": "source", "dataset": "scan", "view": {}}, {"op": "batch", "size": size}]
         opened, created = self.pipelines.register(who, {"order": 1, "stages": stages})
         opened.close()
         return created
+
+    def another_pipeline(self, who: Identity) -> Hashable:
+        return self.pipeline(who, 3)
 
     def open_pipeline(self, who: Identity) -> Hashable:
         with closing(self.pipelines.open(who, self.shared.names["pipeline"])) as opened:
@@ -144,9 +153,12 @@ class Desk:
     def delete_pipeline(self, who: Identity) -> None:
         self.pipelines.delete(who, self.shared.names["pipeline"])
 
-    def input(self, who: Identity) -> None:
+    def input(self, who: Identity, data: bytes = QUANTILES) -> None:
         # Two that store the same file may both be told that they did.
-        self.inputs.put(who, "quantiles", QUANTILES)
+        self.inputs.put(who, "quantiles", data)
+
+    def another_input(self, who: Identity) -> None:
+        self.input(who, b"quantile\n0.3\n")
 
     def use_input(self, who: Identity) -> Hashable:
         return tuple(self.inputs.quantiles(who, self.shared.names["input"]).tolist())
