@@ -119,7 +119,7 @@ for _name in ("ept", "psept"):
     TABLE.add(ONE, _name, report(_name, WIDE), steady=False)
 for _form in ("png", "svg"):
     TABLE.add(ONE, f"ept as {_form}", report("ept", WIDE, f"&format={_form}"), steady=False)
-for _name, _count in (("ept at return periods", 100_000), ("ept of many occurrences", 8_000_000)):
+for _name, _count in (("ept at return periods", 100_000), ("ept of many occurrences", 4_000_000)):
     _size = Size(1000, 1, 100, _count)
     TABLE.add(ONE, _name, report("ept", _size, AT_YEARS), steady=False)
 TABLE.add(ONE, "summaries of items", summaries_of_items, steady=False)

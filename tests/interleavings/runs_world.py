@@ -137,7 +137,7 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
-        patch.setattr(sealer, "_LOOK_SECONDS", LEASE)
+        patch.setattr(sealer, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
 

@@ -217,7 +217,7 @@ class ThingsWorld:
 
     def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
         """See World."""
-        seen = self._close_and_observe(shared)
+        seen = self._close_and_observe(shared, died=any(d.outcome.killed for d in done))
         answers = tuple("died" if d.outcome.killed else _answer_of(d.outcome) for d in done)
         allowed = self._serial(tuple(d.outcome.killed for d in done))
         if (answers, seen) in allowed:
@@ -225,12 +225,12 @@ class ThingsWorld:
         found = [f"answers {answers}, and then {seen}"]
         return found + [f"  serially {a}, and then {s}" for a, s in sorted(allowed, key=str)]
 
-    def _close_and_observe(self, shared: Shared) -> Hashable:
+    def _close_and_observe(self, shared: Shared, *, died: bool) -> Hashable:
         for desk in self.open:
             desk.close()
         self.open.clear()
         with closing(Desk(shared, self.directory)) as desk:
-            return observed(desk)
+            return observed(desk, died=died)
 
     def _serial(self, died: tuple[bool, ...]) -> set[tuple[tuple[Hashable, ...], Hashable]]:
         """What the acts answer and leave one after the other, in any order."""
@@ -254,7 +254,7 @@ class ThingsWorld:
                         answer = _answer(partial(self.acts[n].run, desk))
                     if not died[n]:
                         answers[n] = answer
-                yield tuple(answers), self._close_and_observe(shared)
+                yield tuple(answers), self._close_and_observe(shared, died=any(died))
 
 
 def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -268,15 +268,18 @@ def _answer_of(outcome: Any) -> Hashable:  # noqa: ANN401 - an Outcome
     return cast("Hashable", getattr(outcome.error, "code", repr(outcome.error)))
 
 
-def observed(desk: Desk) -> Hashable:
-    """What every owner can see and use, and what their quotas count."""
+def observed(desk: Desk, *, died: bool) -> Hashable:
+    """What every owner can see and use, and what their quotas count.
+
+    Bytes are what is stored as well, unless somebody died: what has no owner then, expires.
+    """
     shared = desk.shared
     shared.now += 120.0
     desk.sweep()
     keys = [(key.owner, key.revoked is None) for key in desk.keys.records()]
     return (
         *(_observed_by(desk, who) for who in (ALICE, BOB)),
-        tuple(shared.all_blobs()),
+        () if died else tuple(shared.all_blobs()),
         tuple(sorted(keys)),
     )
 

@@ -48,7 +48,7 @@ from app.state.base import StoreDamagedError, StoreError
 from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
-from .ahead import SegmentsAhead
+from .ahead import LOOK_SECONDS, SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
 from .jobs import Job, Jobs, Variant, job_of
@@ -61,8 +61,6 @@ INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
 _BEATS = 5
 """Beats in the time of a lease."""
-_LOOK_SECONDS = 0.1
-"""Seconds between two looks whether the run of a job was deleted."""
 _ATTEMPTS = 20
 """Times that a job is tried while stores or memory fail."""
 _FAILURES = (BusyError, ShareExceededError, StorageFullError, StoreError)
@@ -388,7 +386,7 @@ class _Lease:
     def _beat(self) -> None:
         pause = self._jobs.lease / _BEATS
         due = time.monotonic() + pause
-        while not self._ended.wait(min(pause, _LOOK_SECONDS)):
+        while not self._ended.wait(min(pause, LOOK_SECONDS)):
             try:
                 # A run that was deleted has no jobs.
                 if time.monotonic() < due and self._jobs.of_run(self.job.owner, self.job.run):
