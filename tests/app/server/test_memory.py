@@ -77,7 +77,7 @@ def test_a_process_is_measured() -> None:
     before = measure()
     block = ctypes.create_string_buffer(b"x" * (20 * MIB))
     # What malloc gives may have been resident before.
-    with mmap.mmap(-1, 20 * MIB) as memory:
+    with mmap.mmap(-1, 20 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.write(bytes(20 * MIB))
         after = measure()
     assert before is not None
