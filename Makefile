@@ -163,7 +163,7 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--constraint deploy/requirements-plot.lock --output-file deploy/requirements-image.lock
 	uv pip compile --group build --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --output-file deploy/requirements-build.lock
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --group dev --no-strip-extras --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements-image.lock --constraint deploy/requirements-build.lock \
 		--output-file deploy/requirements-dev.lock
 

@@ -14,6 +14,7 @@ from app.runs.removal import Removal
 from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import NOTED
+from app.state.ownership import head_id
 from app.state.quotas import Limit, Quotas
 from app.state.shares import Shares
 from app.state.storage import Storage
@@ -73,7 +74,10 @@ def make_sweeper(
     }
     # A head is noted as used once an hour; its file, every time.
     chores["expired owners of inputs"] = expired_heads(
-        storage.heads, input_store.KIND, settings.input_days * _DAY + NOTED
+        storage.heads,
+        input_store.KIND,
+        settings.input_days * _DAY + NOTED,
+        named=lambda: {head_id(*owned) for owned in run_sweeping.named_inputs(storage.heads)},
     )
     chores["owners of inputs that are not stored"] = heads_without_blobs(
         storage.heads, storage.blobs, input_store.KIND, NOTED
@@ -82,9 +86,14 @@ def make_sweeper(
     chores["inputs without owners"] = blobs_without_owners(
         storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
     )
-    for kind in (input_store.KIND, partials.KIND):
-        seconds = settings.input_days * _DAY
-        chores[f"expired {kind}s"] = expired_blobs(storage.blobs, kind, seconds)
+    seconds = settings.input_days * _DAY
+    chores["expired inputs"] = expired_blobs(
+        storage.blobs,
+        input_store.KIND,
+        seconds,
+        named=lambda: {ident for _, ident in run_sweeping.named_inputs(storage.heads)},
+    )
+    chores[f"expired {partials.KIND}s"] = expired_blobs(storage.blobs, partials.KIND, seconds)
     chores |= run_sweeping.chores(removal, storage.heads, storage.blobs)
     chores["unfinished blobs"] = always_done(storage.blobs.clean)
     if storage.space is not None:

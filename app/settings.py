@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -28,13 +30,18 @@ metrics reads it when it is imported."""
 _NO_END = "none"
 _LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days")
 """Settings that may have no end."""
+_PREFIX = "THALWEG_"
+_NO_SETTINGS = re.compile(
+    r"(URL|KEY|KERNEL_CACHE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
+)
+"""Variables with the prefix that something else reads: the client, commands, or tests."""
 _API_KEY = re.compile(r"(.*:)?\s*[0-9A-Fa-f]{64}")
 
 
 class Settings(BaseSettings):
     """The settings of the service; passed as an argument, never global."""
 
-    model_config = SettingsConfigDict(env_prefix="THALWEG_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore")
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
@@ -221,7 +228,13 @@ class Settings(BaseSettings):
                 lines = Path(path).read_text().splitlines()
             except (OSError, UnicodeDecodeError) as e:
                 raise ValueError(f"{name}_file cannot be read: {e}") from e
-            values[name] = ",".join(line for line in lines if not line.lstrip().startswith("#"))
+            held = [
+                line for line in lines if line.strip(" ,") and not line.lstrip().startswith("#")
+            ]
+            if not held:
+                # Without keys everybody could do everything, which nobody means who names a file.
+                raise ValueError(f"{name}_file holds no key")
+            values[name] = ",".join(held)
         return values
 
     @field_validator(*_LIFETIMES, mode="before")
@@ -251,12 +264,16 @@ class Settings(BaseSettings):
     @field_validator("api_keys")
     @classmethod
     def _check_digests(cls, value: Names) -> Names:
+        owners: dict[str, str] = {}
         for number, entry in enumerate(value, 1):
             if not _API_KEY.fullmatch(entry):
                 raise ValueError(
                     f"entry {number} is not NAME:DIGEST or DIGEST, a SHA-256 digest of 64"
                     " hexadecimal digits as thalweg-server key prints it"
                 )
+            owner, digest = (part.strip() for part in entry.rpartition(":")[::2])
+            if owners.setdefault(digest.lower(), owner) != owner:
+                raise ValueError(f"entry {number} gives the key of an earlier one to another owner")
         return value
 
     @field_validator("public_url")
@@ -275,6 +292,21 @@ class Settings(BaseSettings):
     def kept_in(self) -> Path | None:
         """The data directory; None if nothing is to be kept."""
         return None if self.ephemeral else self.data_dir
+
+
+def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield each variable that looks like a setting and is none, with the one that it is most like.
+
+    Args:
+        names: of all variables.
+    """
+    known = [name.upper() for name in Settings.model_fields]
+    for name in sorted(names):
+        short = name.upper().removeprefix(_PREFIX)
+        if short in known or short == name.upper() or _NO_SETTINGS.fullmatch(short):
+            continue
+        nearest = get_close_matches(short, known, 1)
+        yield name, _PREFIX + nearest[0] if nearest else None
 
 
 def _is_bare(url: str) -> bool:

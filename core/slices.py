@@ -11,6 +11,7 @@ in slices of some ten milliseconds::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,17 @@ from .budget import current
 
 SLICE = 1 << 20
 """Elements that the slowest of these loops takes some ten milliseconds for."""
+_PAGE = 512
+"""Integers of the smallest page of memory."""
+_HASHED = 8 << 20
+"""Bytes that a hash takes about as long for."""
+
+
+class Hash(Protocol):
+    """What digests bytes."""
+
+    def update(self, data: memoryview, /) -> object:
+        """Take more of them."""
 
 
 def slices(count: int, stage: str, size: int = SLICE) -> Iterator[tuple[int, int]]:
@@ -36,6 +48,36 @@ def slices(count: int, stage: str, size: int = SLICE) -> Iterator[tuple[int, int
     for begin in range(0, count, size):
         budget.check(stage)
         yield begin, min(begin + size, count)
+
+
+def touched(count: int, stage: str) -> Indices:
+    """Return integers whose memory is there.
+
+    The system provides a page when it is first written to, some 50 milliseconds for each 100 MB.
+    What writes here and there, as a sort does, would wait for all pages in its first slice.
+
+    Args:
+        count: number of integers.
+        stage: what is working, for the message.
+
+    Raises:
+        WorkStoppedError: the budget is used up, or nobody waits for the result.
+    """
+    values = np.empty(count, np.int64)
+    for begin, end in slices(count, stage):
+        values[begin:end:_PAGE] = 0
+    return values
+
+
+def digest(hashed: Hash, data: bytes | memoryview, stage: str) -> None:
+    """Update a hash with many bytes.
+
+    Raises:
+        WorkStoppedError: the budget is used up, or nobody waits for the result.
+    """
+    octets = memoryview(data).cast("B")
+    for begin, end in slices(len(octets), stage, _HASHED):
+        hashed.update(octets[begin:end])
 
 
 def grouped(starts: Indices, stage: str, size: int = SLICE) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ._jit import kernel, subkernel
 from .arrays import Array, Indices
 from .budget import current
-from .slices import SLICE, slices
+from .slices import SLICE, slices, touched
 
 _ZERO = cast("int", np.int64(0))
 _BITS = 11
@@ -178,7 +178,7 @@ def sort_pairs(keys: Indices, values: Indices, stage: str) -> None:
     Raises:
         WorkStoppedError: the budget is used up, or nobody waits for the result.
     """
-    spare_keys, spare_values = np.empty_like(keys), np.empty_like(values)
+    spare_keys, spare_values = touched(len(keys), stage), touched(len(values), stage)
     counts = np.zeros(COUNTS, np.int64)
     progress = np.zeros(PROGRESS, np.int64)
     budget = current()
@@ -197,7 +197,9 @@ def order_of(keys: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices, I
     Raises:
         WorkStoppedError: as :func:`sort_pairs`.
     """
-    ordered, order = keys.astype(np.int64), np.arange(len(keys))
+    ordered, order = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+    for a, b in slices(len(keys), stage):
+        ordered[a:b], order[a:b] = keys[a:b], np.arange(a, b)
     sort_pairs(ordered, order, stage)
     return ordered, order
 
@@ -237,7 +239,7 @@ def numbered(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices,
     ordered, order = order_of(values, stage)
     starts = starts_of(ordered)
     of_ordered = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    numbers = np.empty_like(order)
+    numbers = touched(len(order), stage)
     for a, b in slices(len(order), stage):
         numbers[order[a:b]] = of_ordered[a:b]
     return ordered[starts[:-1]], numbers

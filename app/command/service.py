@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import orjson
+import structlog
 from pydantic import ValidationError
 
 from app.logs import configure_logging
-from app.settings import Settings
+from app.settings import Settings, unknown_variables
 from app.state.storage import StorageError
 from core.errors import OptionError
 
@@ -24,6 +26,10 @@ def serve(args: argparse.Namespace) -> int:
     try:
         settings = Settings(**options)
         configure_logging(settings.log_level)
+        for name, nearest in unknown_variables(os.environ):
+            structlog.get_logger().warning(
+                "this variable is no setting and is ignored", variable=name, nearest=nearest
+            )
         return serving.run_server(settings)
     except ValidationError as e:
         raise OptionError(_sentence(e)) from e

@@ -24,7 +24,6 @@ from core.errors import ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.formats.detect import understand
 from core.tiles.frames import FileFrames
-from core.tiles.recording import Recording
 
 from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
@@ -32,7 +31,7 @@ from .files.file_set import FileSet
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
 from .opened import OpenDataset, Opened, OpenItems
-from .opening import open_array, open_items
+from .opening import Source, open_array, open_items
 from .own_decoders import OwnDecoders, find_function
 from .permissions import check_paths
 from .spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
@@ -118,6 +117,8 @@ class Catalogue:
         check_paths(who, self._roots, spec)
         opened = self._opened(spec)
         try:
+            if isinstance(opened, OpenDataset):
+                opened.check_axes()
             key, created = self._record(who, spec)
         except BaseException:
             opened.files.close()
@@ -305,49 +306,55 @@ class Catalogue:
         source = open_array(self._roots, spec, self._decoders.of(spec), self._foreign)
         try:
             backend = open_backend(spec.backend or DEFAULT, source.files, self._buffers)
-            corrections = self._corrections(spec.corrections, source.recording)
+            # Before the fingerprint, which covers their files.
+            corrections = self._corrections(spec.corrections, source)
             return OpenDataset(spec, source, backend, corrections, source.fingerprint())
         except BaseException:
             source.files.close()
             raise
 
-    def _corrections(self, spec: CorrectionSpec, recording: Recording) -> Corrections:
-        built_in = recording.built_in
-        shape = recording.sig_shape
-        dark = built_in.dark if spec.dark is None else self._array(spec.dark, shape)
-        gain = built_in.gain if spec.gain is None else self._array(spec.gain, shape)
+    def _corrections(self, spec: CorrectionSpec, source: Source) -> Corrections:
+        built_in = source.recording.built_in
+        shape = source.recording.sig_shape
+        dark = built_in.dark if spec.dark is None else self._image("dark", spec.dark, source)
+        gain = built_in.gain if spec.gain is None else self._image("gain", spec.gain, source)
         excluded: Array | None = built_in.excluded
         if isinstance(spec.excluded, str):
-            excluded = np.argwhere(self._array(spec.excluded, shape))
+            excluded = np.argwhere(self._image("excluded", spec.excluded, source))
         elif spec.excluded is not None:
             if any(len(pixel) != len(shape) for pixel in spec.excluded):
                 raise ShapeError(f"an excluded pixel has not {len(shape)} coordinates")
             excluded = np.array(spec.excluded, np.int64).reshape(-1, len(shape))
         return Corrections(shape, dark, gain, excluded)
 
-    def _array(self, pattern: str, sig_shape: tuple[int, ...]) -> Array:
-        """Read a correction image: one frame from a file of any format."""
-        with FileSet(self._roots.expand([pattern]), self._roots.open) as files:
-            if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
-                raise ShapeError(f"{pattern} is too large for a single frame")
-            recording = understand(files.infos, files)
-            frames = FileFrames(recording, open_backend(DEFAULT, files, self._buffers))
-            shape = recording.nav_shape + recording.sig_shape
-            pixels = math.prod(sig_shape)
-            if (
-                recording.stored is None
-                or recording.frames * math.prod(recording.sig_shape) != pixels
-            ):
-                raise ShapeError(
-                    f"{pattern} has shape {list(shape)}, but a frame has {list(sig_shape)}",
-                    source=pattern,
-                )
-            current().hold("corrections", _CORRECTION_BYTES * pixels)
-            indices = np.arange(recording.frames, dtype=np.int64)
-            values = np.empty(sig_shape, recording.stored)
-            octets = values.reshape(-1).view(np.uint8)
-            frames.copy(indices, (0, recording.sig_shape[0]), octets)
-            return values.astype(recording.dtype)
+    def _image(self, role: str, pattern: str, source: Source) -> Array:
+        """Read a correction image, one frame of any format; its file stays beside the source's."""
+        sig_shape = source.recording.sig_shape
+        files = FileSet(self._roots.expand([pattern]), self._roots.open)
+        source.files.beside[role] = files
+        if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
+            raise ShapeError(f"{pattern} is too large for a single frame")
+        recording = understand(files.infos, files)
+        shape = recording.nav_shape + recording.sig_shape
+        leading = len(shape) - len(sig_shape)
+        pixels = math.prod(sig_shape)
+        # A transposed image has as many values: only the shape tells where they belong.
+        if (
+            recording.stored is None
+            or recording.frames * math.prod(recording.sig_shape) != pixels
+            or shape != (1,) * leading + sig_shape
+        ):
+            raise ShapeError(
+                f"{role} {pattern} has shape {list(shape)}, but a frame has {list(sig_shape)}",
+                source=pattern,
+            )
+        current().hold("corrections", _CORRECTION_BYTES * pixels)
+        frames = FileFrames(recording, open_backend(DEFAULT, files, self._buffers))
+        indices = np.arange(recording.frames, dtype=np.int64)
+        values = np.empty(sig_shape, recording.stored)
+        octets = values.reshape(-1).view(np.uint8)
+        frames.copy(indices, (0, recording.sig_shape[0]), octets)
+        return values.astype(recording.dtype)
 
     def close(self) -> None:
         """Close all cached datasets."""

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from app.errors import InvalidOptionError
 from core.arrays import Array, Octets
 from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
 from core.tiles.frames import FileFrames, FrameSource
 from core.tiles.recording import Axis, Recording
+from core.tiles.view import MAX_DIMS
 
 from .files.backends import RangeBackend
 from .files.file_set import FileSet
@@ -66,6 +68,32 @@ class OpenDataset:
         if self.spec.sync_offset is not None:
             return self.spec.sync_offset
         return self.recording.sync_offset
+
+    def check_axes(self) -> None:
+        """Check the axes of the entry; not those of entries of earlier servers, which stay valid.
+
+        Raises:
+            InvalidOptionError: they contradict the array, or one has no scale.
+        """
+        axes, scan = self.spec.axes, len(self.nav_shape)
+        shape = self.nav_shape + self.recording.sig_shape
+        if axes and len(axes) != len(shape):
+            raise _wrong_axes(
+                f"names {', '.join(repr(axis.name[:40]) for axis in axes[:MAX_DIMS])}, "
+                f"but the array has {len(shape)} axes, of {list(shape)}",
+                "Describe each axis, those of the scan first",
+            )
+        for k, (axis, size) in enumerate(zip(axes, shape, strict=False)):
+            grows = self.spec.growing and k < scan
+            if axis.size not in {0, size} and not grows:
+                raise _wrong_axes(
+                    f"gives {axis.name[:40]!r} a size of {axis.size}, but it is {size}",
+                    "Omit size, or correct it",
+                )
+            if axis.scale == 0:
+                raise _wrong_axes(
+                    f"gives {axis.name[:40]!r} a scale of 0", "Give the size of a step, or omit it"
+                )
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -184,6 +212,10 @@ class OpenItems:
 
 
 Opened = OpenDataset | OpenItems
+
+
+def _wrong_axes(problem: str, hint: str) -> InvalidOptionError:
+    return InvalidOptionError(f"axes {problem}", hint=hint, option="axes")
 
 
 def describe_schema(schema: Schema) -> list[dict[str, Any]]:

@@ -117,7 +117,6 @@ async def register_dataset(
     return ExchangeResponse(handle)
 
 
-@router.head("/{ident}", include_in_schema=False)
 @router.get(
     "/{ident}",
     operation_id="dataset",
@@ -155,7 +154,6 @@ async def delete_dataset(
     return Response(status_code=204)
 
 
-@router.head("/{ident}/files/{number}", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/{ident}/files/{number}",
     operation_id="dataset_file",

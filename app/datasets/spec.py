@@ -299,18 +299,21 @@ def _axes(value: Any) -> tuple[Axis, ...]:  # noqa: ANN401 - JSON
                 "contains an element without a name, or with an unknown member",
                 "Use name, size, unit, scale and offset",
             )
+        name = str(item["name"])
+        if type(size := item.get("size", 0)) is not int:
+            raise _invalid("axes", f"gives {name[:40]!r} a size that is not an integer")
         try:
             axis = Axis(
-                str(item["name"]),
-                int(item.get("size", 0)),
+                name,
+                size,
                 None if item.get("unit") is None else str(item["unit"]),
                 float(item.get("scale", 1.0)),
                 float(item.get("offset", 0.0)),
             )
         except (TypeError, ValueError, OverflowError) as e:
-            raise _invalid("axes", f"contains an invalid value: {e}") from e
+            raise _invalid("axes", f"gives {name[:40]!r} an invalid value: {e}") from e
         if not (math.isfinite(axis.scale) and math.isfinite(axis.offset)):
-            raise _invalid("axes", "contains a scale or offset that is not finite")
+            raise _invalid("axes", f"gives {name[:40]!r} a scale or offset that is not finite")
         axes.append(axis)
     return tuple(axes)
 

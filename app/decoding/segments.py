@@ -22,9 +22,9 @@ import numpy as np
 
 from core.arrays import Octets
 
+from .wire import KEEP_BYTES
+
 _MIN_BYTES = 256 << 10
-_KEEP_BYTES = 16 << 20
-"""Segments of up to this size are used again."""
 _KEEP = 3
 """Maximum number of free segments of a worker."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -92,7 +92,7 @@ class Segments:
             self._free.remove(segment)
             return segment
         size = max(_MIN_BYTES, 1 << (nbytes - 1).bit_length())
-        if size > _KEEP_BYTES:
+        if size > KEEP_BYTES:
             size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         return Segment(next(self._numbers), size)
 
@@ -108,8 +108,8 @@ class Segments:
         self.put(loan.segment)
 
     def put(self, segment: Segment) -> None:
-        """Return a segment."""
-        if not self._closed:
+        """Return a segment; a long one is freed, as the worker has done when it answered."""
+        if not self._closed and segment.size <= KEEP_BYTES:
             self._returned.append(segment)
 
     def dropped(self) -> list[int]:
@@ -130,6 +130,6 @@ class Segments:
             return
         while self._returned:
             self._free.append(self._returned.popleft())
-        kept = [segment for segment in self._free if segment.size <= _KEEP_BYTES][-_KEEP:]
-        self._dropped += [segment.number for segment in self._free if segment not in kept]
+        kept = self._free[-_KEEP:]
+        self._dropped += [segment.number for segment in self._free[:-_KEEP]]
         self._free = kept

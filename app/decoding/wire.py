@@ -21,6 +21,8 @@ MAX_BYTES = 32 << 20
 """Maximum length of a message."""
 MAX_DESCRIPTORS = 240
 """Maximum number of descriptors per message; the kernel allows 253."""
+KEEP_BYTES = 16 << 20
+"""Longest segment of shared memory that serves further answers; both sides free longer ones."""
 _USUAL = 4096
 """Bytes that most messages have at most: these are received with a single call."""
 _HEAD = struct.Struct("<4sII")

@@ -20,6 +20,8 @@ Entries are estimates from above, made before the work: of a list of numbers in 
 objects that it becomes. Small things of bounded number (heads, options, one frame) have no
 entry; the base that deployments add to the limit covers them.
 
+What is kept only to save time is entered as well, and given up where the total is full.
+
 An owner is the owner of the key that a request carries, or the address of the client where
 the service has no keys.
 """
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import NoReturn, Self
 
 from app.errors import BusyError, ShareExceededError, TooLargeError
@@ -52,6 +55,8 @@ class Ledger:
         self.share = min(share, limit)
         self.refused: Counter[str] = Counter()
         """Refusals so far, by purpose."""
+        self.reclaim: Callable[[], bool] | None = None
+        """Releases an entry that is kept only to save time; returns False if there is none."""
         self._held = 0
         self._peak = 0
         self._owners: dict[str, int] = {}
@@ -117,15 +122,12 @@ class Ledger:
 
     def add(self, owner: str, purpose: str, nbytes: int) -> None:
         """Add bytes to what an owner holds; see ``hold``, which callers should prefer."""
-        with self._lock:
-            own = self._owners.get(owner, 0) + nbytes
-            total = self._held + nbytes
-            if own <= self.share and total <= self.limit:
-                self._owners[owner] = own
-                self._held = total
-                self._purposes[purpose] += nbytes
-                self._peak = max(self._peak, total)
+        while (own := self._added(owner, purpose, nbytes)) <= self.share:
+            if own < 0:
                 return
+            if self.reclaim is None or not self.reclaim():
+                break
+        with self._lock:
             self.refused[purpose] += 1
         if own > self.share:
             raise ShareExceededError(
@@ -147,6 +149,19 @@ class Ledger:
             setting=_LIMIT,
             allowed=self.limit,
         )
+
+    def _added(self, owner: str, purpose: str, nbytes: int) -> int:
+        """Add bytes if they fit, and return -1; else what the owner would hold."""
+        with self._lock:
+            own = self._owners.get(owner, 0) + nbytes
+            total = self._held + nbytes
+            if own > self.share or total > self.limit:
+                return own
+            self._owners[owner] = own
+            self._held = total
+            self._purposes[purpose] += nbytes
+            self._peak = max(self._peak, total)
+            return -1
 
     def refuse_for_good(self, purpose: str, nbytes: int) -> NoReturn:
         """Refuse what would not fit if the owner held nothing else.

@@ -5,7 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from starlette.responses import Response
+
 from app.server.responses import Exchange
+
+EXPOSED = (
+    "Preference-Applied",
+    "Thalweg-Completeness",
+    "Thalweg-Token",
+    "Thalweg-Batch",
+    "Thalweg-Epoch",
+    "Thalweg-Count",
+    "Thalweg-Rows",
+    "Thalweg-Offset",
+    "Thalweg-Events",
+    "Thalweg-Bytes",
+    "Thalweg-Reopened-Check",
+    "Thalweg-Events-Without-Occurrence",
+    "Thalweg-Events-Only-In-Occurrence",
+    "Thalweg-Ledger-Bound",
+    "Thalweg-Rates",
+    "Location",
+    "Upload-Complete",
+    "Upload-Defer-Length",
+    "Upload-Draft-Interop-Version",
+    "Upload-Expires",
+    "Upload-Length",
+    "Upload-Limit",
+    "Upload-Metadata",
+    "Upload-Offset",
+    "Tus-Checksum-Algorithm",
+    "Tus-Extension",
+    "Tus-Max-Size",
+    "Tus-Resumable",
+    "Tus-Version",
+    "X-Request-Id",
+    "Retry-After",
+    "RateLimit",
+    "RateLimit-Policy",
+)
+"""Headers of answers that scripts of other origins may read."""
+
+
+def head_response(media_type: str, headers: Mapping[str, str]) -> Response:
+    """Return an answer to HEAD without a Content-Length, which would cost as much as the body."""
+    response = Response(headers=headers, media_type=media_type)
+    del response.headers["content-length"]
+    return response
 
 
 @dataclass(frozen=True, slots=True)

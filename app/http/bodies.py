@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
-from app.errors import FramingError, StalledError
+from app.errors import FramingError, ServiceError, StalledError
 from app.server import body as server_body
 from app.server.body import RequestBody
 from app.server.thread_reader import ThreadReader, in_thread
@@ -268,7 +268,7 @@ async def discard(body: RequestBody) -> None:
     """
     left = _DISCARD_BYTES
     view = memoryview(bytearray(_PIECE))
-    with contextlib.suppress(TimeoutError, StalledError, FramingError):
+    with contextlib.suppress(TimeoutError, ServiceError):
         async with asyncio.timeout(_DISCARD_SECONDS):
             while left > 0 and (count := await read(body, view)):
                 left -= count

@@ -19,9 +19,15 @@ Memory is bounded apart from that balance. Output leaves in pieces of at most 1 
     pieces          [1 MiB][..][1 MiB][1 MiB][....][..]        <- the balance is checked at each
 
 A zstd frame may demand a window of 2 GiB before its first byte, so windows above 8 MiB are
-refused. And a decoder returns a copy of the bytes after the end of its frame; in a body of
-tiny frames, handing the whole buffer to each would copy it once per frame, so the first
-call for a frame passes no more than 4 KiB.
+refused, and smaller ones are entered in the ledger before the decoder takes them. And a decoder
+returns a copy of the bytes after the end of its frame; in a body of tiny frames, handing the
+whole buffer to each would copy it once per frame, so the first call for a frame passes no more
+than 4 KiB.
+
+A decoder is some 35 KiB, more than all else that a client holds who sends a little and waits. So
+none outlives a call while its frame is short: the frame is kept as it was sent, decoded again
+once more of it has come, and what is known of it is dropped. It also means that the header of a
+frame is always seen in one piece.
 """
 
 from __future__ import annotations
@@ -41,8 +47,15 @@ _ALLOWANCE = 64 << 20
 _RATIO = 200
 _FRAME_WEIGHT = 8 << 10
 _FIRST_BYTES = 4 << 10
-_WINDOW_LOG = 23
-"""Base-2 logarithm of the largest zstd window, 8 MiB: that of level 19."""
+_SHORT_BYTES = 4 << 10
+"""Length up to which an open frame is kept instead of its decoder."""
+_SHORT_DECODED = 64 << 10
+"""Bytes that it may have yielded: so many are decoded again for each piece that comes."""
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER_LEAST, ZSTD_HEADER = 6, 18
+MAX_WINDOW = 8 << 20
+"""Bytes of the largest zstd window: that of level 19."""
+_WINDOW_LOG = MAX_WINDOW.bit_length() - 1
 
 
 class Decoder(Protocol):
@@ -117,48 +130,106 @@ class _Identity:
 class _Compressed:
     """Decodes concatenated zstd frames or gzip members."""
 
-    def __init__(self, name: str, limit: int | None) -> None:
+    def __init__(self, name: str, limit: int | None, grow: Callable[[int], None] | None) -> None:
         self._balance = _Balance(limit)
         self._name = name
+        self._grow = grow
+        self._window = 0
+        """The largest window so far, in bytes."""
         self._frame: _Frame | None = None
+        self._decoded = 0
+        """Bytes that the open frame has yielded."""
+        self._short = b""
+        """The open frame as far as it has come, if no decoder is kept for it."""
 
-    def decode(self, data: memoryview) -> Iterator[bytes]:
+    def decode(self, data: memoryview) -> Iterator[memoryview]:
         self._balance.sent(len(data))
+        known, begin = 0, None if self._frame else 0
+        if self._short and data:
+            data, known, self._short = memoryview(self._short + data), self._decoded, b""
+            self._frame = self._start(data)
         at = 0
         while at < len(data):
-            end = len(data) if self._frame else at + _FIRST_BYTES
-            frame = self._frame = self._frame or self._begin()
-            part: bytes | memoryview = data[at:end]
+            if self._frame is None:
+                begin, self._decoded = at, 0
+                self._balance.frame()
+                self._frame = self._start(data[at:])
+            end = at + _FIRST_BYTES if at == begin else len(data)
+            part = data[at:end]
             at += len(part)
-            while True:
-                piece = self._step(frame, part)
-                part = b""
-                if piece:
-                    yield piece
-                if frame.eof or frame.needs_input:
-                    break
-            if frame.eof:
-                at -= len(frame.unused_data)
+            for piece in self._pieces(self._frame, part):
+                new = piece[known:]
+                known -= len(piece) - len(new)
+                if new:
+                    self._count(len(new))
+                    yield new
+            if self._frame.eof:
+                at -= len(self._frame.unused_data)
                 self._frame = None
+        if self._frame is not None and begin is not None:
+            self._forget(data[begin:])
 
-    def _begin(self) -> _Frame:
-        self._balance.frame()
+    def _start(self, begin: memoryview) -> _Frame:
+        """Return a decoder for a frame that begins with these bytes."""
+        window = zstd_window(begin) if self._name == "zstd" else 0
+        if window > MAX_WINDOW:
+            raise CodingError(
+                f"the body demands a zstd window of {window} bytes, more than {MAX_WINDOW}",
+                hint="Compress it at a level up to 19, without --long",
+            )
+        if self._grow is not None and window > self._window:
+            self._grow(window - self._window)
+            self._window = window
         return _FRAMES[self._name]()
 
-    def _step(self, frame: _Frame, data: bytes | memoryview) -> bytes:
-        try:
-            piece = frame.decompress(data, _PIECE_BYTES)
-        except (ZstdError, isal_zlib.error) as e:  # type: ignore[misc]
-            raise CodingError(f"the body is not valid {self._name}: {e}") from e
-        self._balance.decoded(len(piece))
-        return piece
+    def _pieces(self, frame: _Frame, data: bytes | memoryview) -> Iterator[memoryview]:
+        """Yield what a decoder makes of some bytes."""
+        while True:
+            try:
+                piece = frame.decompress(data, _PIECE_BYTES)
+            except (ZstdError, isal_zlib.error) as e:  # type: ignore[misc]
+                raise CodingError(f"the body is not valid {self._name}: {e}") from e
+            yield memoryview(piece)
+            if frame.eof or frame.needs_input:
+                return
+            data = b""
+
+    def _count(self, nbytes: int) -> None:
+        self._balance.decoded(nbytes)
+        self._decoded += nbytes
+
+    def _forget(self, frame: memoryview) -> None:
+        """Keep an open frame instead of its decoder, if it is short."""
+        if len(frame) <= _SHORT_BYTES and self._decoded <= _SHORT_DECODED:
+            self._short, self._frame = bytes(frame), None
 
     def end(self) -> None:
-        if self._frame is not None:
+        if self._frame is not None or self._short:
             raise CodingError(
                 f"the body ends inside its {self._name} data",
                 hint="Post it again: the connection or the compressor was interrupted",
             )
+
+
+def zstd_window(frame: bytes | memoryview) -> int:
+    """Return the window that a zstd frame demands; 0 if its header is cut, or another's.
+
+    See RFC 8878, 3.1.1.1.
+    """
+    octets = bytes(frame[:ZSTD_HEADER])
+    if octets[:4] != _ZSTD_MAGIC or len(octets) < _ZSTD_HEADER_LEAST:
+        return 0
+    flags, window = octets[4:6]
+    if not flags & 0x20:
+        base = 1 << 10 + (window >> 3)
+        return base + base // 8 * (window & 7)
+    # A frame in a single segment is its own window, and says how long it is.
+    at = 5 + (0, 1, 2, 4)[flags & 3]
+    size = 1 << (flags >> 6)
+    if len(octets) < at + size:
+        return 0
+    length = int.from_bytes(octets[at : at + size], "little")
+    return length + (256 if size == 2 else 0)  # noqa: PLR2004 - of two bytes
 
 
 class _Frame(Protocol):
@@ -177,12 +248,15 @@ _FRAMES: dict[str, Callable[[], _Frame]] = {
 }
 
 
-def decoder(coding: str | None, limit: int | None) -> Decoder:
+def decoder(
+    coding: str | None, limit: int | None, grow: Callable[[int], None] | None = None
+) -> Decoder:
     """Return a decoder for a Content-Encoding.
 
     Args:
         coding: value of the header, None if it is absent.
         limit: maximum bytes to accept, as sent and as decoded; None for no limit.
+        grow: enters memory in the ledger that a body demands of its decoder; None for no ledger.
 
     Raises:
         UnsupportedCodingError: the coding is not one of CODINGS.
@@ -191,7 +265,7 @@ def decoder(coding: str | None, limit: int | None) -> Decoder:
     if name == "identity":
         return _Identity(limit)
     if name in _FRAMES:
-        return _Compressed(name, limit)
+        return _Compressed(name, limit, grow)
     raise UnsupportedCodingError(
         f"Content-Encoding {name!r} is not supported", hint=f"Use {', '.join(CODINGS)}"
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Annotated, Any, get_args
 
 from fastapi import Depends, Request, Response
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Header, Path
 from fastapi.routing import APIRoute
 
 from app.errors import InvalidOptionError
@@ -34,23 +35,46 @@ _FORMS = {
 """How a number may be written: pydantic takes `` 2``, ``+2``, ``0_2`` and ``2.0`` for 2."""
 
 
-class StrictRoute(APIRoute):
-    """A route that refuses options given twice, and numbers in any but the plain form.
+class HeadRoute(APIRoute):
+    """A route that answers HEAD where it answers GET."""
 
-    Not a dependency: FastAPI takes as long to resolve one as many routes take to answer.
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        methods: Iterable[str] | None = None,
+        **others: Any,  # noqa: ANN401 - see APIRoute
+    ) -> None:
+        answered = {"GET"} if methods is None else set(methods)
+        if "GET" in answered:
+            answered.add("HEAD")
+        super().__init__(path, endpoint, methods=answered, **others)
+
+
+class StrictRoute(HeadRoute):
+    """A route that refuses what it does not know.
+
+    That is options that it does not have, options given twice, and numbers in any but the plain
+    form. Not a dependency: FastAPI takes as long to resolve one as many routes take to answer.
     """
 
     def get_route_handler(self) -> Handler:
         """See APIRoute."""
         handle = super().get_route_handler()
+        params = get_flat_params(self.dependant)
+        # The fields of a model of a query are no Query.
+        others = (Path, Header)
+        known = [field.alias for field in params if not isinstance(field.field_info, others)]
         forms = {
             field.alias: form
-            for field in get_flat_params(self.dependant)
+            for field in params
             if (form := _form_of(field.field_info.annotation)) is not None
         }
 
         async def check_and_handle(request: Request) -> Response:
-            _check_options_once(request)
+            if request.scope["query_string"]:
+                _check_options(request, known)
             _check_numbers(request, forms)
             return await handle(request)
 
@@ -63,17 +87,23 @@ def _form_of(annotation: Any) -> re.Pattern[str] | None:  # noqa: ANN401 - of a 
     return next((form for number, form in _FORMS.items() if number in types), None)
 
 
-def _check_options_once(request: Request) -> None:
-    """Check that no query option is repeated.
+def _check_options(request: Request, known: Sequence[str]) -> None:
+    """Check that the route has every option of the query, and that none is repeated.
 
     Raises:
-        InvalidOptionError: one is.
+        InvalidOptionError: there is no such option, or it is given twice.
     """
     names = set()
     for name, _ in request.query_params.multi_items():
         if name in names:
             raise InvalidOptionError(f"the option {name!r} is given twice", option=name)
         names.add(name)
+    for name in sorted(names.difference(known)):
+        raise InvalidOptionError(
+            f"there is no option {name[:80]!r}",
+            hint=f"Use {', '.join(known)}" if known else "This route has no options",
+            option=name[:80],
+        )
 
 
 def _check_numbers(request: Request, forms: dict[str, re.Pattern[str]]) -> None:

@@ -38,6 +38,7 @@ _ID = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]+)(:[0-9]{0,5})?")
 _QUIET = {"/healthz", "/readyz", "/metrics"}
+_FAILED, _CLIENT_LEFT = 500, 499
 
 
 class Budgets(Protocol):
@@ -123,7 +124,8 @@ class Guard:
                 problem.members["request_id"] = visit.ident
                 await ProblemResponse(problem)(scope, receive, visit.send)
             else:
-                with self._budget(visit, scope):
+                bounding = self._keys.bounding(visit.identity, scope)
+                with self._budget(visit, scope), bounding:
                     work = run_then_exchange(self._app, scope, receive, visit.send)
                     await self._run(visit, work)
         except ClientDisconnected:
@@ -131,7 +133,7 @@ class Guard:
             structlog.get_logger().debug("client left")
         except Exception:
             # The framework answers it with a 500 outside all middleware.
-            visit.status = visit.status or 500
+            visit.status = visit.status or _FAILED
             trail.note_problem(scope, "internal")
             raise
         finally:
@@ -140,11 +142,12 @@ class Guard:
             seconds = time.perf_counter() - start
             metrics.running.dec()
             route = _route(scope)
-            status = visit.status or 499
+            status = visit.status or _CLIENT_LEFT
             metrics.requests.labels(scope["method"], route, status).inc()
             metrics.seconds.labels(route).observe(seconds)
             metrics.answer_bytes.inc(visit.sent)
-            if code := trail.problem_noted(scope):
+            code = trail.problem_noted(scope)
+            if code is not None and status != _CLIENT_LEFT:
                 metrics.problems.labels(code).inc()
             if not visit.recorded:
                 trail.record(self._audit, scope, route, status, visit.identity)
@@ -256,6 +259,7 @@ class _Visit:
             self.context["trace_id"] = trace[1]
         self._send = send
         self.status = 0
+        """Of the answer, once the client can be sent it."""
         self.sent = 0
         self.identity: Identity | None = None
         self.admitted: str | None = None
@@ -269,10 +273,13 @@ class _Visit:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            status: int = message["status"]
             self.recorded = True
-            # Before the client knows: what it was told can be looked up from then on.
-            trail.record(self._audit, self._scope, _route(self._scope), self.status, self.identity)
+            # Before the client knows: what it was told can be looked up from then on. What failed
+            # because it left may or may not be done.
+            left = status >= _FAILED and _disconnected(self._scope).is_set()
+            known = _CLIENT_LEFT if left else status
+            trail.record(self._audit, self._scope, _route(self._scope), known, self.identity)
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.ident
             headers["X-Content-Type-Options"] = "nosniff"
@@ -283,6 +290,8 @@ class _Visit:
         elif message["type"] == "http.response.body":
             self.sent += len(message.get("body", b""))
         await self._send(message)
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
 
     def log(self, scope: Scope, status: int, seconds: float) -> None:
         logger = structlog.get_logger()

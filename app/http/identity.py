@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -45,6 +45,8 @@ class Identity:
     """Leading hexadecimal digits of the key's digest; None where the service has no keys."""
     account: str | None = None
     """Who is charged for what the request uses; None for the owner."""
+    stored_key: str | None = field(default=None, repr=False, compare=False)
+    """Digest of the key if it is stored, and so may be revoked or expire."""
 
     @property
     def payer(self) -> str:

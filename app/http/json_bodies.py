@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
 from starlette.responses import Response
 
-from app.errors import BadRequestError, TooLargeError
+from app.errors import BadRequestError, InvalidOptionError, TooLargeError
 from app.server.responses import Exchange
 
 from .bodies import Ledger, MinimumRate, Threads, read_whole
@@ -22,6 +23,8 @@ PURPOSE = "json"
 _BODY = "the body"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How gzip and zstd begin."""
+_CHECKED = 1 << 16
+"""Bytes of JSON up to which members that are given twice are looked for."""
 _SMALL = 1 << 12
 """Bytes of JSON whose objects are not worth an entry in the ledger."""
 _VALUE_BYTES = 72
@@ -112,6 +115,7 @@ def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:
 
     Raises:
         BadRequestError: the text is not a JSON object, or nested too deeply.
+        InvalidOptionError: an object has a member twice.
     """
     try:
         value = orjson.loads(text)
@@ -120,7 +124,18 @@ def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadRequestError(f"{what} is JSON, but not an object")
     _check_depth(value, what)
+    if len(text) <= _CHECKED:
+        json.loads(text, object_pairs_hook=_check_members, parse_int=str, parse_float=str)
     return value
+
+
+def _check_members(pairs: Sequence[tuple[str, object]]) -> None:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        again = next(name for name in names if names.count(name) > 1)
+        raise InvalidOptionError(
+            f"{again[:80]!r} is given twice", hint="Give it once", option=again[:80]
+        )
 
 
 def _check_depth(value: Any, what: str) -> None:  # noqa: ANN401 - JSON
@@ -141,21 +156,25 @@ def _members(value: Any) -> Iterable[Any]:  # noqa: ANN401 - JSON
 
 
 def json_response(
-    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+    value: object | bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a JSON response, which caches do not store unless ``headers`` allow it."""
+    """Return a JSON response, which caches do not store unless ``headers`` allow it.
+
+    What may be long is encoded in the thread that makes it, and passed as bytes.
+    """
     all_headers = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(value), status, all_headers, "application/json")
+    data = value if isinstance(value, bytes) else orjson.dumps(value)
+    return Response(data, status, all_headers, "application/json")
 
 
 async def send_json(
     exchange: Exchange,
-    value: object,
+    value: object | bytes,
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> None:
     """Send JSON through an exchange; see :func:`json_response`."""
-    data = orjson.dumps(value)
+    data = value if isinstance(value, bytes) else orjson.dumps(value)
     all_headers = {
         "Content-Type": "application/json",
         "Cache-Control": "no-store",

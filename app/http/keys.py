@@ -3,7 +3,7 @@
 Keys come from the settings, which never change, and from the store, where they are added
 and revoked while the service runs. What the store said about a key is believed for two
 seconds, so that an ordinary request costs no look-up and a revoked key is refused by every
-worker soon after.
+worker soon after. As often, the keys of requests in progress are looked up again.
 
 The digest of a key is looked up as in any table: whoever learns from the time taken how
 many digits of a digest are right is no closer to a key that has it.
@@ -14,16 +14,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
-from app.errors import UnauthorizedError
+from starlette.types import Scope
+
+from app.errors import ServiceError, UnauthorizedError
 
 from .identity import SINGLE_USER, USER_SCOPES, Identity
+from .lapses import Lapse
 
 BELIEVED_SECONDS = 2.0
 _REMEMBERED = 4096
@@ -91,6 +96,9 @@ class Keys:
         self._required = bool(self._fixed) or stored.exist()
         self._looked = _NEVER
         self._single_users: dict[str, Identity] = {}
+        self._running: dict[str, set[Lapse]] = {}
+        """Of the requests in progress, by the digests of their keys."""
+        self._looking: asyncio.Task[None] | None = None
         # One of its own: those that compute may all be busy when a request arrives.
         self._thread = ThreadPoolExecutor(1, "keys")
 
@@ -119,6 +127,44 @@ class Keys:
         digest = self._digest(key.strip())
         fixed = self._fixed.get(digest)
         return await self._from_store(digest) if fixed is None else fixed
+
+    @contextmanager
+    def bounding(self, identity: Identity | None, scope: Scope) -> Iterator[None]:
+        """End a request within seconds, if its key is revoked or expires in the block."""
+        digest = None if identity is None else identity.stored_key
+        if digest is None:
+            yield
+            return
+        lapse = Lapse(scope)
+        lapses = self._running.setdefault(digest, set())
+        lapses.add(lapse)
+        if self._looking is None:
+            loop = asyncio.get_running_loop()
+            # In a context of its own, as it outlives the request.
+            self._looking = loop.create_task(self._look(), context=Context())
+        try:
+            yield
+        finally:
+            lapses.discard(lapse)
+            if not lapses:
+                del self._running[digest]
+
+    async def _look(self) -> None:
+        """Look up the keys of requests in progress again and again, until there are none."""
+        try:
+            while self._running:
+                await asyncio.sleep(BELIEVED_SECONDS)
+                for digest in list(self._running):
+                    try:
+                        await self._from_store(digest)
+                    except UnauthorizedError as e:
+                        for lapse in self._running.get(digest, ()):
+                            lapse.end(e)
+                    except ServiceError:
+                        # The store fails: the key is valid as far as anybody knows.
+                        continue
+        finally:
+            self._looking = None
 
     def _single_user(self, address: str | None) -> Identity:
         if address is None:
@@ -149,7 +195,8 @@ class Keys:
             raise UnauthorizedError(
                 f"the API key expired at {day}", hint="Ask the operator for a new one"
             )
-        return Identity(record.owner, record.scopes, digest[:_KEY_ID_DIGITS])
+        ident = digest[:_KEY_ID_DIGITS]
+        return Identity(record.owner, record.scopes, ident, stored_key=digest)
 
     async def _record(self, digest: str) -> KeyRecord | None:
         now = self._clock()

@@ -105,6 +105,8 @@ def complete_document(document: dict[str, Any], *, keys: bool, open_metrics: boo
     schemas["ProblemDocument"] = ProblemDocument.model_json_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    for operations in document["paths"].values():
+        operations.pop("head", None)
     _correct_answers(document)
     if keys:
         _declare_keys(document, open_metrics=open_metrics)
@@ -119,11 +121,12 @@ def _correct_answers(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             answers = operation["responses"]
-            if not is_open(path, open_metrics=True):
-                for status in (429, 503):
-                    answers.setdefault(str(status), _problem_response(status))
             if "HTTPValidationError" in str(answers.get("422")):
                 del answers["422"]
+            # Of options that there are not.
+            statuses = (422,) if is_open(path, open_metrics=True) else (422, 429, 503)
+            for status in statuses:
+                answers.setdefault(str(status), _problem_response(status))
             for answer in answers.values():
                 answer.setdefault("headers", {})["X-Request-Id"] = ident
 

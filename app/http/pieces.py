@@ -17,6 +17,8 @@ from __future__ import annotations
 import mmap
 from collections import deque
 
+from core.budget import current
+
 PIECE_BYTES = 1 << 20
 
 
@@ -56,10 +58,16 @@ class Pieces:
             at += count
 
     def take(self) -> bytearray:
-        """Return all bytes, which are no longer kept here."""
+        """Return all bytes, which are no longer kept here.
+
+        Raises:
+            WorkStoppedError: nobody waits for them any more.
+        """
         whole, last = self._first, PIECE_BYTES - self._free
         self._first, self._free = bytearray(), 0
+        budget = current()
         while self._pieces:
+            budget.check("body")
             piece = self._pieces.popleft()
             with piece:
                 whole += piece if self._pieces else piece[:last]

@@ -102,8 +102,6 @@ async def _invalid(request: Request, error: Exception) -> Response:
     name = ".".join(path)
     if first["type"] == "json_invalid":
         detail, hint = f"the body is not JSON: {first['ctx']['error']} at character {name}", None
-    elif first["type"] == "extra_forbidden" and source == "query":
-        detail, hint = f"there is no option {name!r}", "See /docs for the options of this route"
     elif first["type"] == "missing":
         detail, hint = f"{name or 'JSON'!r} is missing from the {source}", None
     else:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 from app.errors import DataChangedError, RangeError
 
-_TAG = re.compile(r'(?:W/)?"[^"]*"')
-"""An entity tag; it may hold commas."""
+from .negotiation import Headers, joined
+
+_TAG = re.compile(r'(?<![^\s,])(?:\*|(?:W/)?"[^"]*")(?![^\s,])')
+"""A member of a list of entity tags: ``*``, or a tag, which may hold commas."""
 _ONE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
-class Fields(Protocol):
-    """Request headers; names are case-insensitive."""
-
-    def get(self, key: str) -> str | None:
-        """Return the value of a header; None if it is absent."""
-
-
-def requested_range(headers: Fields, length: int, etag: str) -> tuple[int, int] | None:
+def requested_range(headers: Headers, length: int, etag: str) -> tuple[int, int] | None:
     """Return the requested (start, stop) in bytes; None for the whole content.
 
     As the standard demands, a malformed Range, several ranges, or an If-Range with another
@@ -28,8 +22,8 @@ def requested_range(headers: Fields, length: int, etag: str) -> tuple[int, int] 
     Raises:
         RangeError: the range does not overlap the content.
     """
-    text = headers.get("range")
-    if text is None or headers.get("if-range") not in {None, etag}:
+    text = joined(headers, "range")
+    if text is None or joined(headers, "if-range") not in {None, etag}:
         return None
     match = _ONE.fullmatch(text.strip())
     if match is None or match[1] == match[2] == "":
@@ -48,20 +42,21 @@ def requested_range(headers: Fields, length: int, etag: str) -> tuple[int, int] 
     return start, stop
 
 
-def not_modified(headers: Fields, etag: str) -> bool:
+def not_modified(headers: Headers, etag: str) -> bool:
     """Evaluate the conditions of a request before its Range: whether the client's copy is current.
+
+    The lines of a header are one list. Only strong tags match If-Match; for If-None-Match a
+    weak tag is as good (RFC 9110, section 8.8.3.2).
 
     Raises:
         DataChangedError: the content is no version that If-Match allows.
     """
-    wanted = headers.get("if-match")
-    if wanted is not None and wanted.strip() != "*" and etag not in _TAG.findall(wanted):
+    wanted = joined(headers, "if-match")
+    if wanted is not None and not {"*", etag} & set(_TAG.findall(wanted)):
         raise DataChangedError(
             "the content is another version than If-Match allows",
             hint="Without If-Match the answer is the present version, and names it in ETag",
             etag=etag,
         )
-    known = headers.get("if-none-match")
-    if known is None:
-        return False
-    return known.strip() == "*" or etag in {t.removeprefix("W/") for t in _TAG.findall(known)}
+    known = _TAG.findall(joined(headers, "if-none-match") or "")
+    return not {"*", etag}.isdisjoint(tag.removeprefix("W/") for tag in known)

@@ -13,13 +13,14 @@ from app.errors import KINDS, NotFoundError
 from app.server.lanes.table import FRONT, in_lane
 from app.telemetry import METRICS_TYPE
 
-from .dependencies import DrainDep, from_state
+from .dependencies import DrainDep, HeadRoute, from_state
 from .openapi import problem_responses
 from .operations import Operations
 from .pages import PAGE_HEADERS, docs_page, problem_page
 from .schemas import Health, Readiness
 
-router = APIRouter(tags=["operations"])
+# Balancers and Prometheus add options of their own.
+router = APIRouter(tags=["operations"], route_class=HeadRoute)
 
 OperationsDep = Annotated[Operations, from_state("operations")]
 
@@ -29,7 +30,6 @@ def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
     return Response(orjson.dumps(value), status, headers, "application/json")
 
 
-@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", operation_id="healthz", response_model=Health)
 @in_lane(FRONT)
 async def healthz() -> Response:
@@ -37,7 +37,6 @@ async def healthz() -> Response:
     return _json({"status": "ok"})
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     operation_id="readyz",
@@ -51,7 +50,6 @@ async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
     return _json(described, 200 if described["status"] == "ready" else 503)
 
 
-@router.head("/metrics", include_in_schema=False)
 @router.get(
     "/metrics",
     operation_id="metrics",
@@ -66,7 +64,6 @@ async def metrics(operations: OperationsDep) -> Response:
     return Response(text, media_type=METRICS_TYPE)
 
 
-@router.head("/problems/{code}", include_in_schema=False)
 @router.get(
     "/problems/{code}",
     operation_id="problem",
@@ -81,7 +78,6 @@ async def explain_problem(code: str) -> Response:
     return HTMLResponse(problem_page(code, KINDS[code]), headers=PAGE_HEADERS)
 
 
-@router.head("/docs", include_in_schema=False)
 @router.get("/docs", operation_id="docs", include_in_schema=False)
 @in_lane(FRONT)
 async def docs(request: Request) -> Response:

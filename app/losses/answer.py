@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.errors import DrainingError, ProblemError, ServiceError, problem_of
+from app.errors import DrainingError, Problem, ProblemError, ServiceError, problem_of
 from app.http.bodies import discard
-from app.http.decompression import decoder
+from app.http.decompression import Decoder, decoder
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.server.drain import Drain
 from app.server.responses import Exchange
@@ -118,17 +118,19 @@ class LossAnswer:
             ClientDisconnected: the client left.
         """
         losses, payer = self.losses, self.options.payer
-        with losses.ledger.hold(payer, _memory(self.options), "posts"):
+        with losses.ledger.hold(payer, _memory(self.options), "posts") as hold:
             spool = losses.spools.new(payer)
             first = max(FIRST_BYTES // _sets(self.options), _LEAST_SUMS)
             room = SumsRoom(losses.spools, payer, first)
             try:
-                await self._answer(exchange, spool, room)
+                decode = decoder(self.options.body_coding, losses.max_body, hold.grow)
+                await self._answer(exchange, decode, spool, room)
             finally:
                 await give_back(losses.spools, spool, room)
 
-    async def _answer(self, exchange: Exchange, spool: Spool, room: SumsRoom) -> None:
-        decode = decoder(self.options.body_coding, self.losses.max_body)
+    async def _answer(
+        self, exchange: Exchange, decode: Decoder, spool: Spool, room: SumsRoom
+    ) -> None:
         posting = Posting(
             self.options.request,
             decode,
@@ -141,11 +143,14 @@ class LossAnswer:
         try:
             await answer(exchange, posting, spool)
         except (CoreError, ServiceError) as e:
+            problem = self._problem(e, posting)
+            # A refused post is not charged for it, and the client may be slow to send the rest.
+            del posting, decode
             if not self.drain.hard.is_set():
                 await discard(exchange.body)
-            raise self._problem(e, posting) from e
+            raise ProblemError(problem) from e
 
-    def _problem(self, error: Exception, posting: Posting) -> ProblemError:
+    def _problem(self, error: Exception, posting: Posting) -> Problem:
         """Return the problem of an error, with the position at which this post began."""
         # The analysis references the error, and the error's traceback the analysis: a cycle
         # of megabytes that only the garbage collector would free.
@@ -153,7 +158,7 @@ class LossAnswer:
         if not self.options.request.needs_whole_stream:
             problem.members["token"] = self.checkpoints.token(posting.start)
             problem.members["resume_offset"] = posting.start.position.offset
-        return ProblemError(problem)
+        return problem
 
     # -- after the body ----------------------------------------------------------
 

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.errors import InputGoneError, StorageFullError
-from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
+from app.state.base import MAX_PAGE, StoreDamagedError, StoreFullError
 from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
+from core.slices import digest
 
 KIND = "input"
 """Kind of the blobs; the id of one is ``<digest>.<name of the input>``."""
 DIGEST_SIZE = 16
 """Bytes of a digest, written as twice as many hexadecimal digits."""
 _DAY = 86400.0
+_GRACE = 3600.0
+"""Seconds in which the sweeper removes what has expired, or extends its life for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,9 @@ class Receipt:
 
 def digest_of(data: bytes) -> str:
     """Return the digest that names a content."""
-    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
+    hashed = hashlib.blake2b(digest_size=DIGEST_SIZE)
+    digest(hashed, data, "input")
+    return hashed.hexdigest()
 
 
 class InputStore:
@@ -57,16 +62,17 @@ class InputStore:
         """Store a file durably; one that is damaged is replaced.
 
         Raises:
-            StorageFullError: the file cannot be written.
+            StorageFullError: the disk is full.
+            StoreError: the file cannot be written for another reason.
         """
-        name = _name(kind, digest)
+        name = input_id(kind, digest)
         while True:
             # Unless it is deleted in the meantime:
             with contextlib.suppress(BlobMissingError):
                 try:
                     created = self._blobs.put(KIND, name, data)
                     self._blobs.touch(KIND, name, self._clock())
-                except StoreError as e:
+                except StoreFullError as e:
                     raise StorageFullError(f"the file cannot be stored: {e}", retry_after=30) from e
                 return Receipt(created, self._clock() + self._seconds)
 
@@ -77,7 +83,7 @@ class InputStore:
             InputGoneError: the file has expired or was never stored.
         """
         try:
-            info = self._blobs.info(KIND, _name(kind, digest))
+            info = self._blobs.info(KIND, input_id(kind, digest))
             self._check_age(info)
             self._blobs.touch(KIND, info.id, self._clock())
         except BlobMissingError as e:
@@ -91,7 +97,7 @@ class InputStore:
         Raises:
             BlobMissingError: there is no such file.
         """
-        self._blobs.touch(KIND, _name(kind, digest), when)
+        self._blobs.touch(KIND, input_id(kind, digest), when)
 
     def _check_age(self, info: BlobInfo) -> None:
         """Check that a file has not expired.
@@ -99,7 +105,7 @@ class InputStore:
         Raises:
             BlobMissingError: it has.
         """
-        if info.used + self._seconds < self._clock():
+        if info.used + self._seconds + _GRACE < self._clock():
             raise BlobMissingError(f"the input {info.id} has expired")
 
     def read(self, kind: str, digest: str) -> bytes:
@@ -110,7 +116,7 @@ class InputStore:
         """
         self.touch(kind, digest)
         try:
-            data = self._blobs.range(KIND, _name(kind, digest))
+            data = self._blobs.range(KIND, input_id(kind, digest))
         except BlobMissingError as e:
             raise gone(kind, digest) from e
         except StoreDamagedError as e:
@@ -120,9 +126,9 @@ class InputStore:
         return data
 
     def has(self, kind: str, digest: str) -> bool:
-        """Whether a file is stored, and as whole as looking at its size shows."""
+        """Whether a file is stored and alive, and as whole as looking at its size shows."""
         try:
-            self._blobs.info(KIND, _name(kind, digest))
+            self._check_age(self._blobs.info(KIND, input_id(kind, digest)))
         except (BlobMissingError, StoreDamagedError):
             return False
         return True
@@ -130,7 +136,7 @@ class InputStore:
     def remove(self, kind: str, digest: str) -> None:
         """Delete a file, if it is stored."""
         with contextlib.suppress(BlobMissingError):
-            self._blobs.delete(KIND, _name(kind, digest))
+            self._blobs.delete(KIND, input_id(kind, digest))
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield name, as ``digest.kind``, and size in bytes of all files."""
@@ -163,7 +169,8 @@ class InputFile:
         self.files.remove(self.kind, self.digest)
 
 
-def _name(kind: str, digest: str) -> str:
+def input_id(kind: str, digest: str) -> str:
+    """Return the id of a file, and of the heads of its owners."""
     return f"{digest}.{kind}"
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.decoding.base import Decoders
-from app.engine.ledger import Ledger
-from app.errors import InvalidOptionError, NotFoundError
+from app.engine.ledger import Hold, Ledger
+from app.errors import InvalidOptionError, NotFoundError, ServiceError
 from app.http.identity import Identity
 from app.state.base import HeadMissingError, StateStore
 from app.state.shares import Shares
@@ -33,7 +33,7 @@ from core.losses.inputs import (
 from core.losses.summaries import SummarySets
 
 from .input_parsers import PARSERS, parse_input
-from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone
+from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone, input_id
 from .parquet import MAGIC, read_parquet, room_for
 from .summary_sets import choose_sets
 
@@ -45,10 +45,14 @@ UNUSED = ("ensemble", "items", "coverages")
 _ANY_PERIODS = 2**31 - 1
 _CACHED = 16
 _CACHED_BYTES = 128 << 20
-"""Bytes of parsed files that stay in memory; the last one does whatever its size."""
+"""Bytes of parsed files that stay in memory; the last one does whatever its size. They are in the
+ledger, which has them given up where it has no room."""
+_NOBODY = ""
+"""Who pays for what all owners may use."""
+_KEPT = "cached"
 _PARSED = 8
 """Bytes that parsing takes for each byte of a file of numbers."""
-_PARSED_PACKED = 5
+_PARSED_PACKED = 6
 """The same for each byte of packed records."""
 _PARSED_SHORT = 10
 """The same for each byte of files whose packed records are single numbers of four bytes."""
@@ -56,6 +60,8 @@ _FIRST = 64
 """Bytes by which packed records are told."""
 _PARSED_TEXT = 32
 """The same for each byte of a file of texts, each of which is an object."""
+_KEPT_TEXT = 16
+"""Bytes that stay for each byte of it."""
 _PARSED_COLUMNS = 4
 """The same for each byte of decoded columns."""
 _SETS_BYTES = 110
@@ -116,9 +122,10 @@ class Inputs:
         self._ledger = ledger
         self._decoders = decoders
         self._owners = Shares(heads, KIND, turn)
-        self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
+        self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, Hold]] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
+        ledger.reclaim = self._forget
 
     def put(
         self,
@@ -146,7 +153,7 @@ class Inputs:
             _check(kind, content, periods)
         del content
         digest = digest_of(data)
-        ident = _ident(kind, digest)
+        ident = input_id(kind, digest)
         file = InputFile(self._store, kind, digest, data)
         receipt, new = self._owners.put(who.owner, ident, len(data), file)
         # Whether others have the file too is not for the caller to know.
@@ -161,12 +168,16 @@ class Inputs:
         try:
             self._owners.delete(
                 who.owner,
-                _ident(kind, digest),
+                input_id(kind, digest),
                 lambda: self._store.remove(kind, digest),
                 everyone=who.is_admin,
             )
         except HeadMissingError as e:
             raise NotFoundError(f"there is no {kind} input {digest[:80]!r}") from e
+
+    def has(self, owner: str, kind: str, digest: str) -> bool:
+        """Whether an owner has a file that is stored."""
+        return self._owners.has(owner, input_id(kind, digest)) and self._store.has(kind, digest)
 
     def quantiles(self, who: Identity, text: str) -> npt.NDArray[np.float32]:
         """Return the quantiles in a list, or in the file with this digest.
@@ -291,7 +302,7 @@ class Inputs:
         extra: int | None,
         parse: Callable[[Data], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
-        if not (who.is_admin or self._owners.has(who.owner, _ident(kind, digest))):
+        if not (who.is_admin or self._owners.has(who.owner, input_id(kind, digest))):
             raise gone(kind, digest)
         read = False
 
@@ -304,7 +315,8 @@ class Inputs:
                 self._content(who, kind, data) as content,
             ):
                 parsed = parse(content)
-            return parsed, max(len(data), _nbytes(parsed))
+            texts = _KEPT_TEXT if kind in _TEXTS else 1
+            return parsed, max(texts * len(data), _nbytes(parsed))
 
         parsed = self._cached((kind, digest, extra), load)
         if not read:
@@ -347,14 +359,31 @@ class Inputs:
                 self._parsed.move_to_end(key)
                 return found[0]
         value, nbytes = load()
+        try:
+            hold = self._ledger.hold(_NOBODY, nbytes, _KEPT)
+        except ServiceError:
+            return value
+        evicted = []
         with self._lock:
-            self._parsed[key] = value, nbytes
+            evicted += [self._parsed.pop(key)] if key in self._parsed else []
+            self._parsed[key] = value, hold
             while len(self._parsed) > _CACHED or (
                 len(self._parsed) > 1
-                and sum(size for _, size in self._parsed.values()) > _CACHED_BYTES
+                and sum(hold.nbytes for _, hold in self._parsed.values()) > _CACHED_BYTES
             ):
-                self._parsed.popitem(last=False)
+                evicted.append(self._parsed.popitem(last=False)[1])
+        for _, old in evicted:
+            old.release()
         return value
+
+    def _forget(self) -> bool:
+        """Give up the value that was not used for longest; return whether there was one."""
+        with self._lock:
+            if not self._parsed:
+                return False
+            _, (_, hold) = self._parsed.popitem(last=False)
+        hold.release()
+        return True
 
 
 def _nbytes(parsed: object) -> int:
@@ -373,11 +402,6 @@ def _check(kind: str, content: Data, periods: int | None) -> None:
         _parse_occurrence(content, periods, default=_ANY_PERIODS)
     else:
         parse_input(kind, content)
-
-
-def _ident(kind: str, digest: str) -> str:
-    """Return the id of a file's heads."""
-    return f"{digest}.{kind}"
 
 
 def _is_digest(text: str) -> bool:

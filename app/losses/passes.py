@@ -34,11 +34,9 @@ from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, SummarySets
 
 from .request import LossRequest
-from .sums_room import hold_for_request
 
 EVENT_BYTES = 256 << 20
 """Largest memory for the sums of one event of an item stream."""
-_SPECIAL_COLUMNS = 5
 _NAME = "the body"
 
 RowSink = Callable[[int | None, str, Rows], None]
@@ -73,7 +71,7 @@ class Pass(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of memory that the stream has taken by what it declares: samples, ids, blocks."""
+        """Bytes of memory that the stream takes by what it declares: samples, ids, blocks, sums."""
 
     @abstractmethod
     def resume(self, position: Position) -> None:
@@ -87,6 +85,10 @@ class Pass(ABC):
             CoreError: the stream is faulty.
             ServiceError: it does not fit the request.
         """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give back memory that only a call of ``receive`` needs."""
 
     @abstractmethod
     def close(self) -> StreamEnd:
@@ -173,6 +175,9 @@ class _SummaryPass(Pass):
     def receive(self, piece: memoryview) -> None:
         self._analysis.receive(piece)
 
+    def release(self) -> None:
+        self._analysis.release()
+
     def close(self) -> StreamEnd:
         return self._analysis.close()
 
@@ -235,13 +240,10 @@ class _SetPass(Pass):
         )
         self._reports = SetReports([_NAME], sets, analyse, sink, reading)
         (self._summariser,) = self._reports.summarisers
-        self._sets = sets
         self._has_occurrence = request.inputs.occurrence is not None
-        self._event_bytes = event_bytes
         self._take_position = take_position
         self._settles = "events" not in request.reports
         self._offset = 0
-        self._held = False
 
     @property
     def header(self) -> StreamHeader | None:
@@ -266,7 +268,6 @@ class _SetPass(Pass):
     def resume(self, position: Position) -> None:
         self._reports.resume(0, position)
         self._offset = position.offset
-        self._hold()
 
     def receive(self, piece: memoryview) -> None:
         try:
@@ -278,19 +279,14 @@ class _SetPass(Pass):
             raise InvalidOptionError(
                 e.message, hint=e.hint, option="summary_xref", offset=e.offset
             ) from e
-        self._hold()
         position = self._summariser.position
         if position.header is not None and position.offset > self._offset:
             self._offset = position.offset
             self._take_position(position, self._settles)
 
-    def _hold(self) -> None:
-        """Count the sums of an event as memory of the request, once their size is known."""
-        if self._held or self.header is None:
-            return
-        self._held = True
-        columns = _SPECIAL_COLUMNS + self.header.len_sample
-        hold_for_request(min(8 * columns * self._sets.summaries, self._event_bytes), required=True)
+    def release(self) -> None:
+        for analysis in self._analyses:
+            analysis.release()
 
     def close(self) -> StreamEnd:
         self._reports.close(0)

@@ -46,6 +46,7 @@ from core.budget import current
 from core.errors import CoreError, WorkStoppedError
 from core.losses.events import Completeness
 from core.losses.finishing import LedgerResources
+from core.losses.format import ITEM_HEADER_SIZE
 from core.losses.position import Position
 
 from .bounds import Admission, StatedBound
@@ -84,6 +85,9 @@ class Ending:
 
 _STRETCH = 1 << 20
 """Bytes that are analysed between two checks of the budget; as many renew it."""
+
+_LITTLE = 1 << 14
+"""Bytes up to which a body is that of a slow client, for whom a long wait may follow."""
 
 
 class _Collector:
@@ -196,9 +200,15 @@ class Posting:
             self._unpaid = 0
         for piece in self._decoder.decode(data):
             view = memoryview(piece)
-            for start in range(0, len(view), _STRETCH):
+            while view:
                 current().check("losses")
-                self._take(view[start : start + _STRETCH])
+                # The header tells how large sums are: they are counted before they grow.
+                waits = self._pass.header is None and self._fault is None
+                size = ITEM_HEADER_SIZE if waits else _STRETCH
+                self._take(view[:size])
+                view = view[size:]
+        if max(len(data), self._unpaid) <= _LITTLE:
+            self._pass.release()
 
     def _take(self, piece: memoryview) -> None:
         if self._unproven:

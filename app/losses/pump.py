@@ -17,8 +17,9 @@ threads too; and where turns find little, the loop waits a moment for more befor
 A body may also be slow: it is the output of a model that runs for hours. Buffers of the
 pool are few and large, so a body has one only while bytes arrive in numbers:
 
-    slow   a buffer of 16 KiB of its own once bytes are there, read by the event loop alone
-     │ ▲
+    slow   a buffer of 16 KiB of its own once bytes are there, which stays while more than a few
+     │ ▲   keep coming, read by the event loop alone
+     │ │
      │ └── nothing has arrived for a quarter of a second
      ▼
     fast   a buffer of the pool, if there is one left for its owner, and a thread that reads;
@@ -55,10 +56,13 @@ T_co = TypeVar("T_co", covariant=True)
 _NOTHING = memoryview(b"")
 _SMALL_BYTES = 1 << 14
 _QUIET_SECONDS = 0.25
-"""Time without a byte after which the buffer goes back to the pool."""
+"""Time without a byte after which a buffer is given up."""
 _QUIET = -1
 _JUDGED_SECONDS = 31.0
 """Time after which the rate of a slow body is looked at."""
+_FEW_BYTES = 1 << 10
+"""Bytes up to which a piece comes from a sender who may not send more for a while, so that it is
+not worth a buffer that waits."""
 _TURN_SECONDS = 0.005
 """Time for which a thread goes on reading: long against a hand-over, short for those who wait."""
 _MUCH_BYTES = 1 << 18
@@ -186,7 +190,9 @@ class Pump(Generic[T]):
             if not goes_on or stop.done():
                 received = await self._read(stop)
                 if received == _QUIET:
-                    self._give_back()
+                    if self._taken:
+                        self._give_back()
+                    self._buffer = _NOTHING
                     continue
                 if not received:
                     end = self._posting.suspend if received is None else self._posting.finish
@@ -198,7 +204,8 @@ class Pump(Generic[T]):
             await self._gather(self._parsed - before)
             is_full, view = count == len(view), _NOTHING
             if not self._taken:
-                self._buffer = _NOTHING
+                if count < _FEW_BYTES:
+                    self._buffer = _NOTHING
                 if is_full:
                     self._take()
 
@@ -302,8 +309,8 @@ class Pump(Generic[T]):
         """Read into the buffer.
 
         Returns:
-            The number of bytes, 0 at the end of the body; ``_QUIET`` if a buffer of the pool
-            should not wait any longer; None once draining is hard.
+            The number of bytes, 0 at the end of the body; ``_QUIET`` if the buffer should
+            not wait any longer; None once draining is hard.
 
         Raises:
             CoreError, ServiceError: of the read.
@@ -311,7 +318,7 @@ class Pump(Generic[T]):
         reading = asyncio.ensure_future(self._receive())
         try:
             while not reading.done():
-                seconds = _QUIET_SECONDS if self._taken else _JUDGED_SECONDS
+                seconds = _QUIET_SECONDS if self._buffer else _JUDGED_SECONDS
                 await asyncio.wait(
                     {reading, stop}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -319,7 +326,7 @@ class Pump(Generic[T]):
                     return None
                 if not reading.done():
                     self._judge(0)
-                    if self._taken:
+                    if self._buffer:
                         return _QUIET
             return reading.result()
         finally:

@@ -193,8 +193,10 @@ def parse_ids(text: str, option: str = "summary_ids") -> npt.NDArray[np.int32]:
         match = _IDS.fullmatch(part.strip())
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         count += high - low + 1
-        if not 1 <= low <= high <= ID_MAX or count > _MAX_IDS:
-            raise _invalid_ids(text, option)
+        if not 1 <= low <= high <= ID_MAX:
+            raise _invalid_ids(option, f"is {text[:80]!r}, not a list of ids such as 1,5,10-20")
+        if count > _MAX_IDS:
+            raise _invalid_ids(option, f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids")
         parts.append(np.arange(low, high + 1))
     ids = np.sort(np.concatenate(parts)).astype(np.int32)
     return ids[np.diff(ids, prepend=0) > 0]
@@ -204,10 +206,10 @@ _IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 _MAX_IDS = 1_000_000
 
 
-def _invalid_ids(text: str, option: str) -> InvalidOptionError:
+def _invalid_ids(option: str, fault: str) -> InvalidOptionError:
     return InvalidOptionError(
-        f"{option} is {text[:80]!r}, not a list of ids such as 1,5,10-20",
-        hint=f"List at most {_MAX_IDS} ids between 1 and {ID_MAX}",
+        f"{option} {fault}",
+        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}",
         option=option,
     )
 

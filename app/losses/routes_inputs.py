@@ -91,7 +91,7 @@ async def receive_input(
     declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
     with losses.ledger.hold(who.payer, 0, "inputs") as hold:
         try:
-            decode = decoder(coding, losses.max_input)
+            decode = decoder(coding, losses.max_input, hold.grow)
             data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
         except ServiceError:
             await discard(exchange.body)

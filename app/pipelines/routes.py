@@ -88,7 +88,6 @@ async def register_pipeline(
     return ExchangeResponse(handle)
 
 
-@router.head("/{ident}", include_in_schema=False)
 @router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
@@ -162,7 +161,6 @@ async def pipeline_batches(
     return ExchangeResponse(handle)
 
 
-@router.head("/{ident}/batch", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/{ident}/batch",
     operation_id="pipeline_batch",

@@ -28,6 +28,7 @@ from core.arrays import Indices
 from core.errors import OptionError
 from core.iterate.base import Block, Column, Field, Indexed, Schema
 from core.iterate.columns import check_positions, empty_block
+from core.tiles.formats import FORMATS
 from core.tiles.frames import FrameSource
 from core.tiles.plan import Plan, make_plan
 from core.tiles.positions import Listed
@@ -213,9 +214,16 @@ def _fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
         digest_size=FINGERPRINT_SIZE,
         person=b"thalweg-source-1",
     )
-    digest.update(
-        dataset.fingerprint if stops is None else prefix_fingerprint(dataset.files, stops)
-    )
+    if stops is None:
+        digest.update(dataset.fingerprint)
+        return digest.digest()
+    files, whole = dataset.files, []
+    form = FORMATS.get(dataset.recording.format) if isinstance(dataset, OpenDataset) else None
+    if form is not None:
+        # A header behind the last file with a pinned frame describes these frames too.
+        further = range(len(stops), len(files))
+        whole = [index for index in further if form.is_companion(files.name(index))]
+    digest.update(prefix_fingerprint(files, stops, whole))
     return digest.digest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,8 +39,17 @@ def describe_briefly(run: RunRecord, streams: int) -> dict[str, Any]:
     }
 
 
-def describe_run(run: RunRecord, streams: Sequence[StreamRecord]) -> dict[str, Any]:
-    """Describe a run and how far its streams have come."""
+def describe_run(
+    run: RunRecord, streams: Sequence[StreamRecord], has: Callable[[str, str, str], bool]
+) -> dict[str, Any]:
+    """Describe a run and how far its streams have come.
+
+    Args:
+        run: the run.
+        streams: all of its streams.
+        has: whether an owner has the input of a name and digest: the run may have outlived it.
+    """
+    gone = [name for name, digest in run.inputs.items() if not has(run.owner, name, digest)]
     states: Counter[str] = Counter(stream.state for stream in streams)
     path = run_path(run.id)
     names: tuple[str, ...] = ("created", "uploading", "complete", "failed")
@@ -52,7 +61,7 @@ def describe_run(run: RunRecord, streams: Sequence[StreamRecord]) -> dict[str, A
         "streams": counts,
         "bytes": sum(stream.offset for stream in streams),
         "events": sum(stream.events for stream in streams),
-        "missing_inputs": RunSpec.of(run).missing,
+        "missing_inputs": [*RunSpec.of(run).missing, *gone],
         "problem": run.problem,
         "results": dict(run.results),
         "links": {

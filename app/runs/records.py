@@ -4,10 +4,10 @@
     head   stream  <owner's namespace>.<run>.<partition>     id, durable offset, extents, cursor
     blob   stream  <run>.<stream>.<fence>                    bytes that one request appended
 
-Every append has a *fence* of its own, a number that it takes by raising that of the head, and
-writes to a blob of its own. Its commits swap the head, so they fail once another request has
-raised the fence, and what it wrote after its last commit is never read. The stream is the
-list of its *extents*, the parts of these blobs that were committed:
+Every append has a *fence* of its own, a number that it takes by raising that of the head by a
+random step (``next_fence``), and writes to a blob of its own. Its commits swap the head, so they
+fail once another request has raised the fence, and what it wrote after its last commit is never
+read. The stream is the list of its *extents*, the parts of these blobs that were committed:
 
     fence 1   |########## committed ##########|.. lost the fence ..|
     fence 2                                   |##### committed ####|
@@ -20,6 +20,7 @@ random: a stream that is deleted and uploaded again has another id.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
@@ -240,6 +241,11 @@ class StreamRecord:
         return self.state == "created" and not self.appending
 
     @property
+    def fences(self) -> set[int]:
+        """Those of the appends that it has bytes of."""
+        return {extent.fence for extent in self.extents}
+
+    @property
     def key(self) -> str:
         """Id of its head in the owner's namespace."""
         return stream_key(self.run, self.id)
@@ -325,6 +331,15 @@ def _is_whole(record: StreamRecord) -> bool:
             return False
         at = extent.stop
     return at == record.offset >= record.cursor.offset
+
+
+def next_fence(stream: StreamRecord) -> int:
+    """Draw the fence of the next append.
+
+    Where older heads are restored, it is not that of an append which they do not know of: the
+    fences of a stream say which bytes it has.
+    """
+    return stream.fence + 1 + int(secrets.token_hex(3), 16)
 
 
 def stream_key(run: str, stream: str) -> str:

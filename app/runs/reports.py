@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 from pydantic import ValidationError
 
 from app.errors import InvalidOptionError, NotAcceptableError
@@ -23,7 +24,7 @@ from core.losses.reports import REPORTS
 
 from .records import RunRecord
 from .results.files import RECORDS, Drawn, Look, ReportFiles, ReportName
-from .results.published import PublishedFile
+from .results.published import DAMAGED, PublishedFile
 from .schemas import ReportsBody
 from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
 from .sealing.sealer import Sealer
@@ -164,7 +165,29 @@ class RunReportsService:
         if known is not None:
             return files, known
         drawn = self._drawn(run, result, name, form)
-        return files, files.derive(name, form, drawn)
+        if isinstance(drawn, Pending):
+            return drawn
+        try:
+            return files, files.derive(name, form, drawn)
+        except DAMAGED:
+            return self._again(run, result, name, form)
+
+    def repair(
+        self, who: Identity, ident: str, name: ReportName, form: str, file: PublishedFile
+    ) -> tuple[ReportFiles, PublishedFile] | Pending:
+        """Return a report as ``find`` does, made again because this file of it is damaged.
+
+        Raises:
+            CoreError, ServiceError: see ``find``.
+        """
+        found = self._computed(who, ident, name)
+        if isinstance(found, Pending):
+            return found
+        run, files, result = found
+        if form == RECORDS:
+            return self._again(run, result, name, form)
+        files.discard(file)
+        return self.find(who, ident, name, form)
 
     def draw(
         self, who: Identity, ident: str, name: ReportName, form: str, look: Look
@@ -178,18 +201,38 @@ class RunReportsService:
         if isinstance(found, Pending):
             return found
         run, files, result = found
-        drawn = replace(self._drawn(run, result, name, form), look=look)
+        drawn = self._drawn(run, result, name, form)
         records = files.find(name, RECORDS)
-        assert records is not None  # noqa: S101 - it was found a moment ago
-        return records, files.picture(name, form, drawn)
+        if isinstance(drawn, Pending) or records is None:
+            return self._pending(run, None)
+        try:
+            return records, files.picture(name, form, replace(drawn, look=look))
+        except DAMAGED:
+            return self._again(run, result, name, form)
+
+    def _again(
+        self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
+    ) -> Pending:
+        """Have a report computed again, because its records are damaged or missing.
+
+        The job looks which of them are. So nothing is deleted before it can be computed.
+
+        Raises:
+            CoreError, ServiceError: an input is missing, or a store failed.
+        """
+        reports = PICTURES[name.report] if form in PICTURE_TYPES else (name.report,)
+        log = structlog.get_logger().bind(run=run.id, variant=name.variant)
+        log.warning("a report is damaged and computed again", reports=list(reports))
+        variant = Variant(result["options"], result["inputs"])
+        return self._pending(run, self._sealer.compute(run, tuple(reports), variant))
 
     def _computed(
         self, who: Identity, ident: str, name: ReportName
     ) -> tuple[RunRecord, ReportFiles, Mapping[str, Any]] | Pending:
         """Return the run, its files, and the result that has a report."""
         run = self._workshop.runs.get(who, ident)
-        jobs = self._sealer.jobs.of_run(run.owner, run.id)
         if run.state in {"sealed", "computing"}:
+            jobs = self._sealer.jobs.of_run(run.owner, run.id)
             if not jobs:
                 self._sealer.seal(run)
             return self._pending(run, find_variant(jobs, OWN))
@@ -197,18 +240,29 @@ class RunReportsService:
             raise self._not_ready(run)
         result = run.results.get(name.variant, {})
         if name.report not in result.get("reports", ()):
-            running = [j for j in jobs if j.variant.name == name.variant and not j.is_poisoned]
-            job = next((job for job in running if name.report in job.reports), None)
+            job = self._running(run, name)
             if job is not None:
                 return self._pending(run, job)
             raise self._missing(run, name, result.get("problem"))
         return run, self._workshop.files(run), result
 
+    def _running(self, run: RunRecord, name: ReportName) -> Job | None:
+        """Return a job that computes a report; None if there is none."""
+        for job in self._sealer.jobs.of_run(run.owner, run.id):
+            if job.variant.name == name.variant and name.report in job.reports:
+                return None if job.is_poisoned else job
+        return None
+
     def _drawn(
         self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
-    ) -> Drawn:
+    ) -> Drawn | Pending:
         """Return what a picture of a report shows, if it can be drawn."""
         if self._workshop.files(run).find(name, RECORDS) is None:
+            job = self._running(run, name)
+            if job is not None:
+                return self._pending(run, job)
+            if result["problem"] is not None:
+                raise self._missing(run, name, result["problem"])
             raise self._missing_set(name)
         self._check_picture(name, form, result["reports"])
         spec = self._workshop.spec(run, Variant(result["options"], result["inputs"]))

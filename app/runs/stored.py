@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.state.base import StoreDamagedError
-from app.state.blobs import BlobStore
+from app.state.blobs import BlobMissingError, BlobStore
 
 from .records import STREAM, StreamRecord
 
 PIECE = 1 << 20
 """Bytes that are read at a time."""
+_REMEDY = "Delete the stream, upload it again, then seal the run again"
 
 
 class StoredStream:
@@ -51,7 +52,7 @@ class StoredStream:
 
         Raises:
             StoreDamagedError: they are not those that were stored.
-            BlobMissingError: the stream was deleted.
+            BlobMissingError: the stream was deleted, or its file.
         """
         parts = []
         for extent in self.record.extents:
@@ -68,6 +69,11 @@ class StoredStream:
             part = self._blobs.range(STREAM, blob, start, stop)
         except StoreDamagedError as e:
             raise self._damaged(e.path) from e
+        except BlobMissingError as e:
+            # Where it was not deleted, its file was.
+            raise BlobMissingError(
+                f"the stored bytes of partition {self.record.partition} are missing", hint=_REMEDY
+            ) from e
         if len(part) != stop - start:
             raise self._damaged(None)
         return part
@@ -76,7 +82,7 @@ class StoredStream:
         return StoreDamagedError(
             f"the stored bytes of partition {self.record.partition} are damaged",
             path=path,
-            hint="Delete the stream, upload it again, then seal the run again",
+            hint=_REMEDY,
             retry_after=None,
         )
 

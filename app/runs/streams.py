@@ -5,6 +5,7 @@ and the creation that would replace what it appends to, an append and a deletion
 run is sealed with is decided by the run's head alone::
 
     create   stream: create it ─▶ run: uploading? ─ no ─▶ stream: remove it; refused
+    repeat   stream: touch it ──▶ run: uploading? ─ no ─▶ stream: remove it; refused
     append   stream: take it   ─▶ run: uploading? ─ no ─▶ refused
     delete   stream: mark it   ─▶ run: uploading? ─ no ─▶ stream: take the mark away; refused
                                                   ─ yes ▶ stream: remove it
@@ -23,9 +24,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
-from app.errors import NotFoundError
+from app.errors import NotFoundError, ServiceError
 from app.run_errors import PartitionTakenError, StreamLimitError
 from app.state.base import (
     MAX_PAGE,
@@ -35,7 +36,6 @@ from app.state.base import (
     HeadMissingError,
     StateStore,
     StoreBusyError,
-    StoreError,
 )
 from app.state.blobs import BlobMissingError, BlobStore
 from app.state.ownership import Namespaces, Owned
@@ -83,8 +83,9 @@ class Streams:
         Args:
             run: the run.
             template: the stream; its id and partition are chosen here.
-            partition: which it is; None for the lowest that is free. One that has a stream
-                without bytes is uploaded anew.
+            partition: which it is; None for the lowest that nobody has. Where it has a stream
+                without bytes that was declared alike, this is it: its first creator may not
+                have been answered, or may.
 
         Raises:
             NotFoundError: the run was deleted.
@@ -107,23 +108,39 @@ class Streams:
                 term=run.term,
             )
             try:
-                stream = self._create(run, new)
+                stream = self._create(run, new, repeats=partition is not None)
             except PartitionTakenError:
                 if partition is not None:
                     raise
                 # Another request has chosen it at the same time.
                 run = self.runs.again(run)
                 continue
-            try:
-                run = self.runs.uploading(run.owner, run.id)
-            except BaseException:
-                with contextlib.suppress(StoreError):
-                    self._remove(stream)
-                raise
+            run = self._admit(stream)
             if run.is_open and _is_of(run, stream):
                 self.runs.watch.announce(run.id)
                 return stream
+            if not _is_of(run, stream):
+                self._remove(stream)
+
+    def _admit(self, stream: StreamRecord) -> RunRecord:
+        """Return the run of a stream that was just created; see the module.
+
+        Raises:
+            NotFoundError: the run was deleted.
+        """
+        try:
+            return self.runs.uploading(stream.owner, stream.run)
+        except NotFoundError:
             self._remove(stream)
+            raise
+        except BaseException:
+            # Whoever has repeated the creation since, or was first, keeps the stream.
+            with contextlib.suppress(ServiceError):
+                if stream.generation == 1:
+                    self._erase(stream)
+                else:
+                    self.swap(stream, replace(stream, appending=False))
+            raise
 
     def _choose(self, run: RunRecord, partition: int | None) -> int:
         """Return the partition of a new stream.
@@ -153,8 +170,8 @@ class Streams:
         after = stream_id(partition, "")
         return next((int(h.id.rpartition(".")[2]) for h in self._scan(run, after, 1)), 0)
 
-    def _create(self, run: RunRecord, stream: StreamRecord) -> StreamRecord:
-        """Create the head of a partition, or replace the one of an untouched stream.
+    def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:
+        """Create the head of a partition; ``repeats`` may take an untouched stream that has it.
 
         Raises:
             PartitionTakenError: another stream has the partition.
@@ -167,7 +184,7 @@ class Streams:
             if known is None:
                 self._clear(run, stream.key)
                 continue
-            if not known.is_untouched:
+            if not (repeats and known.is_untouched and _is_repeated(known, stream)):
                 raise PartitionTakenError(
                     f"partition {known.partition} is being uploaded, or has been, as {known.id}",
                     hint="Continue that upload, or delete it first",
@@ -176,8 +193,15 @@ class Streams:
                     address=f"/v1/runs/{run.id}/streams/{known.id}",
                 )
             with contextlib.suppress(HeadConflictError, HeadMissingError):
-                return StreamRecord.decode(
-                    self._heads.replace(_version(known), stream.encode(), size=0)
+                # A version of its own, even if nothing changes: see _admit.
+                return self.swap(
+                    known,
+                    replace(
+                        known,
+                        length=known.length if stream.length is None else stream.length,
+                        fence=known.fence + stream.fence,
+                        appending=stream.appending,
+                    ),
                 )
 
     def _clear(self, run: RunRecord, key: str) -> None:
@@ -263,6 +287,11 @@ class Streams:
         """List up to ``limit`` streams of a run after an id, in the order of partitions."""
         return list(islice(self._after(run, after, limit), limit))
 
+    def before(self, run: RunRecord, partition: int) -> Iterator[StreamRecord]:
+        """Yield the streams of the partitions before one, in their order."""
+        found = self._after(run, "", min(partition, MAX_PAGE))
+        return takewhile(lambda stream: stream.partition < partition, found)
+
     def count(self, run: RunRecord) -> int:
         """Return how many streams a run has."""
         return sum(1 for _ in self._partitions(run)) if run.is_open else len(run.streams)
@@ -346,7 +375,7 @@ class Streams:
                     return self.swap(current, replace(current, deleted=False))
             elif self._erase(current):
                 return None
-            current = self._again(current)
+            current = self.again(current)
         return current
 
     def _is_sealed_with(self, stream: StreamRecord) -> bool:
@@ -367,9 +396,9 @@ class Streams:
         """Delete a stream, whatever its version."""
         current: StreamRecord | None = stream
         while current is not None and not self._erase(current):
-            current = self._again(current)
+            current = self.again(current)
 
-    def _again(self, stream: StreamRecord) -> StreamRecord | None:
+    def again(self, stream: StreamRecord) -> StreamRecord | None:
         """Return the present version of a stream; None if it was deleted."""
         try:
             found = StreamRecord.decode(self._heads.get(stream.owner, stream.key))
@@ -388,9 +417,9 @@ class Streams:
             return False
         except HeadMissingError:
             return True
-        fences = {extent.fence for extent in stream.extents}
+        fences = stream.fences
         if stream.appending:
-            # Its writer may have it open, elsewhere.
+            # Its writer may have it open, elsewhere, and drops it.
             fences.discard(stream.fence)
         for fence in fences:
             with contextlib.suppress(BlobMissingError, StoreBusyError):
@@ -401,6 +430,13 @@ class Streams:
 def _is_of(run: RunRecord, stream: StreamRecord) -> bool:
     """Whether a stream is one of a run, or was until it was deleted."""
     return run.has(stream.partition, stream.id, stream.term)
+
+
+def _is_repeated(known: StreamRecord, stream: StreamRecord) -> bool:
+    """Whether the creation of a stream declares what that of a known one did."""
+    if None not in {known.length, stream.length} and known.length != stream.length:
+        return False
+    return (known.metadata, known.expected_digest) == (stream.metadata, stream.expected_digest)
 
 
 def _version(stream: StreamRecord) -> Owned:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from app.errors import NotFoundError
+from app.losses.input_store import input_id
 from app.state.base import HeadConflictError, StateStore, StoreDamagedError
 from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
@@ -21,7 +22,8 @@ from .lasting import Lasting
 from .records import RUN, STREAM, RunRecord, StreamRecord, stream_key
 from .removal import Removal
 from .results import sweeping as results_sweeping
-from .sealing.jobs import job_of
+from .sealing.jobs import KIND as JOB
+from .sealing.jobs import MAX_DEATHS, job_of
 from .streams import Streams
 
 EXPIRED_SECONDS = 7200.0
@@ -49,6 +51,7 @@ def chores(
     return {
         "expired runs": expired_runs(removal, heads, Lasting(EXPIRED_SECONDS, monotonic)),
         "runs without jobs": runs_without_jobs(removal, heads),
+        "poisoned jobs without runs": poison_without_runs(heads),
         "streams without runs": streams_without_runs(removal.streams, heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
         **results_sweeping.chores(heads, blobs, clock, monotonic),
@@ -82,7 +85,7 @@ def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore
 def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
     """Return the chore that has runs computed that are sealed and have lost their job.
 
-    Whoever fails a run deletes its job a moment later, when it may have been sealed again.
+    So does one whose job was given up before it was sealed again by somebody who died at that.
     """
 
     def look(after: str) -> str | None:
@@ -90,9 +93,51 @@ def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError):
                 run = RunRecord.decode(Owned.of(head))
-                job = job_of(run)
-                if run.state in {"sealed", "computing"} and removal.jobs.find(job) is None:
-                    removal.jobs.create(job)
+                if run.state in {"sealed", "computing"}:
+                    known = removal.jobs.find(job_of(run))
+                    if known is None or known.is_poisoned:
+                        removal.jobs.create(job_of(run))
+        return page.after
+
+    return page_by_page(look)
+
+
+def named_inputs(heads: StateStore) -> Iterator[tuple[str, str]]:
+    """Yield owner and id of the inputs of all runs, and of what is computed of them.
+
+    A run has its inputs until it is gone, whether it is being uploaded to or asked for more
+    reports.
+    """
+    # A job becomes a result of its run, so that one of the two is seen.
+    for job in Namespaces(heads, JOB).of_all():
+        yield from _input_ids(job.owner, job.value["inputs"])
+    for owned in Namespaces(heads, RUN).of_all():
+        with contextlib.suppress(StoreDamagedError):
+            run = RunRecord.decode(owned)
+            for inputs in (run.inputs, *(result["inputs"] for result in run.results.values())):
+                yield from _input_ids(run.owner, inputs)
+
+
+def _input_ids(owner: str, inputs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((owner, input_id(kind, digest)) for kind, digest in inputs.items())
+
+
+def poison_without_runs(heads: StateStore) -> Chore:
+    """Return the chore that deletes poisoned jobs whose run is gone; workers drop all others.
+
+    Whoever deleted such a run died before it came to the jobs.
+    """
+    runs = Namespaces(heads, RUN)
+
+    def look(after: str) -> str | None:
+        page = heads.list(JOB, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
+                job = Owned.of(head)
+                is_poisoned = job.value.get("deaths", 0) >= MAX_DEATHS
+                run = job.value["run"]
+                if is_poisoned and not any(results_sweeping.runs_of(runs, job.owner, run)):
+                    heads.delete(JOB, head.id, head)
         return page.after
 
     return page_by_page(look)
@@ -135,8 +180,7 @@ def blobs_without_streams(
 ) -> Chore:
     """Return the chore that deletes bytes that are part of no stream.
 
-    They are of streams that were deleted, or of appends that lost their fence before their
-    first commit.
+    Those whose process died, and those of streams that were deleted while they were in use.
     """
     streams = Namespaces(heads, STREAM)
 
@@ -160,7 +204,6 @@ def _is_part(streams: Namespaces, name: str, fence: str) -> bool:
     for stream in map(StreamRecord.decode, streams.of_anyone(stream_key(run, ident))):
         if stream.id != ident:
             continue
-        used = {extent.fence for extent in stream.extents}
-        if fence.isdigit() and (int(fence) in used or int(fence) >= stream.fence):
+        if fence.isdigit() and (int(fence) in stream.fences or int(fence) >= stream.fence):
             return True
     return False

@@ -1,18 +1,38 @@
-"""Thresholds of glibc's malloc, raised so that reads of bodies reuse memory."""
+"""How glibc's malloc keeps free memory: enough to reuse it, and not for ever.
+
+Reads of bodies are faster in memory that was used before, so blocks of up to 32 MiB come from the
+heap, and free ones stay there. All threads share one heap. With several, each would keep what was
+taken from it at its busiest moment, together several times what requests ever held at once, and
+what is free at the end of any but the first is never returned. A worker looks at its free memory
+once a second, and returns it to the system when there is much, or some and little to do.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 _TRIM_BYTES = 256 << 20
 _MMAP_BYTES = 32 << 20
 
+_MUCH_BYTES = 96 << 20
+"""Free memory that is returned in any case."""
+_SOME_BYTES = 24 << 20
+"""Free memory that is returned by a process that is quiet."""
+_QUIET = 0.1
+"""Seconds of CPU time that a quiet process uses in a second, at most."""
+
 
 def raise_malloc_thresholds() -> str | None:
-    """Have glibc reuse blocks of up to 32 MiB, and retain 256 MiB of free memory.
+    """Have glibc reuse blocks of up to 32 MiB in one heap, and not trim it below 256 MiB itself.
 
     Blocks of 256 KiB lie above the default thresholds: each would cost a new mapping and a
     page fault per 4 KiB. Both thresholds must be set, since setting one turns off the
@@ -29,8 +49,9 @@ def raise_malloc_thresholds() -> str | None:
         return f"the C library has no mallopt: {error}"
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
-    done = mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES) and mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
-    return None if done else "mallopt refused the thresholds"
+    settings = {_M_MMAP_THRESHOLD: _MMAP_BYTES, _M_TRIM_THRESHOLD: _TRIM_BYTES, _M_ARENA_MAX: 1}
+    done = [mallopt(*setting) for setting in settings.items()]
+    return None if all(done) else "mallopt refused the settings"
 
 
 def give_back() -> None:
@@ -38,3 +59,77 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+class _Mallinfo(ctypes.Structure):
+    """The result of ``mallinfo2``."""
+
+    _fields_ = (
+        ("others", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),
+        ("more", ctypes.c_size_t * 2),
+        ("uordblks", ctypes.c_size_t),
+        ("rest", ctypes.c_size_t * 2),
+    )
+    hblkhd: int
+    uordblks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has used."""
+
+    resident: int
+    """Bytes of private memory."""
+    taken: int
+    """Bytes that callers of malloc hold."""
+    cpu: float
+    """Seconds of CPU time."""
+
+
+def measure() -> Usage | None:
+    """Measure this process; None where the C library does not tell."""
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is None:
+        return None
+    mallinfo.restype = _Mallinfo
+    info: _Mallinfo = mallinfo()
+    _, resident, shared, *_ = Path("/proc/self/statm").read_bytes().split()
+    nbytes = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return Usage(nbytes, info.uordblks + info.hblkhd, time.process_time())
+
+
+class FreeMemory:
+    """Returns the free memory of this process to the system when that is due.
+
+    Args:
+        measure: measures the process.
+        give_back: returns the memory.
+    """
+
+    def __init__(
+        self,
+        measure: Callable[[], Usage | None] = measure,
+        give_back: Callable[[], None] = give_back,
+    ) -> None:
+        self._measure = measure
+        self._give_back = give_back
+        self._rest: int | None = None
+        self._cpu = 0.0
+
+    def look(self) -> None:
+        """Return free memory if there is much of it, or some while the process is quiet.
+
+        To be called once a second, in a thread.
+        """
+        usage = self._measure()
+        if usage is None:
+            return
+        quiet = usage.cpu - self._cpu < _QUIET
+        self._cpu = usage.cpu
+        # What was resident at best without being taken is not free: stacks, code, parts of pages.
+        rest = usage.resident - usage.taken
+        self._rest = rest if self._rest is None else min(self._rest, rest)
+        if rest - self._rest > (_SOME_BYTES if quiet else _MUCH_BYTES):
+            self._give_back()
+            self._rest = None

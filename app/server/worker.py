@@ -22,12 +22,14 @@ from .lanes.channel import Message, receive
 from .lanes.lane import Lane
 from .lanes.table import Table
 from .last_resort import MARGIN_SECONDS, end_after
-from .memory import raise_malloc_thresholds
+from .memory import FreeMemory, raise_malloc_thresholds
 
 _logger = logging.getLogger(__name__)
 
 ACCEPTED = 16
 """Connections accepted per turn of the event loop."""
+TICKS = 10
+"""Ticks of uvicorn in a second."""
 
 _HANDOVER_SECONDS = 0.02
 
@@ -74,6 +76,7 @@ class DrainingServer(Server):
         self._close_at: float | None = None
         self._notified = False
         self._adoptions: set[asyncio.Task[None]] = set()
+        self._free_memory = FreeMemory()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; the first worker announces the address."""
@@ -138,6 +141,8 @@ class DrainingServer(Server):
         """Return whether to stop accepting; called ten times per second."""
         self._settings.seat.beat()
         self._notify()
+        if counter % TICKS == 0:
+            asyncio.get_running_loop().run_in_executor(None, self._free_memory.look)
         if self._close_at is not None and time.monotonic() >= self._close_at:
             self.should_exit = True
         return await super().on_tick(counter)

@@ -90,8 +90,16 @@ class FileBlobStore:
         self._lock = threading.Lock()
         with as_store_errors(directory):
             make_directories(directory / NEW, 0o700)
-            # A directory that cannot be written must fail now, not at the first put.
-            probe = directory / NEW / f"probe-{secrets.token_hex(8)}"
+        self.check()
+
+    def check(self) -> None:
+        """Check that the directory is there and can be written, now and not at the next put.
+
+        Raises:
+            StoreReadOnlyError, StoreFullError, StoreError: it cannot be written.
+        """
+        with as_store_errors(self._directory):
+            probe = self._directory / NEW / f"probe-{secrets.token_hex(8)}"
             os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             probe.unlink()
 

@@ -134,7 +134,7 @@ class Namespaces:
             HeadExistsError: the owner has one of this id, even an equal one.
         """
         text = _encoded(owner, value)
-        head = self._store.create(self._kind, _head_id(owner, ident), text, size=size)
+        head = self._store.create(self._kind, head_id(owner, ident), text, size=size)
         return Owned(owner, ident, value, head)
 
     def head(self, owner: str, ident: str) -> Head:
@@ -144,7 +144,7 @@ class Namespaces:
             HeadMissingError: the owner has no such thing.
         """
         try:
-            return self._store.get(self._kind, _head_id(owner, ident))
+            return self._store.get(self._kind, head_id(owner, ident))
         except (HeadInvalidError, HeadMissingError) as e:
             # The store names its head, whose id holds more than that of the thing.
             raise self._missing(ident) from e
@@ -202,7 +202,7 @@ class Namespaces:
         """
         try:
             head = None if seen is None else seen.head
-            self._store.delete(self._kind, _head_id(owner, ident), head)
+            self._store.delete(self._kind, head_id(owner, ident), head)
         except (HeadInvalidError, HeadMissingError) as e:
             raise self._missing(ident) from e
 
@@ -291,7 +291,8 @@ class Namespaces:
             after = f"{prefix}.{_LAST_ID}"
 
 
-def _head_id(owner: str, ident: str) -> str:
+def head_id(owner: str, ident: str) -> str:
+    """Return the id of the head of a thing."""
     return f"{namespace(owner)}.{ident}"
 
 

@@ -76,12 +76,15 @@ def refuse(limit: str, allowed: int, used: int, *, retry_after: int) -> None:
         QuotaExceededError: always.
     """
     what, _, unit = limit.partition(".")
-    counted = f"{allowed} {what}" if unit == "count" else f"{allowed} bytes of {what}"
+    counted, setting = f"{allowed} {what}", what.upper()
+    if unit != "count":
+        counted, setting = f"{allowed} bytes of {what}", f"{setting.removesuffix('S')}_BYTES"
     raise QuotaExceededError(
         f"an owner may have {counted}",
         hint="Delete what is not needed, or ask the operator for more",
         retry_after=retry_after,
         limit=limit,
+        setting=f"THALWEG_QUOTA_{setting}",
         allowed=allowed,
         used=used,
     )

@@ -3,8 +3,8 @@
 A full disk is a trap: a database needs a little space even to delete. So creations are
 refused while less than the reserve is free, and the rest of the service goes on. Another
 program may still fill the disk to its last byte. For that case a file, the *ballast*, holds
-some space: it is cut to nothing when a deletion finds the disk full, and filled again by the
-sweeper once there is room.
+some space: it is cut to nothing when a deletion, or a service that starts, finds the disk full, and
+filled again by the sweeper once there is room.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class Room:
     free: int
     reserve: int
 
+    @property
+    def left(self) -> int:
+        """Bytes free above the reserve; negative if it is used up."""
+        return self.free - self.reserve
+
 
 class Space:
     """The free space of one directory's disk.
@@ -53,21 +58,20 @@ class Space:
         Raises:
             StorageFullError: less than the reserve would be left.
         """
-        if self._above_reserve() < nbytes:
-            raise StorageFullError(
-                "the disk of the data directory is almost full",
-                hint="Delete what is not needed, or ask the operator for more space",
-                retry_after=30,
-            )
-
-    def _above_reserve(self) -> int:
-        """Bytes free above the reserve; negative if it is used up."""
         try:
             room = self.room()
         except OSError:
             # The write that follows will tell what is wrong.
-            return 1 << 62
-        return room.free - room.reserve
+            return
+        if room.left < nbytes:
+            raise StorageFullError(
+                "the disk of the data directory is almost full",
+                hint="Delete what is not needed, or ask the operator for more space",
+                retry_after=30,
+                limit="disk",
+                setting="THALWEG_RESERVE_BYTES",
+                allowed=room.size - room.reserve,
+            )
 
     def room(self) -> Room:
         """Measure the disk.
@@ -80,7 +84,7 @@ class Space:
         return Room(size, found.f_bavail * found.f_frsize, min(self._reserve, size // _SHARE))
 
     def release(self) -> bool:
-        """Set the ballast's space free, for a deletion; return whether there was any."""
+        """Set the ballast's space free, to delete or to start; return whether there was any."""
         try:
             descriptor = os.open(self._directory / BALLAST, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -97,13 +101,20 @@ class Space:
             os.close(descriptor)
         return True
 
+    def is_full(self) -> bool:
+        """Whether so little is free that a failure may come from that, whatever it is called."""
+        try:
+            return self.room().free < _BALLAST_BYTES
+        except OSError:
+            return False
+
     def restore(self) -> None:
         """Take the ballast's space again, at most an eighth of what is free above the reserve."""
         path = self._directory / BALLAST
         with contextlib.suppress(OSError):
             if path.exists() and path.stat().st_size:
                 return
-            size = min(_BALLAST_BYTES, max(self._above_reserve() // 8, 0) // 4096 * 4096)
+            size = min(_BALLAST_BYTES, max(self.room().left // 8, 0) // 4096 * 4096)
             if not size:
                 return
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

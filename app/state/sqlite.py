@@ -84,6 +84,9 @@ UPDATE head SET value = ?, generation = ?, checksum = ?, size = ? WHERE kind = ?
 """
 _OVERHEAD = 64 << 10
 """Bytes that storing a small value may take: pages of the log and of the database."""
+_LOG_PAGES = 256
+"""Pages of the log at which it is moved into the database: on a full disk the log has no more
+space than the ballast."""
 _LAST = "\x7f"
 """Sorts after every character of an id."""
 _PRIMARY = 0xFF
@@ -153,6 +156,7 @@ class SqliteStateStore:
         )
         try:
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         except BaseException:
             connection.close()
             raise

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from .base import StateStore, StoreError
+from .base import StateStore, StoreError, StoreFullError
 from .blob_files import FileBlobStore
 from .blobs import BlobStore
 from .durable import make_directories, store_error
@@ -48,17 +49,23 @@ class Storage:
     """File whose lock makes a sweeper the active one."""
     probe: Probe | None = None
     """Checks the heads; None if they are in memory."""
+    blob_files: FileBlobStore | None = None
+    """The files behind ``blobs``; None if they are in memory."""
     sharing_file: SharingTurns | None = None
     """The lock file behind ``sharing``; None if all is in memory."""
 
     def check(self) -> None:
-        """Check that heads can be written and read: a small write, synced.
+        """Check that heads can be written and read, by a small write, synced; and blobs written.
 
         Raises:
             StoreError: they cannot.
         """
         if self.probe is not None:
             self.probe.check()
+        if self.blob_files is not None:
+            # A full disk is another check's.
+            with contextlib.suppress(StoreFullError):
+                self.blob_files.check()
 
     def close(self) -> None:
         """Close the stores; may be called twice."""
@@ -88,13 +95,14 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
     try:
         make_directories(directory)
         space = Space(directory, reserve)
-        heads = SqliteStateStore(directory / STATE, space=space)
         try:
-            blobs = FileBlobStore(directory / BLOBS, space=space)
-            turns = SharingTurns(directory)
-        except BaseException:
-            heads.close()
-            raise
+            heads, blobs, turns = _open_stores(directory, space)
+        except (OSError, StoreError) as e:
+            # Opening takes a little space: without it nothing could be deleted.
+            full = isinstance(e, StoreFullError) or space.is_full()
+            if not full or not space.release():
+                raise
+            heads, blobs, turns = _open_stores(directory, space)
     except OSError as e:
         raise unusable(directory, store_error(e, directory)) from e
     except StoreError as e:
@@ -109,8 +117,20 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
         claims=directory / CLAIMS,
         sweeper=directory / SWEEPER,
         probe=Probe(heads, directory / STATE),
+        blob_files=blobs,
         sharing_file=turns,
     )
+
+
+def _open_stores(
+    directory: Path, space: Space
+) -> tuple[SqliteStateStore, FileBlobStore, SharingTurns]:
+    heads = SqliteStateStore(directory / STATE, space=space)
+    try:
+        return heads, FileBlobStore(directory / BLOBS, space=space), SharingTurns(directory)
+    except BaseException:
+        heads.close()
+        raise
 
 
 def unusable(directory: Path, reason: StoreError) -> StorageError:

@@ -13,7 +13,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,9 @@ from .turns import open_private
 
 Chore = Callable[[], bool]
 """Does some work; returns whether there is more."""
+
+Named = Callable[[], Container[str]]
+"""Returns ids that something names, which are in use however long ago they were read."""
 
 PAGE = 500
 """Things that a chore looks at in one pass."""
@@ -124,17 +127,29 @@ def page_by_page(look: Callable[[str], str | None]) -> Chore:
 
 
 def expired_heads(
-    heads: StateStore, kind: str, seconds: float, clock: Callable[[], float] = time.time
+    heads: StateStore,
+    kind: str,
+    seconds: float,
+    clock: Callable[[], float] = time.time,
+    named: Named = frozenset,
 ) -> Chore:
-    """Return the chore that deletes heads of a kind that nobody used for so long."""
+    """Return the chore that deletes heads of a kind that nobody used for so long.
+
+    Whoever names one has used it a moment ago, so a name that is written after the look for names
+    keeps it all the same.
+    """
 
     def look(after: str) -> str | None:
         oldest = clock() - seconds
         page = heads.list(kind, after=after, limit=PAGE)
-        for head in page.heads:
-            if head.used < oldest:
-                # Another request may use or delete it first.
-                with contextlib.suppress(NotFoundError, HeadConflictError):
+        old = [head for head in page.heads if head.used < oldest]
+        kept = named() if old else ()
+        for head in old:
+            # Another request may use or delete it first.
+            with contextlib.suppress(NotFoundError, HeadConflictError):
+                if head.id in kept:
+                    heads.touch(kind, head.id)
+                else:
                     heads.delete(kind, head.id, head, unused_since=oldest)
         return page.after
 
@@ -142,16 +157,24 @@ def expired_heads(
 
 
 def expired_blobs(
-    blobs: BlobStore, kind: str, seconds: float, clock: Callable[[], float] = time.time
+    blobs: BlobStore,
+    kind: str,
+    seconds: float,
+    clock: Callable[[], float] = time.time,
+    named: Named = frozenset,
 ) -> Chore:
-    """Return the chore that deletes blobs of a kind that nobody used for so long."""
+    """Return the chore that deletes blobs of a kind that nobody used for so long; as above."""
 
     def look(after: str) -> str | None:
         oldest = clock() - seconds
         page = blobs.list(kind, after=after, limit=PAGE)
-        for blob in page.blobs:
-            if blob.used < oldest:
-                with contextlib.suppress(NotFoundError, HeadConflictError):
+        old = [blob for blob in page.blobs if blob.used < oldest]
+        kept = named() if old else ()
+        for blob in old:
+            with contextlib.suppress(NotFoundError, HeadConflictError):
+                if blob.id in kept:
+                    blobs.touch(kind, blob.id, clock())
+                else:
                     blobs.delete(kind, blob.id, unused_since=oldest)
         return page.after
 

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from app.errors import Problem, ServiceError, problem_of
+from app.http.lapses import lapse_of
 from app.http.trail import note_problem
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
@@ -145,12 +146,19 @@ class Stream(Generic[T]):
     over_budget: Mapping[str, str] = field(default_factory=dict)
 
     async def send(self, exchange: Exchange) -> None:
-        """Send the answer.
+        """Send the answer; to HEAD its head alone, without preparing an item.
 
         Raises:
             CoreError, ServiceError: a failure before anything was sent.
             ClientDisconnected: the client left.
         """
+        if exchange.scope.get("method") == "HEAD":
+            await self.supply.close()
+            await exchange.start(self.head.status, self.head.headers)
+        else:
+            await self._send(exchange)
+
+    async def _send(self, exchange: Exchange) -> None:
         sender = Sender(exchange, self.head, self.threads, self.coding, live=self.live)
         wait = _Wait(exchange, self.drain)
         begun = False
@@ -169,7 +177,7 @@ class Stream(Generic[T]):
                 if group is None:
                     reason = DRAIN
                     break
-                reason = await self._send_group(group, add)
+                reason = await self._send_group(group, add, wait)
                 await sender.flush()
             last = self.encoder.end(reason, self.progress)
             before = [] if begun else self.encoder.begin()
@@ -206,9 +214,16 @@ class Stream(Generic[T]):
             note_problem(exchange.scope, problem.code)
         return last
 
-    async def _send_group(self, group: Sequence[T], add: Callable[[Buffers], Any]) -> str | None:
-        """Send the items of a group; return the reason to end the answer, if any."""
+    async def _send_group(
+        self, group: Sequence[T], add: Callable[[Buffers], Any], wait: _Wait
+    ) -> str | None:
+        """Send the items of a group; return the reason to end the answer, if any.
+
+        Raises:
+            UnauthorizedError: the key of the request is no longer valid.
+        """
         for item in group:
+            wait.check_key()
             reason = self._reason()
             if reason is not None:
                 return reason
@@ -250,15 +265,16 @@ class Stream(Generic[T]):
 
 
 class _Wait:
-    """Waits for an item, the client's departure or draining, whichever comes first.
+    """Waits for an item, or what ends the answer before: departure, draining, a lapse of the key.
 
-    ``asyncio.wait`` would do, but attaches itself to all three futures and lets go of them again
+    ``asyncio.wait`` would do, but attaches itself to all the futures and lets go of them again
     for every group; this attaches to those of the whole answer once.
     """
 
     def __init__(self, exchange: Exchange, drain: Drain | None) -> None:
         self._exchange = exchange
         self._drain = drain
+        self._lapse = lapse_of(exchange.scope)
         self._others: list[asyncio.Future[Any]] = []
         self._waiter: asyncio.Future[None] | None = None
 
@@ -267,11 +283,21 @@ class _Wait:
         """Whether draining is hard: running answers must end."""
         return self._drain is not None and self._drain.hard.is_set()
 
+    def check_key(self) -> None:
+        """Check that the key of the request is valid, if it has one.
+
+        Raises:
+            UnauthorizedError: it is not.
+        """
+        if self._lapse is not None:
+            self._lapse.check()
+
     async def until(self, upcoming: asyncio.Future[Any], seconds: float | None) -> bool:
         """Wait for ``upcoming``; return False after a timeout in seconds, or when draining.
 
         Raises:
             ClientDisconnected: the client left.
+            UnauthorizedError: the key of the request is no longer valid.
         """
         if not self._others:
             self._begin()
@@ -290,6 +316,7 @@ class _Wait:
             return True
         if self._exchange.disconnected.is_set():
             raise ClientDisconnected("the client left")
+        self.check_key()
         return False
 
     def _begin(self) -> None:
@@ -297,6 +324,8 @@ class _Wait:
         events = [self._exchange.disconnected]
         if self._drain is not None:
             events.append(self._drain.hard)
+        if self._lapse is not None:
+            events.append(self._lapse)
         for event in events:
             other = asyncio.ensure_future(event.wait())
             other.add_done_callback(self._wake)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.errors import Problem, ServiceError
-from app.http.ranges import Fields, not_modified, requested_range
+from app.http.negotiation import Headers
+from app.http.ranges import not_modified, requested_range
 from app.server.passing import Source
 from app.server.responses import Exchange
 from core.errors import CoreError
@@ -91,7 +92,7 @@ class Whole:
 async def send_range(
     exchange: Exchange,
     whole: Whole,
-    requested: Fields,
+    requested: Headers,
     threads: Threads,
     *,
     body: bool,

@@ -38,19 +38,37 @@ def npy_bytes(tile: Array) -> bytes:
     return file.getvalue()
 
 
+def npy_head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return what an npy file of such a tile begins with."""
+    file = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
 def tile_values(tile: Array) -> bytes:
     """Encode a tile as nested JSON arrays; complex numbers as [real, imaginary].
+
+    Halves are written as float32, long doubles rounded to float64: JSON has no others.
 
     Raises:
         TooLargeError: the tile has more than ``MAX_JSON_VALUES`` values.
     """
     if tile.size > MAX_JSON_VALUES:
         raise TooLargeError(
-            f"a tile of {tile.size} values is too large for JSON", hint="Request bin or npy"
+            f"a tile of {tile.size} values is too large for JSON",
+            hint="Request bin or npy",
+            limit="values",
+            allowed=MAX_JSON_VALUES,
         )
     if tile.dtype.kind == "c":
         tile = np.stack([tile.real, tile.imag], axis=-1)
-    values = np.ascontiguousarray(tile.astype("f4") if tile.dtype == np.float16 else tile)
+    dtype = tile.dtype.newbyteorder("=")
+    if dtype.kind == "f":
+        dtype = np.dtype({2: "f4", 4: "f4"}.get(dtype.itemsize, "f8"))
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(tile, dtype)
     return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

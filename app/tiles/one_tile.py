@@ -10,10 +10,11 @@ from app.errors import NotAcceptableError, NotFoundError
 from app.http.answers import WholeAnswer
 from app.http.identity import Identity
 from app.http.media_types import MEDIA_TYPES
-from app.http.ranges import Fields, not_modified
+from app.http.negotiation import Headers
+from app.http.ranges import not_modified
 from core.tiles.plan import Tile
 
-from .encoding import npy_bytes, octets_of, tile_values
+from .encoding import npy_bytes, npy_head, octets_of, tile_values
 from .views import OpenView, Views
 
 MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "application/json"}
@@ -46,7 +47,7 @@ class TileRequest:
     """Whether the method is HEAD."""
 
 
-def one_tile(views: Views, request: TileRequest, requested: Fields) -> WholeAnswer:
+def one_tile(views: Views, request: TileRequest, requested: Headers) -> WholeAnswer:
     """Answer with one tile of a registered view.
 
     Args:
@@ -68,8 +69,9 @@ def one_tile(views: Views, request: TileRequest, requested: Fields) -> WholeAnsw
         headers = _headers(view, tile, etag, form)
         if not_modified(requested, etag):
             return WholeAnswer(304, headers)
-        if request.head and form == "bin":
-            return WholeAnswer(200, headers, length=tile.nbytes)
+        if request.head and form != "json":
+            before = npy_head(view.plan.dtype, tile.shape) if form == "npy" else b""
+            return WholeAnswer(200, headers, length=len(before) + tile.nbytes)
         return WholeAnswer(200, headers, _ENCODERS[form](view, tile))
     finally:
         view.close()

@@ -58,6 +58,20 @@ def scaled(values: Array, low: float, high: float) -> Floats:
     return np.nan_to_num(result, nan=0.0)
 
 
+def check_map(colours: str) -> None:
+    """Check that there is a colour map.
+
+    Raises:
+        InvalidOptionError: there is none of this name.
+    """
+    if colours not in MAPS:
+        raise InvalidOptionError(
+            f"there is no colour map {colours[:40]!r}",
+            hint=f"Use {' or '.join(MAPS)}",
+            option="map",
+        )
+
+
 def png(values: Floats, colours: str) -> bytes:
     """Encode values in 0 to 1, shape (rows, columns), as a PNG image.
 
@@ -68,12 +82,7 @@ def png(values: Floats, colours: str) -> bytes:
     Raises:
         InvalidOptionError: there is no such colour map, or the array has not two axes.
     """
-    if colours not in MAPS:
-        raise InvalidOptionError(
-            f"there is no colour map {colours[:40]!r}",
-            hint=f"Use {' or '.join(MAPS)}",
-            option="map",
-        )
+    check_map(colours)
     if values.ndim != 2:  # noqa: PLR2004
         raise InvalidOptionError(
             f"a result of shape {list(values.shape)} is not an image, which has two axes",

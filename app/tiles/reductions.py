@@ -42,6 +42,9 @@ CHUNK_BYTES = 8 << 20
 SEGMENT_BYTES = 256 << 20
 """Bytes of frames per stored result."""
 
+MAX_FRAME_BYTES = MAX_TILE_BYTES
+"""Maximum size of a frame as it is reduced, as float32 or float64."""
+
 _FLOAT = 8
 _MOMENTS = 4
 """Values of a pixel in a partial result over frames, but for sums."""
@@ -204,8 +207,15 @@ def _reading_plan(view: OpenView) -> Plan:
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
     dtype = np.dtype("<f4" if small else "<f8")
     frame = math.prod(plan.sig_shape) * dtype.itemsize
-    if frame > MAX_TILE_BYTES:
-        raise InvalidOptionError("a frame is too large to be reduced", option="view")
+    if frame > MAX_FRAME_BYTES:
+        raise InvalidOptionError(
+            f"a frame of {list(plan.sig_shape)} takes {frame} bytes as {dtype.name},"
+            f" more than {MAX_FRAME_BYTES}",
+            hint="Reduce a view of smaller frames: crop them by sig, or bin them",
+            option="view",
+            limit="frame_bytes",
+            allowed=MAX_FRAME_BYTES,
+        )
     reading = replace(
         view.view,
         dtype=dtype.str,

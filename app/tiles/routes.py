@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotAcceptableError, TooLargeError
+from app.http.answers import head_response
 from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
@@ -38,6 +40,11 @@ from .views import OpenView
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=StrictRoute)
 
 _MAX_LISTED = 5_000_000
+"""Tiles of a plan in one table."""
+MAX_COUNT = 100_000
+"""Tiles of a plan that are listed at once."""
+MAX_PARTS = 10_000
+"""Partitions of a plan."""
 _MAX_BODY = 64 << 20
 """Size of a view in bytes: its mask or list may select many millions of frames."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
@@ -51,7 +58,7 @@ After = Annotated[str | None, Query(description="Token to continue after")]
 CodecName = Annotated[str | None, Query(description="Codec that compresses each tile: blosc2")]
 MaxTiles = Annotated[int | None, Query(ge=1, description="Maximum number of tiles to send")]
 First = Annotated[int, Query(ge=0, description="Index of the first tile to list")]
-Count = Annotated[int, Query(ge=0, le=100_000, description="Number of tiles to list")]
+Count = Annotated[int, Query(ge=0, le=MAX_COUNT, description="Number of tiles to list")]
 
 
 async def _stream(
@@ -132,14 +139,16 @@ async def plan_view(
     async def handle(exchange: Exchange) -> None:
         async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
 
-            def plan() -> dict[str, Any]:
+            def plan() -> bytes:
                 view = tiles.views.open(who, ident, spec)
                 view.close()
-                return {
-                    "fingerprint": view.dataset.fingerprint.hex(),
-                    "token": view.tokens.token(0),
-                    **plan_json(view.plan, first, count),
-                }
+                return orjson.dumps(
+                    {
+                        "fingerprint": view.dataset.fingerprint.hex(),
+                        "token": view.tokens.token(0),
+                        **plan_json(view.plan, first, count),
+                    }
+                )
 
             await send_json(exchange, await tiles.threads.start(plan))
 
@@ -163,26 +172,32 @@ async def register_view(ident: str, request: Request) -> ExchangeResponse:
 
     async def handle(exchange: Exchange) -> None:
         async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
-            name, view, created = await tiles.threads.start(tiles.views.register, who, ident, spec)
-            view.close()
+
+            def register() -> tuple[str, bool, bytes]:
+                name, view, created = tiles.views.register(who, ident, spec)
+                view.close()
+                return name, created, _describe(name, ident, view)
+
+            name, created, description = await tiles.threads.start(register)
             name_resource(request.scope, name)
             location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
-            description = _describe(name, ident, view)
             status = 201 if created else 200
             await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 
 
-def _describe(name: str, dataset: str, view: OpenView) -> dict[str, Any]:
-    return {
-        "id": name,
-        "dataset": dataset,
-        "view": view.view.to_json(),
-        "fingerprint": view.dataset.fingerprint.hex(),
-        "token": view.tokens.token(0),
-        **plan_summary(view.plan),
-    }
+def _describe(name: str, dataset: str, view: OpenView) -> bytes:
+    return orjson.dumps(
+        {
+            "id": name,
+            "dataset": dataset,
+            "view": view.view.to_json(),
+            "fingerprint": view.dataset.fingerprint.hex(),
+            "token": view.tokens.token(0),
+            **plan_summary(view.plan),
+        }
+    )
 
 
 async def _registered(tiles: TileService, who: Identity, ident: str, name: str) -> OpenView:
@@ -193,9 +208,13 @@ async def _registered(tiles: TileService, who: Identity, ident: str, name: str) 
 @in_lane(FRONT)
 async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
     """Describe a view: its spec, shapes, dtype and size, and its first token."""
-    view = await _registered(tiles, who, ident, name)
-    view.close()
-    return json_response(_describe(name, ident, view))
+
+    def describe() -> bytes:
+        view = tiles.views.registered(who, name, ident)
+        view.close()
+        return _describe(name, ident, view)
+
+    return json_response(await tiles.threads.quick(describe))
 
 
 @router.delete(
@@ -221,12 +240,13 @@ async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) 
 async def view_plan(
     ident: str,
     name: str,
+    request: Request,
     tiles: TilesDep,
     who: IdentityDep,
     first: First = 0,
     count: Count = 1000,
     parts: Annotated[
-        int, Query(ge=1, le=10_000, description="Number of partitions for parallel readers")
+        int, Query(ge=1, le=MAX_PARTS, description="Number of partitions for parallel readers")
     ] = 1,
     format: Annotated[str, Query(description="json or arrow")] = "json",  # noqa: A002 - the option's name
 ) -> Response:
@@ -243,14 +263,18 @@ async def view_plan(
                 f"a plan of {view.plan.tiles} tiles is too large for Arrow",
                 hint="Request json, page by page",
             )
+        if request.method == "HEAD":
+            return head_response(MEDIA_TYPES["arrow"], {})
         data = await tiles.threads.start(plan_arrow, view.plan)
         return Response(data, media_type=MEDIA_TYPES["arrow"])
 
-    def plan() -> dict[str, Any]:
-        return {
-            **plan_json(view.plan, first, count),
-            "partitions": list(partitions(view.plan, parts, view.tokens)),
-        }
+    def plan() -> bytes:
+        return orjson.dumps(
+            {
+                **plan_json(view.plan, first, count),
+                "partitions": list(partitions(view.plan, parts, view.tokens)),
+            }
+        )
 
     return json_response(await tiles.threads.start(plan))
 
@@ -283,7 +307,6 @@ async def view_tiles(
     return ExchangeResponse(handle)
 
 
-@router.head("/views/{name}/raw", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/views/{name}/raw",
     operation_id="view_raw",

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from app.engine.inheriting import inherited
 from app.errors import BadRequestError, InvalidOptionError
+from app.http.answers import head_response
 from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
@@ -23,7 +24,7 @@ from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats
 
-from .pictures import png, scaled
+from .pictures import check_map, png, scaled
 from .reducing import reduction_stream
 from .service import TileService
 
@@ -89,7 +90,8 @@ async def image(
     high: Annotated[float, Query(ge=0, le=100, description="Percentile shown brightest")] = 99.0,
     map: Annotated[str, Query(description="Colour map: gray or viridis")] = "gray",  # noqa: A002 - the option's name
 ) -> Response:
-    """Render a reduction as a PNG image."""
+    """Render a reduction as a PNG image; HEAD does not, so its answer has no Content-Length."""
+    check_map(map)
     body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
 
     def render() -> Response:
@@ -100,6 +102,8 @@ async def image(
             headers = {"Cache-Control": "no-cache", "ETag": etag}
             if not_modified(request.headers, etag):
                 return Response(status_code=304, headers=headers)
+            if request.method == "HEAD":
+                return head_response("image/png", headers)
             results = job.run(lambda _done, _of: None, lambda: False)
         finally:
             opened.close()

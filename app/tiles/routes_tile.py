@@ -21,9 +21,6 @@ router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=St
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 503)
 
 
-@router.head(
-    "/views/{name}/tiles/{index}", include_in_schema=False, response_class=ExchangeResponse
-)
 @router.get(
     "/views/{name}/tiles/{index}",
     operation_id="view_tile",

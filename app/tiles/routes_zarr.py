@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from app.errors import NotFoundError
-from app.http.dependencies import IdentityDep, from_state
+from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
@@ -17,8 +17,9 @@ from app.server.responses import Exchange, ExchangeResponse
 from .service import TileService
 from .zarr_facade import ZarrFacade
 
-router = APIRouter(prefix="/zarr", tags=["zarr"])
+router = APIRouter(prefix="/zarr", tags=["zarr"], route_class=StrictRoute)
 
+_OCTETS = "application/octet-stream"
 TilesDep = Annotated[TileService, from_state("tiles")]
 
 
@@ -31,7 +32,6 @@ TilesDep = Annotated[TileService, from_state("tiles")]
     | NOT_MODIFIED
     | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
-@router.head("/{view}/{key:path}", include_in_schema=False)
 @in_lane(QUICK)
 async def zarr(
     view: str, key: str, request: Request, tiles: TilesDep, who: IdentityDep
@@ -41,12 +41,18 @@ async def zarr(
     async def handle(exchange: Exchange) -> None:
         opened = await tiles.threads.quick(tiles.views.registered, who, view)
         try:
-            compute = ZarrFacade(opened).find(key)
+            store = ZarrFacade(opened)
+            compute = store.find(key)
             if compute is None:
                 raise NotFoundError(f"the store has no key {key[:80]!r}")
             etag = opened.etag(f"zarr-{key}")
             if not_modified(request.headers, etag):
                 await exchange.start(304, {"ETag": etag})
+                return
+            size = store.size(key) if request.method == "HEAD" else None
+            if size is not None:
+                headers = {"ETag": etag, "Cache-Control": "no-cache", "Content-Type": _OCTETS}
+                await exchange.start(200, headers, content_length=size)
                 return
             content, media_type = await tiles.threads.quick(compute)
             headers = {"Content-Type": media_type, "ETag": etag, "Cache-Control": "no-cache"}

@@ -23,7 +23,7 @@ from app.tokens import KeyRing
 from core.arrays import Array
 from core.tiles.plan import Plan, Tile, make_plan
 from core.tiles.reader import TileReader
-from core.tiles.view import View, parse_view
+from core.tiles.view import Mask, View, parse_view
 
 from .tokens import TileTokens, stream_identity
 
@@ -36,6 +36,8 @@ _CACHED = 64
 _MAX_STORED = 4 * MAX_VALUE
 """Bytes of listed positions whose JSON, of two characters or more for eight bytes, is too long
 to be stored."""
+_MAX_STORED_MASK = MAX_VALUE
+"""The same of a mask, whose JSON is longer than its bytes."""
 _CACHED_BYTES = 64 << 20
 """Bytes of listed positions to cache, of plans and as much again of parsed views."""
 
@@ -152,13 +154,14 @@ class Views:
         Raises:
             CoreError, ServiceError: as for ``open``.
         """
-        opened = self.open(who, dataset, spec)
-        if opened.view.nbytes > _MAX_STORED:
-            opened.close()
+        view = parse_view(spec)
+        # Before it is planned, which takes several times the memory of a mask.
+        if view.nbytes > (_MAX_STORED_MASK if isinstance(view.select, Mask) else _MAX_STORED):
             raise HeadInvalidError(
                 f"a view whose JSON is longer than {MAX_VALUE} bytes cannot be registered",
                 hint="Send it with each request, to /tiles, /plan or /reduce",
             )
+        opened = self._open(who, dataset, view, view.digest())
         value = {"dataset": dataset, "view": opened.view.to_json()}
         text = json.dumps(value, sort_keys=True).encode()
         ident = hashlib.blake2b(text, digest_size=12).hexdigest()

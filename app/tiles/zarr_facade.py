@@ -6,6 +6,7 @@ Chunks are tiles, uncompressed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,13 @@ class ZarrFacade:
             return self._coordinate(match[1], match[2])
         return None
 
+    def size(self, key: str) -> int | None:
+        """Return the length of the values of a key that exists; None if it has metadata."""
+        if _CHUNK.fullmatch(key):
+            return math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
+        name, _, part = key.partition("/")
+        return 8 * self._plan.shape[self._names.index(name)] if part == "c/0" else None
+
     def _group(self) -> dict[str, Any]:
         entries = {"data": self._data()}
         for axis, name in enumerate(self._names):
@@ -114,7 +122,10 @@ class ZarrFacade:
 
         def read() -> _Entry:
             tile = plan.tile(int(np.ravel_multi_index(indices, plan.grid)))
-            values = padded(self._view.read(tile), plan.tile_shape)
+            values = self._view.read(tile)
+            current().check("tile")
+            values = padded(values, plan.tile_shape)
+            current().check("tile")
             return octets_of(values), "application/octet-stream"
 
         return read

@@ -13,6 +13,8 @@ from .inorder import Counting, check_state, in_order
 
 _MAX_READ = 65_536
 """Most items read at a time."""
+_STRETCH = 65_536
+"""Elements looked up at a time, which takes 24 bytes for each."""
 _READ_BYTES = 16 << 20
 """Bytes of items read at a time; a single item may be larger."""
 
@@ -114,9 +116,12 @@ class SelectMany(Counting):
         return concatenate(parts, self.schema), (done, *at)
 
     def _elements(self, block: Block, column: Ragged, done: int, count: int) -> Block:
-        elements = np.arange(done, done + count) + column.offsets[0]
-        outer = np.searchsorted(column.offsets, elements, side="right") - 1
-        return _flattened(block, self._field, outer, elements)
+        parts = []
+        for first in range(done, done + count, _STRETCH):
+            elements = np.arange(first, min(first + _STRETCH, done + count)) + column.offsets[0]
+            outer = np.searchsorted(column.offsets, elements, side="right") - 1
+            parts.append(_flattened(block, self._field, outer, elements))
+        return concatenate(parts, self._schema)
 
 
 class SelectManyIndexed(Indexed):

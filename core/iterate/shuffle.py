@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Indices
-from ..budget import current
+from ..budget import Scope, current
 from ..errors import PipelineError, StateError
 from ..rng import Permutation
 from ._kernels.reservoir import exchange, refill
@@ -46,6 +46,7 @@ MAX_SIZE = 2**20
 _SPARES = 4
 _DRAWS = 1 << 20
 """Items that a scan looks at between two checks of the budget: some 10 ms of work."""
+_SLOT_BYTES = 8
 _DRAWN = 512
 """Slots that a scan draws at once."""
 
@@ -194,6 +195,7 @@ class ReservoirShuffle(Counting):
 
     def _slots(self, emitted: int) -> Indices:
         """The positions in the reservoir after ``emitted`` items, shape (B,)."""
+        current().hold("shuffle", _SLOT_BYTES * self._size)
         spare = self._spare.take(lambda candidate: candidate[0] == emitted)
         if spare is not None:
             return spare[1]
@@ -204,6 +206,7 @@ class ReservoirShuffle(Counting):
             current().check("shuffle")
             at, missing = refill(self._key, slots, at, missing, _DRAWS, drawn)
         if missing:
-            unknown = np.flatnonzero(slots < 0)
-            slots[unknown] = unknown
+            with Scope("shuffle", 2 * _SLOT_BYTES * self._size):
+                unknown = np.flatnonzero(slots < 0)
+                slots[unknown] = unknown
         return slots

@@ -146,7 +146,8 @@ class Analysis(StreamReceiver):
         check_kind(self.reports, header, self._scanner.name)
         samples = header.len_sample
         self._parameters = make_parameters(samples, header.float_width, self._inputs)
-        self._scanner.make_scratch(len(self._parameters.ranks))
+        if ranks := len(self._parameters.ranks):
+            self._scanner.make_scratch(ranks)
         self._outputs.begin(header, self._scanner.rules, self._inputs.to_dict())
         pages = -(-samples // layout.LANES)
         self._totals = Totals(np.zeros(pages * layout.LANES), np.zeros(pages, np.uint8))
@@ -180,6 +181,10 @@ class Analysis(StreamReceiver):
     def _flush(self) -> None:
         if self._scanner.header is not None:
             self._outputs.flush(self._scanner.state, self.position)
+
+    def release(self) -> None:
+        """Give back memory that only a call of :meth:`receive` needs: a long wait follows."""
+        self._outputs.release()
 
     def leave_unexpanded(self) -> None:
         """Hand on one row for all occurrences of an event, for :meth:`expand` to repeat later."""

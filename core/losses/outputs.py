@@ -56,7 +56,8 @@ class Outputs:
         self._collectors: dict[str, Collector] = {}
         self._expanders: dict[str, Expander] = {}
         self._expands = True
-        self.tables: Tables
+        self._least = 0
+        self._tables: Tables | None = None
 
     def begin(self, header: StreamHeader, rules: Record, inputs: Mapping[str, Any]) -> None:
         """Make the tables of a stream with this header, and ask the kernels for them."""
@@ -64,7 +65,7 @@ class Outputs:
             rules[name] = 1
         self._float_width = header.float_width
         self.ledger.begin(header, rules, inputs)
-        self.tables = self._make_tables(0)
+        self._tables = None
         for report in self._reports:
             if report.collect is not None:
                 setting = Setting(header, report.dtype(header.float_width), inputs)
@@ -77,12 +78,24 @@ class Outputs:
     def make_room(self, needed: int) -> None:
         """Make tables, emptied before, that hold as many rows as one block needs."""
         if any(0 < len(table) < needed for table in self.tables):
-            self.tables = self._make_tables(2 * needed)
+            self._least = 2 * needed
+            self.release()
 
-    def _make_tables(self, least: int) -> Tables:
+    def release(self) -> None:
+        """Give back the memory of tables, which are empty; they are made again once needed."""
+        self._tables = None
+
+    @property
+    def tables(self) -> Tables:
+        """The tables that kernels fill."""
+        if self._tables is None:
+            self._tables = self._make_tables()
+        return self._tables
+
+    def _make_tables(self) -> Tables:
         def table(name: str) -> Rows:
             report = REPORTS[name]
-            rows = max(report.buffer_rows, least) if name in self._sources else 0
+            rows = max(report.buffer_rows, self._least) if name in self._sources else 0
             return zeros(rows, report.table_dtype(self._float_width))
 
         tables = {name: table(name) for name in Tables._fields if name in REPORTS}

@@ -40,6 +40,11 @@ def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
     )
 
 
+def scratch_bytes(samples: int, float_width: int) -> int:
+    """About the bytes of scratch memory, without those of order statistics."""
+    return samples * (9 + 3 * float_width)
+
+
 def make_rules(header: StreamHeader, policy: Policy) -> Record:
     """The RULES record of a stream, with no report requested yet."""
     rules = np.zeros(1, layout.RULES)

@@ -55,7 +55,7 @@ from .format import (
 from .header import parse_header, restored_header, saved_header, whole
 from .policy import Policy
 from .position import Position
-from .records import make_rules, make_scratch
+from .records import make_rules, make_scratch, scratch_bytes
 from .seen import SeenEvents
 
 Step = Callable[[Words, int], int]
@@ -97,6 +97,7 @@ class Scanner:
         self._table = np.zeros(2 * len(self._log), np.int64)
         self.rules: Record
         self.scratch: Scratch
+        self._scratch_bytes = 0
 
     # -- header -----------------------------------------------------------------
 
@@ -119,7 +120,10 @@ class Scanner:
     def make_scratch(self, ranks: int) -> None:
         """Allocate the memory blocks are unpacked into, with room for order statistics."""
         assert self.header is not None  # noqa: S101 - called after the header only
+        check_room("samples", scratch_bytes(self.header.len_sample, self.header.float_width))
         self.scratch = make_scratch(self.header.len_sample, self.header.float_width, ranks)
+        # Some of its arrays are views of others.
+        self._scratch_bytes = sum(array.nbytes for array in self.scratch if array.base is None)
 
     # -- blocks -----------------------------------------------------------------
 
@@ -131,9 +135,8 @@ class Scanner:
     @property
     def nbytes(self) -> int:
         """Bytes of memory, which follow the samples, the spread of event ids and the blocks."""
-        scratch = self.scratch if self.header is not None else ()
         # Hardly anything of the directory of events is ever touched.
-        return sum(array.nbytes for array in (*scratch, *self.seen[1:]))
+        return self._scratch_bytes + sum(array.nbytes for array in self.seen[1:])
 
     @property
     def log(self) -> npt.NDArray[np.int32]:

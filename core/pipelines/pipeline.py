@@ -207,6 +207,7 @@ def build_pipeline(
     total = bounded([*builder.costs, *batches], bounds)
     pipeline = Pipeline(spec, stepper, Cost(BASE_BYTES + total.memory, total.resume_work))
     _check_state_size(spec, stepper, bounds)
+    _check_names(batch, pipeline.schema)
     return pipeline
 
 
@@ -290,3 +291,16 @@ def _check_state_size(spec: PipelineSpec, stepper: Stepper, bounds: Bounds) -> N
             f"A state may have {bounds.state_bytes} bytes. Use fewer inputs, or fewer sequential "
             "stages.",
         )
+
+
+def _check_names(batch: StageSpec, schema: Schema) -> None:
+    """Check that no field has the name that the offsets of another one have in a batch."""
+    names = {field.name for field in schema}
+    for field in schema:
+        offsets = f"{field.name}.offsets"
+        if field.ragged and offsets in names:
+            raise batch.error(
+                f"has a field {offsets!r}, as the offsets of the ragged field {field.name!r} "
+                "are named",
+                hint="Select one of them by fields of the source, or rename one by the map rename.",
+            )

@@ -49,7 +49,7 @@ MAX_TILE_BYTES = 64 << 20
 MAX_SUMMED_BYTES = 1 << 30
 """Maximum bytes of pixels summed into one tile, because a tile is computed in one go."""
 
-_PART = 1 << 20
+_PART = 1 << 18
 """Frames of which a tile is read at a time: each takes some 40 bytes to be located."""
 
 Box = tuple[tuple[int, int], ...]
@@ -153,7 +153,7 @@ class Plan:
         return Tile(index, starts, shape, before * item, outer * item)
 
     def parts(self, tile: Tile) -> Iterator[Tile]:
-        """Divide a tile into parts of about a million frames, one after the other in C order.
+        """Divide a tile into parts of about 260,000 frames, one after the other in C order.
 
         Their index and bytes are those of the tile.
         """

@@ -220,6 +220,11 @@ def resolve(select: Select, scan: tuple[int, ...]) -> Positions:
         ShapeError: the number of axes or the size of the mask differs from the scan's.
     """
     size = math.prod(scan)
+    if not size:
+        raise SelectionError(
+            "the scan has no positions: its files hold no frame yet",
+            hint="Wait until a frame is written, or give the dataset a nav_shape",
+        )
     match select:
         case Every():
             return Lattice(scan, tuple((0, length, 1) for length in scan))

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.command.parser import FLAGS
-from app.settings import MAX_NUMBER, MAX_SECONDS, Settings
+from app.settings import MAX_NUMBER, MAX_SECONDS, Settings, unknown_variables
 from app.times import MAX_DAYS
 
 A, B, C = (64 * digit for digit in "aB0")
@@ -43,6 +43,7 @@ def test_flags_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *[("port", "70000"), ("workers", "0"), ("log_level", "loud"), ("buffers", "x")],
         *[("api_keys", "alice:zz"), ("api_keys", f"{A}:alice"), ("api_keys", f"{A},{A}0")],
+        *[("api_keys", f"alice:{A},bob:{A}"), ("api_keys", f"alice:{B},{B.lower()}")],
         *[("public_url", "foo"), ("public_url", "ftp://foo"), ("public_url", "http://")],
         *[("public_url", "//foo"), ("public_url", "http://foo/?a=b"), ("public_url", "http://f o")],
     ],
@@ -108,6 +109,23 @@ def test_files_of_secrets_that_cannot_be(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValidationError, match="api_keys_file cannot be read"):
         Settings()
+    for empty in ("", "# keys of the team\n\n", " , \n"):
+        path.write_text(empty)
+        with pytest.raises(ValidationError, match="api_keys_file holds no key"):
+            Settings()
     path.write_text(f"alice:{A}")
     with pytest.raises(ValidationError, match="exclude each other"):
         Settings(api_keys=(B,))
+
+
+def test_variables_that_are_no_settings_are_found() -> None:
+    others = ("URL", "KEY", "KERNEL_CACHE", "SOAK", "PEER_PYTHON", "OASIS_URL", "AGGREGATE_OPTIONS")
+    known = [*others, "PORT", "QUOTA_RUNS", "API_KEYS_FILE"]
+    names = [f"THALWEG_{name}" for name in known] + ["PATH", "thalweg_port", "HALWEG_PORT"]
+    assert list(unknown_variables(names)) == []
+    unknown = ["THALWEG_ZZZ", "THALWEG_QUOTA_RUN", "THALWEG_WORKER"]
+    assert list(unknown_variables(unknown)) == [
+        ("THALWEG_QUOTA_RUN", "THALWEG_QUOTA_RUNS"),
+        ("THALWEG_WORKER", "THALWEG_WORKERS"),
+        ("THALWEG_ZZZ", None),
+    ]

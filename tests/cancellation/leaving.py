@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from tests.e2e.service import Service
 from tests.server_process import children_of
 
 _PAUSE = 0.02
-_QUIET_SECONDS = 0.5
+_QUIET_SECONDS = 0.2
 """Time without work after which a server does nothing for whoever left."""
 _NOTHING_SECONDS = 0.002
 """CPU time that a thread takes to look whether there is something to do."""
@@ -30,12 +30,16 @@ class Work:
         target: path and query.
         body: of the request.
         headers: further lines of its head.
+        end: what ends it, where it goes on without its client: called before this one leaves.
+        clear: called once it has ended, to make the server as it was.
     """
 
     method: str
     target: str
     body: bytes = b""
     headers: Sequence[str] = ()
+    end: Callable[[], object] | None = None
+    clear: Callable[[], object] | None = None
 
 
 @dataclass(slots=True)
@@ -61,8 +65,8 @@ def run(server: Service, work: Work, longest: float) -> float:
     with _asking(server, work) as asking:
         asking.ended.wait(longest)
         seconds = time.monotonic() - begun
-    assert asking.status in {None, 200, 201}, asking.status
-    rest_of(server)
+    assert asking.status is None or asking.status < 300, (work.target, asking.status)
+    _end(server, work)
     return seconds
 
 
@@ -77,8 +81,24 @@ def leave(server: Service, work: Work, after: float, *, reset: bool) -> Rest:
     """
     with _asking(server, work, reset=reset) as asking:
         asking.ended.wait(after)
-        before = _usage(server.pid)
-    return rest_of(server, before)
+        pid = server.pid
+        before = _usage(pid)
+        if work.end is not None:
+            work.end()
+    rest = _rest_of(pid, before)
+    if work.clear is not None:
+        work.clear()
+    return rest
+
+
+def _end(server: Service, work: Work) -> None:
+    """End work that may go on, and wait until nothing does."""
+    pid = server.pid
+    if work.end is not None:
+        work.end()
+    _rest_of(pid, _usage(pid))
+    if work.clear is not None:
+        work.clear()
 
 
 @contextlib.contextmanager
@@ -118,23 +138,22 @@ def _asking(server: Service, work: Work, *, reset: bool = True) -> Iterator[_Ask
             connection.close()
 
 
-def rest_of(server: Service, before: dict[tuple[int, int], int] | None = None) -> Rest:
-    """Wait until a server is idle; the most that a thread of it has used since ``before``."""
-    before = _usage(server.pid) if before is None else before
+def _rest_of(pid: int, before: dict[tuple[int, int], int]) -> Rest:
+    """Wait until a process is idle; the most that a thread of it has used since ``before``."""
     most: dict[tuple[int, int], int] = {}
     names: dict[tuple[int, int], str] = {}
     active = time.monotonic()
     deadline = active + _PATIENCE
     while (now := time.monotonic()) < min(active + _QUIET_SECONDS, deadline):
-        for thread, total in _usage(server.pid).items():
+        for thread, total in _usage(pid).items():
             used = total - before.get(thread, 0)
             if used > most.get(thread, 0) + 1e9 * _NOTHING_SECONDS:
                 active = now
                 names.setdefault(thread, _name(*thread))
             most[thread] = max(used, most.get(thread, 0))
         time.sleep(_PAUSE)
-    worst = max(most, key=lambda thread: most[thread])
-    return Rest(most[worst] / 1e9, names.get(worst, ""))
+    worst = max(most, key=lambda thread: most[thread], default=(0, 0))
+    return Rest(most.get(worst, 0) / 1e9, names.get(worst, ""))
 
 
 def _usage(pid: int) -> dict[tuple[int, int], int]:

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.cancellation.kinds import Kind, Place
-from tests.cancellation.leaving import Rest, leave, run
+from tests.cancellation.leaving import Rest, Work, leave, run
+from tests.cancellation.place import Kind, Place
 from tests.e2e.service import Service
 
 BOUND = 0.15
 """CPU seconds that a thread may use for a client that has left."""
 LONGEST = 20.0
 """Seconds within which all moments lie, however long the work takes."""
+STEADY = 0.5
+"""Seconds within which they lie if it does the same all the time."""
 
 
-class Worst(NamedTuple):
-    """The moment after which most was computed."""
+class Found(NamedTuple):
+    """What was computed after each of the moments."""
 
-    rest: Rest
-    at: float
-    """Seconds after the beginning of the request."""
+    rests: Sequence[tuple[Rest, float]]
+    """Each with the seconds after the beginning of the request."""
     takes: float
     """Seconds that the whole work takes; at most ``LONGEST``."""
+
+    @property
+    def worst(self) -> tuple[Rest, float]:
+        """The moment after which most was computed."""
+        return max(self.rests)
+
+    @property
+    def median(self) -> float:
+        """CPU seconds after half of the moments at most."""
+        return statistics.median(rest.seconds for rest, _ in self.rests)
 
 
 @contextlib.contextmanager
@@ -42,8 +54,8 @@ def serving(directory: Path) -> Iterator[Place]:
         server.kill()
 
 
-def measure(place: Place, kind: Kind, part: float = 1.0, moments: int = 20) -> Worst:
-    """Leave work at uniform moments; the worst of them.
+def measure(place: Place, kind: Kind, part: float = 1.0, moments: int = 20) -> Found:
+    """Leave work at uniform moments.
 
     Args:
         place: has the server.
@@ -51,10 +63,14 @@ def measure(place: Place, kind: Kind, part: float = 1.0, moments: int = 20) -> W
         part: of its largest size.
         moments: how many.
     """
-    work = kind(place, part)
-    takes = run(place.server, work, LONGEST)
-    found = []
+    prepared = kind.prepare(place, part)
+
+    def work() -> Work:
+        return prepared if isinstance(prepared, Work) else prepared()
+
+    takes = run(place.server, work(), STEADY if kind.steady else LONGEST)
+    rests = []
     for k in range(moments):
         at = (k + 0.5) / moments * takes
-        found.append(Worst(leave(place.server, work, at, reset=k % 2 == 0), at, takes))
-    return max(found, key=lambda worst: worst.rest.seconds)
+        rests.append((leave(place.server, work(), at, reset=k % 2 == 0), at))
+    return Found(rests, takes)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.errors import ServiceError, problem_of
+from app.http.decompression import decoder
 from app.losses.request import parse_ids
 from core.errors import CoreError
 from core.losses.inputs import parse_occurrence, parse_return_periods
@@ -40,6 +41,10 @@ BEYOND: dict[str, Callable[[int], object]] = {
         "\n".join(["return_period", *map(str, range(n, 0, -1))]).encode()
     ),
     "app.losses.request:_MAX_IDS": lambda n: parse_ids(f"1-{n}"),
+    # A frame in a single segment, whose window is its length.
+    "app.http.decompression:MAX_WINDOW": lambda n: list(
+        decoder("zstd", None).decode(memoryview(b"\x28\xb5\x2f\xfd\xe0" + n.to_bytes(8, "little")))
+    ),
     "core.pipelines.spec:MAX_STAGES": lambda n: pipeline(*[{"op": "prefetch"}] * (n - 2), BATCH),
     "core.pipelines.spec:MAX_INPUTS": lambda n: parse_pipeline(
         {"stages": [{"op": "mix", "inputs": [[SOURCE]] * n}, BATCH]}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from core.budget import installed
 from core.errors import CancelledError
-from core.slices import grouped, slices
+from core.slices import SLICE, digest, grouped, slices, touched
 from tests.scale import examples
 
 
@@ -50,3 +50,28 @@ def test_no_slice_is_begun_once_the_client_has_left() -> None:
             next(of_elements)
         with pytest.raises(CancelledError):
             next(grouped(np.arange(9), "test", 1))
+
+
+class Hashed:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def update(self, data: memoryview, /) -> None:
+        self.data += data
+
+
+def test_many_bytes_are_hashed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.slices._HASHED", 3)
+    whole = Hashed()
+    digest(whole, b"0123456789", "test")
+    assert whole.data == b"0123456789"
+    with installed(Leaving(2)), pytest.raises(CancelledError):
+        digest(Hashed(), b"0123456789", "test")
+
+
+def test_memory_is_provided_in_slices() -> None:
+    assert len(touched(3 * SLICE, "test")) == 3 * SLICE
+    with installed(Leaving(2)), pytest.raises(CancelledError):
+        touched(3 * SLICE, "test")

@@ -1,4 +1,4 @@
-"""Many clients create the upload of one partition at once, on two workers."""
+"""Many clients create uploads of one run at once, on two workers."""
 
 from __future__ import annotations
 
@@ -76,6 +76,8 @@ def test_of_many_creations_at_once_one_has_the_partition(server: Service) -> Non
             complete = {s["address"] for s in readable if s["state"] == "complete"}
             found["lost"] += len(acknowledged - complete)
             refused = [a.json() for a in (*empty, *whole) if a.status == 409]
+            answered = {a.getheader("Location") for a in (*empty, *whole) if a.status == 201}
+            found["answered and gone"] += len(answered - {s["address"] for s in readable})
             found["409 that name another"] += sum(
                 problem.get("address") not in complete for problem in refused
             )
@@ -88,3 +90,46 @@ def test_of_many_creations_at_once_one_has_the_partition(server: Service) -> Non
     for expected in ("empty 201", "empty partition-taken", "whole partition-taken"):
         found.pop(expected, None)
     assert not +found
+
+
+def test_of_many_creations_without_a_partition_each_has_its_own(server: Service) -> None:
+    def create_any(run: Uploader, start: threading.Barrier, number: int) -> Answer:
+        last, body = ("?1", stream(4, first=1 + 4 * number)) if number % 4 == 0 else ("?0", b"")
+        start.wait()
+        return run.ask("POST", f"{run.path}/streams", body, Upload_Complete=last)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in range(ROUNDS // 4):
+            run, start = Uploader(server), threading.Barrier(AT_ONCE)
+            made = list(pool.map(lambda n: create_any(run, start, n), range(AT_ONCE)))  # noqa: B023
+            assert [answer.status for answer in made] == [201] * AT_ONCE
+            addresses = [str(answer.getheader("Location")) for answer in made]
+            for number, address in enumerate(addresses):
+                offset = 0 if number % 4 else len(WHOLE)
+                assert run.offset(address) == offset
+            partitions = [s["partition"] for s in run.streams()]
+            assert partitions == list(range(1, AT_ONCE + 1))
+
+
+def stored(server: Service) -> list[str]:
+    """Names of the files with bytes of streams."""
+    return [f.name for f in (server.data_dir / "blobs" / "stream").rglob("*") if f.is_file()]
+
+
+def test_appends_that_lose_leave_no_bytes(server: Service) -> None:
+    run = Uploader(server)
+    address = run.create()
+    before = set(stored(server))
+    start = threading.Barrier(4)
+
+    def patch(_number: int) -> int:
+        start.wait()
+        return run.patch(address, 0, stream(2000)).status
+
+    with ThreadPoolExecutor(4) as pool:
+        statuses = list(pool.map(patch, range(4)))
+    assert set(statuses) <= {204, 409}
+    assert 204 in statuses
+    assert len(set(stored(server)) - before) == 1
+    assert run.ask("DELETE", run.path).status == 204
+    assert set(stored(server)) <= before

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+
+import structlog
 
 from . import run_acts
 from .exploring import Explored
@@ -12,8 +15,10 @@ from .runs_world import exploring
 
 def main(name: str) -> int:
     total, found = Explored(), 0
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with exploring() as scheduler:
-        for plan in run_acts.plans(scheduler):
+        plans = (run_acts.plans, run_acts.of_jobs, run_acts.at_limits)
+        for plan in (plan for kind in plans for plan in kind(scheduler)):
             if name not in plan.name:
                 continue
             explored = plan.explore(scheduler)

@@ -79,6 +79,9 @@ class Execution(Generic[P]):
                 if code not in act.answers:
                     faults.append(f"{letter}, to {act.name}, answers {code}: {outcome.error}")
         done = [Done(act.name, o) for act, o in zip(self.acts, outcomes, strict=True)]
+        if any(outcome.killed for outcome in outcomes):
+            # The system has closed the files of who died.
+            self.shared.written.clear()
         try:
             return faults + self.world.look(self.shared, done)
         except Exception as e:  # noqa: BLE001 - that things cannot be looked at is a fault

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.runs.watching import Watch
-from app.state.base import Admit, Head, Page, space_of
+from app.state.base import Admit, Head, Page, StoreBusyError, space_of
 from app.state.blobs import BlobInfo, BlobPage, Octets
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
+from app.state.quotas import Limit
 
 from .calls import Access, Call, adds, reads, writes
 from .scheduler import Scheduler
@@ -30,11 +32,15 @@ class Shared:
         self.scheduler = scheduler
         self.heads = MemoryStateStore()
         self.blobs = MemoryBlobStore()
+        self.written: set[tuple[str, str]] = set()
+        """Kinds and ids of the blobs that have an open writer."""
         self.now = time.time()
         self.states: list[tuple[str, str]] = []
         """Ids and states of runs, in the order in which they were stored."""
         self.names: dict[str, str] = {}
         """Ids of what was there before the operations, by names for people."""
+        self.limits: Mapping[str, Limit] = {}
+        """Quotas: of these kinds, who creates or deletes a head may decide another creation."""
 
     def copy(self) -> Shared:
         """Return another of equal content."""
@@ -49,6 +55,13 @@ class Shared:
         made.now = self.now
         made.states = list(self.states)
         made.names = dict(self.names)
+        made.limits = self.limits
+        return made
+
+    def limited(self, **counts: int) -> Shared:
+        """Return this where each owner may have so many heads of some kinds."""
+        made = self.copy()
+        made.limits = {kind: Limit(f"{kind}s", n, sys.maxsize) for kind, n in counts.items()}
         return made
 
     def note(self, head: Head) -> None:
@@ -93,21 +106,15 @@ def _named(kind: str, ident: str) -> str:
 
 
 class PointedHeads:
-    """A StateStore with a point before each call.
+    """A StateStore with a point before each call."""
 
-    Args:
-        shared: where the heads are.
-        counted: whether the usage of a space may decide a call: calls that change it then conflict.
-    """
-
-    def __init__(self, shared: Shared, *, counted: bool = False) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._heads = shared.heads
-        self._counted = counted
 
     def _changes(self, what: str, kind: str, head_id: str, *others: Access) -> None:
         accesses = [Access("writes", kind, head_id), *others]
-        if self._counted:
+        if what != "swap" and kind in self._shared.limits:
             accesses.append(Access("writes", f"usage of {kind}", space_of(head_id)))
         text = f"{what} {_named(kind, head_id)}"
         self._shared.scheduler.point(Call(text, tuple(accesses)))
@@ -191,7 +198,15 @@ class PointedBlobs:
     def writer(self, kind: str, blob_id: str, offset: int) -> PointedWriter:
         self._changes("open", kind, blob_id)
         self._blobs.append(kind, blob_id, offset, b"")
+        self._shared.written.add((kind, blob_id))
         return PointedWriter(self, kind, blob_id, offset)
+
+    def close_writer(self, kind: str, blob_id: str) -> None:
+        """Let others delete a blob; a death does, too."""
+        try:
+            self._changes("close", kind, blob_id)
+        finally:
+            self._shared.written.discard((kind, blob_id))
 
     def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
         self._reads("read", kind, blob_id)
@@ -211,6 +226,8 @@ class PointedBlobs:
 
     def delete(self, kind: str, blob_id: str, *, unused_since: float | None = None) -> None:
         self._changes("delete", kind, blob_id)
+        if (kind, blob_id) in self._shared.written:
+            raise StoreBusyError("somebody appends to it")
         self._blobs.delete(kind, blob_id, unused_since=unused_since)
 
     def clean(self) -> int:
@@ -229,6 +246,7 @@ class PointedWriter:
         self._id = blob_id
         self._size = size
         self._waiting = bytearray()
+        self._closed = False
 
     def write(self, data: Octets) -> int:
         self._waiting += memoryview(data).cast("B")
@@ -241,6 +259,9 @@ class PointedWriter:
 
     def close(self) -> None:
         self._waiting.clear()
+        if not self._closed:
+            self._closed = True
+            self._blobs.close_writer(self._kind, self._id)
 
 
 class PointedWatch(Watch):

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from app.errors import StorageFullError
+from app.runs.sealing.sealer import StoppedError
+
 from .pairs import Act, Plan, pairs_of
 from .points import Shared
-from .run_faults import RunsWorld
-from .runs_world import DATA, OTHER, Process, begin, empty, half, left, unfinished, whole
+from .run_faults import LimitedWorld, RunsWorld
+from .runs_world import (
+    ANY,
+    DATA,
+    OTHER,
+    UNFIT,
+    Process,
+    begin,
+    dying,
+    empty,
+    failed,
+    half,
+    left,
+    poisoned,
+    unfinished,
+    whole,
+)
 from .scheduler import Scheduler
 
 _GONE = {"not-found", "run-expired"}
@@ -23,6 +41,8 @@ def _act(name: str, run: Callable[[Process], Any], *answers: str) -> Act[Process
 
 CREATE = _act("create 1", lambda p: p.create(1), "partition-taken", "run-sealed")
 CREATE_2 = _act("create 2", lambda p: p.create(2), "partition-taken", "run-sealed")
+CREATE_ANY = _act("create any", lambda p: p.create(None), "run-sealed")
+POST_ANY = _act("post any", lambda p: p.post(None, ANY), *_WRITE)
 POST = _act("post 1", lambda p: p.post(1, DATA[1]), "partition-taken", *_WRITE)
 OTHERS = _act("post other 1", lambda p: p.post(1, OTHER), "partition-taken", *_WRITE)
 POST_2 = _act("post 2", lambda p: p.post(2, DATA[2]), "partition-taken", *_WRITE)
@@ -42,10 +62,22 @@ WORK = _act("work", lambda p: p.work())
 MORE = _act("compute more", lambda p: p.compute_more())
 SWEEP = _act("sweep", lambda p: p.sweep())
 DELETE_RUN = _act("delete run", lambda p: p.delete_run())
+STOP = _act("work until stopped", lambda p: p.work_in_vain(StoppedError()))
+TRY = _act("work on a full disk", lambda p: p.work_in_vain(StorageFullError("the disk is full")))
+FAIL = _act("work and fail", lambda p: p.work_in_vain(UNFIT))
+TAKE_OVER = _act("take over", lambda p: p.take_over())
+RUN_2 = _act("create run 2", lambda p: p.create_other_run("another"))
+RUN_3 = _act("create run 3", lambda p: p.create_other_run("a third"))
 
 STATES: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
-    "no stream": ([], [POST, OTHERS, CREATE, POST_2, SEAL, DELETE_RUN, CREATE_RUN, SWEEP]),
-    "created": ([empty(1)], [POST, CREATE, CONTINUE, LOOK, DELETE, SEAL, DELETE_RUN, SWEEP]),
+    "no stream": (
+        [],
+        [POST, OTHERS, CREATE, CREATE_ANY, POST_ANY, POST_2, SEAL, DELETE_RUN, CREATE_RUN, SWEEP],
+    ),
+    "created": (
+        [empty(1)],
+        [POST, CREATE, CREATE_ANY, CONTINUE, LOOK, DELETE, SEAL, DELETE_RUN, SWEEP],
+    ),
     "half": ([half(1)], [CREATE, CONTINUE, CHECKED, LOOK, DELETE, POST_2, SEAL, DELETE_RUN, SWEEP]),
     "unfinished": ([unfinished(1)], [CONTINUE, LOOK, DELETE, SEAL, CHECKED]),
     "whole": ([whole(1)], [SEAL, DELETE, CREATE, CREATE_2, POST_2, CONTINUE, DELETE_RUN, SWEEP]),
@@ -55,6 +87,28 @@ STATES: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
     ),
 }
 """Names of states: what leads to them, and what is done then."""
+JOBS: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
+    "claimable": (
+        [whole(1), lambda process: process.seal()],
+        [SEAL, WORK, FAIL, STOP, TRY, TAKE_OVER, DELETE_RUN],
+    ),
+    "failed": ([whole(1), failed], [SEAL, WORK, FAIL, POST_2, DELETE, DELETE_RUN]),
+    "died alone": ([whole(1), dying(2)], [SEAL, WORK, FAIL, TAKE_OVER, DELETE_RUN]),
+    "died for good": ([whole(1), dying(3)], [SEAL, WORK, FAIL, MORE, TAKE_OVER, DELETE_RUN]),
+    "poisoned": ([whole(1), poisoned], [SEAL, WORK, FAIL, DELETE, TAKE_OVER, SWEEP, DELETE_RUN]),
+}
+"""The same of jobs, which workers claim, renew, release and take over, and operators retry."""
+LIMITED: dict[str, tuple[list[Callable[[Process], Any]], dict[str, int], list[Act[Process]]]] = {
+    "room for one stream": ([], {"stream": 1}, [CREATE, CREATE_2, POST, POST_2, SEAL]),
+    "no room for another stream": (
+        [whole(1)],
+        {"stream": 1},
+        [DELETE, CREATE, CREATE_2, POST_2, DELETE_RUN, SWEEP],
+    ),
+    "room for one run": ([], {"run": 2}, [RUN_2, RUN_3, CREATE_RUN, DELETE_RUN]),
+    "no room for another run": ([empty(1)], {"run": 1}, [RUN_2, CREATE_RUN, DELETE_RUN]),
+}
+"""The same at quotas, which are given by kind."""
 
 
 def begun(scheduler: Scheduler) -> dict[str, Shared]:
@@ -70,14 +124,38 @@ def plans(scheduler: Scheduler) -> list[Plan[Process]]:
     return list(map(allowing, pairs))
 
 
+def of_jobs(scheduler: Scheduler, count: int = 2) -> list[Plan[Process]]:
+    """All sets of so many acts on jobs."""
+    return list(map(allowing, _sets(scheduler, JOBS, count)))
+
+
+def at_limits(scheduler: Scheduler) -> list[Plan[Process]]:
+    """All pairs of acts at the limits of quotas."""
+    new, found = Shared(scheduler), []
+    for state, (parts, limits, acts) in LIMITED.items():
+        shared = begin(new, *parts).limited(**limits)
+        for pair in itertools.combinations_with_replacement(acts, 2):
+            plan = allowing(Plan(LimitedWorld(shared, pair), state, shared, pair))
+            limited = [replace(a, answers=a.answers | {"quota-exceeded"}) for a in plan.acts]
+            found.append(replace(plan, acts=tuple(limited)))
+    return found
+
+
 def triples(scheduler: Scheduler) -> list[Plan[Process]]:
     """All sets of three acts, from all states."""
-    states = begun(scheduler)
-    return [
-        allowing(Plan(RunsWorld(), state, states[state], chosen))
-        for state, (_, acts) in STATES.items()
-        for chosen in itertools.combinations_with_replacement(acts, 3)
-    ]
+    return [*map(allowing, _sets(scheduler, STATES, 3)), *of_jobs(scheduler, 3)]
+
+
+def _sets(
+    scheduler: Scheduler,
+    states: Mapping[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]],
+    count: int,
+) -> Iterator[Plan[Process]]:
+    new = Shared(scheduler)
+    for state, (parts, acts) in states.items():
+        shared = begin(new, *parts)
+        for chosen in itertools.combinations_with_replacement(acts, count):
+            yield Plan(RunsWorld(), state, shared, chosen)
 
 
 def repairs(scheduler: Scheduler) -> Iterator[Plan[Process]]:
@@ -95,14 +173,13 @@ def repairs(scheduler: Scheduler) -> Iterator[Plan[Process]]:
 
 
 def allowing(plan: Plan[Process]) -> Plan[Process]:
-    """Let what is deleted, or replaced before it had any bytes, be answered with 404."""
+    """Let what is deleted be answered with 404."""
     names = [act.name for act in plan.acts]
     acts = []
     for place, act in enumerate(plan.acts):
         others = {*names[:place], *names[place + 1 :]}
         gone = "delete run" in others or "deleted" in plan.begin.names
         if act in {CONTINUE, CHECKED, LOOK, DELETE}:
-            replaced = plan.state == "created" and others & {"create 1", "post 1", "post other 1"}
-            gone = gone or "delete stream 1" in others or bool(replaced)
+            gone = gone or "delete stream 1" in others
         acts.append(replace(act, answers=act.answers | _GONE) if gone else act)
     return replace(plan, acts=tuple(acts))

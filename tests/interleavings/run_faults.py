@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from functools import cached_property
 
-from app.errors import NotFoundError
+from app.errors import NotFoundError, QuotaExceededError, ServiceError
 from app.runs.records import RunRecord, StreamRecord
+from app.runs.sealing.jobs import job_of
 from app.state.ownership import namespace
+from core.errors import CoreError
 
-from .pairs import Done
+from .pairs import Act, Done
 from .points import Shared
-from .runs_world import ALICE, DATA, DAY, LEASE, OTHER, Process, digest, driven, published
+from .runs_world import ALICE, ANY, DATA, DAY, LEASE, OTHER, Process, digest, driven, published
 
 
 class RunsWorld:
@@ -24,6 +27,40 @@ class RunsWorld:
     def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
         """See World."""
         return _Look(shared, done).faults()
+
+
+class LimitedWorld(RunsWorld):
+    """The same at the limits of quotas: who is refused is so in some serial order of the acts."""
+
+    def __init__(self, begin: Shared, acts: Sequence[Act[Process]]) -> None:
+        self._begin = begin
+        self._acts = acts
+
+    def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
+        """See World."""
+        refused = tuple(_is_refused(d.outcome.error) for d in done)
+        found = super().look(shared, done)
+        if refused not in self._serially and not any(d.outcome.killed for d in done):
+            found.append(f"quotas refuse {refused}, and serially {sorted(self._serially)}")
+        return found
+
+    @cached_property
+    def _serially(self) -> set[tuple[bool, ...]]:
+        """Which acts are refused, for each serial order."""
+        found = set()
+        for order in itertools.permutations(range(len(self._acts))):
+            shared, refused = self._begin.copy(), [False] * len(order)
+            for n in order:
+                try:
+                    self._acts[n].run(Process(shared))
+                except (ServiceError, CoreError) as e:
+                    refused[n] = _is_refused(e)
+            found.add(tuple(refused))
+        return found
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    return isinstance(error, QuotaExceededError)
 
 
 class _Look:
@@ -41,6 +78,9 @@ class _Look:
         if run is not None:
             self._streams(run)
             self._acknowledged(run)
+            self._jobs(run)
+        if not self._died:
+            self._bytes([] if run is None else self.process.streams.page(run, "", 1000))
         self._repair()
         run = self._run()
         if run is not None:
@@ -50,6 +90,10 @@ class _Look:
         self._usage(run)
         self._remove(run)
         return self.found
+
+    @property
+    def _died(self) -> bool:
+        return "died" in self.shared.names or any(d.outcome.killed for d in self.done)
 
     def _did(self, name: str, *, even_in_part: bool = False) -> bool:
         return any(d.name.startswith(name) and (even_in_part or d.acknowledged) for d in self.done)
@@ -83,14 +127,22 @@ class _Look:
                 self.found.append(f"{each.id} is listed and cannot be read")
                 continue
             data = streams.stored(known).read(0, known.offset)
-            wanted = [DATA[known.partition], *([OTHER] if known.partition == 1 else [])]
+            wanted = [
+                ANY,
+                DATA.get(known.partition, ANY),
+                *([OTHER] if known.partition == 1 else []),
+            ]
             if known.fault is not None or not any(whole.startswith(data) for whole in wanted):
                 self.found.append(f"{each.id} has bytes that nobody sent")
             if known.complete and data not in wanted:
                 self.found.append(f"{each.id} is complete and is not")
 
     def _acknowledged(self, run: RunRecord) -> None:
-        """What was acknowledged is there."""
+        """What was acknowledged is there; who named no partition has a stream alone."""
+        made = [d.outcome.value for d in self.done if d.acknowledged and d.name.endswith(" any")]
+        ids = [(each[1] if isinstance(each, tuple) else each).id for each in made]
+        if len(set(ids)) < len(ids):
+            self.found.append(f"several got one stream: {ids}")
         for act in self.done:
             value = act.outcome.value
             if not act.acknowledged:
@@ -102,8 +154,13 @@ class _Look:
             elif act.name.startswith("delete stream"):
                 if self._has(run, value):
                     self.found.append(f"{value} was deleted and is there")
-            elif act.name == "seal" and run.is_open and not self._did("create run"):
+            elif act.name == "seal" and run.is_open and not self._may_have_failed():
                 self.found.append("the run was sealed and is open")
+
+    def _may_have_failed(self) -> bool:
+        """Whether a run that was sealed may have been open again since."""
+        again = any(self._did(n, even_in_part=True) for n in ("work and fail", "create run"))
+        return again or "deaths" in self.shared.names
 
     def _has(self, run: RunRecord, ident: str) -> bool:
         try:
@@ -119,17 +176,10 @@ class _Look:
         try:
             known = self.process.streams.get(run, said.id)
         except NotFoundError:
-            # What has no bytes may be created anew.
-            if said.offset:
-                self.found.append(f"what {name} was acknowledged with, {said.id}, is gone")
-            elif all(s.partition != said.partition for s in self._listed(run)):
-                self.found.append(f"{name} was acknowledged, and partition {said.partition} gone")
+            self.found.append(f"what {name} was acknowledged with, {said.id}, is gone")
             return
         if known.offset < said.offset or (said.complete and not known.complete):
             self.found.append(f"what {name} was acknowledged with, {said.id}, has become less")
-
-    def _listed(self, run: RunRecord) -> list[StreamRecord]:
-        return self.process.streams.page(run, "", 1000)
 
     def _states(self) -> None:
         """States of runs follow each other as documented; done is final."""
@@ -141,12 +191,23 @@ class _Look:
             "failed": {"uploading", "sealed"},
             "done": set[str](),
         }
-        states = [state for _, state in self.shared.states]
+        own = self.process.run_id
+        states = [state for ident, state in self.shared.states if ident.endswith(own)]
         if self._did("create run", even_in_part=True):
             return
         for before, after in itertools.pairwise(states):
             if after != before and after not in following[before]:
                 self.found.append(f"the run was {before}, then {after}")
+
+    def _jobs(self, run: RunRecord) -> None:
+        """A run that is sealed has a job that will be done, unless somebody died."""
+        if run.state not in {"sealed", "computing"} or any(d.outcome.killed for d in self.done):
+            return
+        job = self.process.sealer.jobs.find(job_of(run))
+        if job is None:
+            self.found.append(f"the run is {run.state} and has no job")
+        elif job.is_poisoned and not job.worker:
+            self.found.append(f"the run is {run.state} and nobody does its job")
 
     def _repair(self) -> None:
         """Restart the service, and let it do its chores, twice with hours between."""
@@ -161,7 +222,8 @@ class _Look:
     def _sealed(self, run: RunRecord) -> None:
         """A sealed run is done by now, and its report is of the streams that are there."""
         recreated = self._did("create run", even_in_part=True)
-        if self._did("seal") and run.state != "done" and not recreated:
+        over = run.state == "done" or self._may_have_failed()
+        if self._did("seal") and not over and not recreated:
             self.found.append(f"the run was sealed, and is {run.state} for ever")
         if run.state in {"sealed", "computing"}:
             self.found.append(f"the run is {run.state} for ever")
@@ -190,17 +252,17 @@ class _Look:
         counted = usage.get(("stream", space), (0, 0))
         if counted != wanted:
             self.found.append(f"{wanted} streams and bytes exist, and {counted} are counted")
-        bytes_of = {s.blob(e.fence) for s in listed for e in s.extents}
-        # What an append that may go on writes to is kept.
-        stray = [i for k, i in self.shared.all_blobs() if k == "stream" and i not in bytes_of]
-        if any(int(i.rpartition(".")[2]) < self._fence(listed, i) for i in stray):
-            self.found.append(f"bytes of no stream are kept: {stray}")
+        runs = sum(kind == "run" for kind, _ in self.shared.all_heads())
+        if usage.get(("run", space), (0, 0))[0] != runs:
+            self.found.append(f"{runs} runs exist, and others are counted")
+        self._bytes(listed)
 
-    @staticmethod
-    def _fence(listed: Sequence[StreamRecord], blob: str) -> int:
-        """Fence of the stream that a blob is of; beyond all if there is none."""
-        name = blob.rpartition(".")[0]
-        return next((s.fence for s in listed if f"{s.run}.{s.id}" == name), 1 << 30)
+    def _bytes(self, listed: Sequence[StreamRecord]) -> None:
+        """Only bytes of streams are stored, and of an append that would go on had it not died."""
+        used = {s.blob(f) for s in listed for f in (*s.fences, *([s.fence] if self._died else []))}
+        stray = [i for kind, i in self.shared.all_blobs() if kind == "stream" and i not in used]
+        if stray:
+            self.found.append(f"bytes of no stream are kept: {stray}")
 
     def _remove(self, run: RunRecord | None) -> None:
         """Every stream that is listed can be deleted, then the run, and nothing is left."""
@@ -212,6 +274,8 @@ class _Look:
                 if process.streams.page(run, "", 1000):
                     self.found.append("streams were deleted and are listed")
             process.delete_run()
+        for other in process.runs.page(ALICE, "", 10):
+            process.removal.delete(ALICE, other.id)
         self._repair()
         left = self.shared.all_heads() + self.shared.all_blobs()
         if left:

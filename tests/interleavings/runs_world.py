@@ -28,8 +28,10 @@ from app.runs.uploads.appending import Appending, AppendRequest, Terms
 from app.runs.uploads.uploads import Uploads, _finish
 from app.state.admission import AdmittedHeads
 from app.state.ownership import Namespaces
+from app.state.presence import Presence
 from app.state.quotas import Quotas
 from app.state.sweeper import Chore
+from core.errors import EmptyStreamError
 from core.losses.policy import Policy
 from tests.app.runs.requests import EVENT, stream
 
@@ -48,7 +50,10 @@ DATA = {number: stream(3, first=10 * number) for number in (1, 2, 3)}
 """The bytes of each partition."""
 OTHER = stream(3, first=50)
 """Of partition 1, by another client."""
+ANY = stream(3, first=70)
+"""Of whichever partition is free."""
 CUT = len(DATA[1]) - 2 * EVENT
+UNFIT = EmptyStreamError("nothing is there", offset=0)
 
 
 class _Threads:
@@ -69,8 +74,18 @@ class _Losses:
 class _Workshop(Workshop):
     """A workshop whose requests need no inputs."""
 
+    ends: Callable[[], None] | None = None
+    """Raises what ends work on a job before anything is published."""
+
     def request(self, run: RunRecord, variant: Variant, reports: Sequence[str]) -> Any:  # noqa: ANN401
         return (run, variant, reports)
+
+
+class _Elsewhere(Presence):
+    """A process on another machine, from where no end of a process is seen."""
+
+    def is_near(self, name: str) -> bool:
+        return name == self.name
 
 
 class ListingWork:
@@ -83,8 +98,15 @@ class ListingWork:
         self._run, self._job, self._proceed = run, job, proceed
         self._stored = [streams.stored(stream) for stream in streams.of(run)]
         self._files = published(workshop, run)
+        # Signs of life are given here, since no thread gives any in all that time.
+        self._lease = cast("Any", proceed).__self__
+        self._ends = cast("_Workshop", workshop).ends
 
     def run(self) -> None:
+        self._lease.renew()
+        self._proceed(0, len(self._stored))
+        if self._ends is not None:
+            self._ends()
         rows = {}
         for stored in self._stored:
             rows[stored.record.partition] = digest(stored.read(0, stored.size))
@@ -115,6 +137,7 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
+        patch.setattr(sealer, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
 
@@ -126,7 +149,7 @@ class Process:
         self.shared = shared
         self.later = later
         """By which its clock, and only that, is ahead."""
-        heads = AdmittedHeads(PointedHeads(shared), Quotas({}), self.clock)
+        heads = AdmittedHeads(PointedHeads(shared), Quotas(shared.limits), self.clock)
         blobs = PointedBlobs(shared)
         self.runs = Runs(heads, 30.0, PointedWatch(shared.scheduler), self.clock)
         self.streams = Streams(heads, blobs, self.runs, self.clock)
@@ -139,7 +162,7 @@ class Process:
     @cached_property
     def sealer(self) -> Sealer:
         """What seals, which reads files for its name."""
-        return Sealer(self.workshop, Jobs(self._heads, LEASE, self.clock))
+        return Sealer(self.workshop, Jobs(self._heads, LEASE, self.clock), interval=0.0)
 
     @cached_property
     def chores(self) -> dict[str, Chore]:
@@ -161,14 +184,14 @@ class Process:
         return self.shared.names["run"]
 
     def create(
-        self, partition: int, request: AppendRequest | None = None
+        self, partition: int | None, request: AppendRequest | None = None
     ) -> tuple[RunRecord, StreamRecord]:
         run = self.run()
         self.runs.check_open(run)
         template = StreamRecord(run.id, "", run.owner, 0, 0.0)
         return run, self.uploads.create(run, template, partition, request)
 
-    def post(self, partition: int, data: bytes, *, last: bool = True) -> StreamRecord:
+    def post(self, partition: int | None, data: bytes, *, last: bool = True) -> StreamRecord:
         """Create a stream with all of its bytes, or some."""
         request = AppendRequest(0, last=last)
         _run, made = self.create(partition, request)
@@ -194,7 +217,7 @@ class Process:
         request = AppendRequest(
             known.offset,
             last=True,
-            checksum=("sha1", hashlib.sha1(rest).digest()),  # noqa: S324
+            checksums=(("sha1", hashlib.sha1(rest).digest()),),  # noqa: S324
         )
         self.uploads.check(run, known.id, request)
         return self.receive(self.uploads.take(run, known.id, request), request, rest)
@@ -243,6 +266,9 @@ class Process:
         """Create the run again by its key."""
         self.runs.create(ALICE, SPEC, {}, key=KEY)
 
+    def create_other_run(self, key: str) -> None:
+        self.runs.create(ALICE, SPEC, {}, key=key)
+
     def delete_run(self) -> None:
         self.removal.delete(ALICE, self.run_id)
 
@@ -257,6 +283,22 @@ class Process:
 
     def work(self) -> None:
         """Do the jobs that are to be had."""
+        self.sealer.look()
+
+    def work_in_vain(self, error: Exception) -> None:
+        """Do the jobs that are to be had, each of which ends with an error."""
+
+        def ends() -> None:
+            raise error
+
+        self.workshop.ends = ends
+        self.sealer.look()
+
+    def take_over(self) -> None:
+        """On another machine, watch the jobs for a lease; do those without a sign of life."""
+        self.sealer.jobs.presence = _Elsewhere()
+        self.sealer.jobs.claimable()
+        self.later += LEASE
         self.sealer.look()
 
     def sweep(self) -> None:
@@ -304,6 +346,7 @@ def left(begun: Shared, part: Callable[[Process], Any], calls: int) -> Shared | 
     if not outcome.killed:
         return None
     age(shared, DAY)
+    shared.names["died"] = "yes"
     try:
         Process(shared).run()
     except NotFoundError:
@@ -319,6 +362,34 @@ def half(partition: int) -> Callable[[Process], Any]:
 def unfinished(partition: int) -> Callable[[Process], Any]:
     """Upload all bytes of a partition, without saying that they are all."""
     return lambda process: process.post(partition, DATA[partition], last=False)
+
+
+def failed(process: Process) -> None:
+    """Seal the run, and have that fail."""
+    process.seal()
+    process.work_in_vain(UNFIT)
+
+
+def dying(deaths: int) -> Callable[[Process], Any]:
+    """Seal the run, and let so many processes die that compute it alone, and who saw it."""
+
+    def part(process: Process) -> None:
+        process.seal()
+        jobs = process.sealer.jobs
+        (job,) = jobs.of_run(ALICE.owner, process.run_id)
+        claimed = jobs.claim(job)
+        assert claimed is not None
+        process.sealer._begin(claimed)
+        assert jobs.change(claimed, suspect=True, deaths=deaths, death="SIGKILL") is not None
+        process.shared.names["deaths"] = "yes"
+
+    return part
+
+
+def poisoned(process: Process) -> None:
+    """Seal the run, and let processes die until that fails."""
+    dying(3)(process)
+    Process(process.shared).work()
 
 
 def whole(partition: int) -> Callable[[Process], Any]:

@@ -5,25 +5,31 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from app.run_errors import PartitionTakenError
 from app.runs.records import RunRecord, StreamRecord
+from app.runs.sealing.jobs import Job, Jobs
 from app.runs.streams import Streams
-from app.state.base import HeadMissingError
+from app.runs.uploads.appending import Appending
+from app.state.admission import AdmittedHeads
+from app.state.base import Admit, Head, HeadConflictError, HeadMissingError
+from app.state.quotas import refuse
 from tests.scale import SOAK
 
 from . import runs_world
 from .exploring import Explored
 from .pairs import Plan, told
-from .run_acts import STATES, plans, repairs, triples
+from .run_acts import STATES, at_limits, of_jobs, plans, repairs, triples
 from .runs_world import Process
 from .scheduler import Scheduler
 
 DEATHS = 40
 REPAIRS = 30
 TRIPLES = 40
+JOBS = 12
 ORDERS = 100 if SOAK else 5
 """Drawn orders of three acts."""
 MOST = None if SOAK else 80
@@ -60,8 +66,26 @@ def test_a_process_may_die_before_any_call(scheduler: Scheduler) -> None:
             nothing_is_wrong(plan, plan.explore(scheduler, MOST, dict([death])))
 
 
+def test_who_deletes_a_poisoned_run_may_die(scheduler: Scheduler) -> None:
+    plan = named(of_jobs(scheduler), "poisoned: work | delete run")
+    for calls in range(plan.explore(scheduler).longest[1]):
+        nothing_is_wrong(plan, plan.explore(scheduler, deaths={1: calls}))
+
+
 def test_what_a_death_left_is_removed_while_others_go_on(scheduler: Scheduler) -> None:
     for plan in drawn(list(repairs(scheduler)), REPAIRS):
+        nothing_is_wrong(plan, plan.explore(scheduler, MOST))
+
+
+def test_workers_and_operators_may_meet_at_a_job(scheduler: Scheduler) -> None:
+    for plan in drawn(of_jobs(scheduler), JOBS):
+        nothing_is_wrong(plan, plan.explore(scheduler, MOST))
+
+
+def test_quotas_count_what_exists_and_refuse_no_more_than_they_should(
+    scheduler: Scheduler,
+) -> None:
+    for plan in at_limits(scheduler):
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
@@ -70,10 +94,21 @@ def test_three_acts_may_meet_in_drawn_orders(scheduler: Scheduler) -> None:
         nothing_is_wrong(plan, plan.sample(scheduler, range(ORDERS)))
 
 
+def found_in(plan: Plan[Process], scheduler: Scheduler, fault: str) -> bool:
+    """Whether an order leads to a fault."""
+    failures = plan.explore(scheduler).failures
+    return any(fault in each for failure in failures for each in failure.faults)
+
+
+def named(found: Sequence[Plan[Process]], name: str) -> Plan[Process]:
+    (plan,) = (plan for plan in found if plan.name == name)
+    return plan
+
+
 class CheckingThenActing(Streams):
     """Streams that look at a partition first, and replace what is there afterwards."""
 
-    def _create(self, run: RunRecord, stream: StreamRecord) -> StreamRecord:
+    def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:  # noqa: ARG002
         known = self.find(run, stream.partition)
         if known is not None and not known.is_untouched:
             raise PartitionTakenError("the partition is being uploaded")
@@ -88,9 +123,9 @@ def test_a_check_before_an_act_is_found(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs_world, "Streams", CheckingThenActing)
-    (plan,) = (p for p in plans(scheduler) if p.name == "no stream: post 1 | create 1")
+    plan = named(plans(scheduler), "no stream: post 1 | create 1")
     failures = plan.explore(scheduler).failures
-    lost = [f for f in failures if any("is gone" in fault for fault in f.faults)]
+    lost = [f for f in failures if any("what post 1" in each for each in f.faults)]
     shortest = min(lost, key=lambda failure: failure.weight)
     calls = [f"{'AB'[number]} {text.rpartition(' ')[0]}" for number, text in shortest.steps]
     # Between B's look at the partition and its deletion, A has created it and uploaded to it.
@@ -98,3 +133,146 @@ def test_a_check_before_an_act_is_found(
         calls.index, ("B get stream", "A create stream", "B delete stream")
     )
     assert looked < created < deleted, told(plan, shortest)
+
+
+class Replacing(Streams):
+    """Streams of which each without bytes is replaced, whoever was answered with it."""
+
+    def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:
+        known = self.find(run, stream.partition)
+        if known is None or not known.is_untouched:
+            return super()._create(run, stream, repeats=repeats)
+        assert known.owned is not None
+        return StreamRecord.decode(self._heads.replace(known.owned, stream.encode(), size=0))
+
+
+class Taking(Streams):
+    """Streams where a creation that names no partition may take another's."""
+
+    def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:  # noqa: ARG002
+        return super()._create(run, stream, repeats=True)
+
+
+class Untidy(Appending):
+    """Appends that leave what they wrote to the sweeper."""
+
+    def drop(self) -> None:
+        self.close()
+
+
+class Open(Appending):
+    """Appends that end before their blob is closed."""
+
+    def commit(self, *, final: bool = False) -> bool:
+        self._told = 0
+        if not final:
+            return super().commit()
+        super().commit()
+        self._complete()
+        new = replace(self._with(self._snapshot), complete=self._snapshot.complete, appending=False)
+        self._swap(new)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "fault"),
+    [
+        (Replacing, "no stream: create any | create any", "is gone"),
+        (Replacing, "no stream: create any | post any", "is gone"),
+        (Taking, "no stream: create any | create any", "several got one stream"),
+        (Untidy, "half: continue 1 | continue 1", "bytes of no stream are kept"),
+        (Untidy, "half: continue 1 | delete stream 1", "bytes of no stream are kept"),
+        (Open, "half: continue 1 | delete run", "bytes of no stream are kept"),
+    ],
+)
+def test_addresses_that_go_and_bytes_that_stay_are_found(
+    scheduler: Scheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: type,
+    name: str,
+    fault: str,
+) -> None:
+    plan = named(plans(scheduler), name)
+    monkeypatch.setattr(runs_world, broken.__mro__[1].__name__, broken)
+    assert found_in(plan, scheduler, fault)
+
+
+class Overtaken(Streams):
+    """Streams to which an append goes on that another has taken over."""
+
+    def swap(self, seen: StreamRecord, new: StreamRecord) -> StreamRecord:
+        with contextlib.suppress(HeadConflictError):
+            return super().swap(seen, new)
+        return super().swap(StreamRecord.decode(self._heads.get(seen.owner, seen.key)), new)
+
+
+def test_an_append_that_was_taken_over_and_goes_on_is_found(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = named(plans(scheduler), "half: continue 1 | look at 1")
+    monkeypatch.setattr(runs_world, "Streams", Overtaken)
+    assert found_in(plan, scheduler, "has become less")
+
+
+class Forgetful(Jobs):
+    """Jobs of which each is deleted whoever has it now."""
+
+    def delete(self, job: Job) -> None:
+        with contextlib.suppress(HeadMissingError):
+            self._things.delete(job.owner, job.ident)
+
+
+class Unasked(Jobs):
+    """Jobs that whoever has them keeps when their run is sealed again."""
+
+    def create(self, job: Job, *, anew: bool = False) -> None:
+        super().create(job, anew=anew and self.find(job) is None)
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "fault"),
+    [
+        (Forgetful, "claimable: seal | work and fail", "the run is sealed and has no job"),
+        (Unasked, "claimable: seal | work and fail", "the run is sealed and has no job"),
+        (Unasked, "died for good: seal | work", "the run is sealed and nobody does its job"),
+    ],
+)
+def test_jobs_that_are_lost_are_found(
+    scheduler: Scheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: type[Jobs],
+    name: str,
+    fault: str,
+) -> None:
+    plan = named(of_jobs(scheduler), name)
+    assert not found_in(plan, scheduler, "")
+    monkeypatch.setattr(runs_world, "Jobs", broken)
+    assert found_in(plan, scheduler, fault)
+
+
+class CountingThenCreating(AdmittedHeads):
+    """Heads whose quota is counted before they are created."""
+
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
+        limit = self._quotas.limits.get(kind)
+        if limit is not None:
+            count = len(self._heads.list(kind, head_id.partition(".")[0]).heads)
+            if count >= limit.count:
+                refuse(f"{limit.name}.count", limit.count, count, retry_after=1)
+        return self._heads.create(kind, head_id, value, size=size, admit=admit)
+
+
+def test_a_quota_that_is_counted_before_is_found(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = named(at_limits(scheduler), "room for one stream: create 1 | create 2")
+    monkeypatch.setattr(runs_world, "AdmittedHeads", CountingThenCreating)
+    assert found_in(plan, scheduler, "quotas refuse (False, False)")

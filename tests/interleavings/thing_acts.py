@@ -20,7 +20,8 @@ MONTHS = 2 * DAYS * DAY
 
 def _act(name: str, run: Callable[[Desk], Hashable]) -> Act[Desk]:
     # Which codes are right depends on the order: see ThingsWorld.
-    return Act(name, run, frozenset({"not-found", "head-exists", "head-conflict", "input-gone"}))
+    codes = ("not-found", "head-exists", "head-conflict", "input-gone", "quota-exceeded")
+    return Act(name, run, frozenset(codes))
 
 
 def _of_owners(kind: str) -> dict[str, Act[Desk]]:
@@ -37,6 +38,7 @@ def _of_owners(kind: str) -> dict[str, Act[Desk]]:
         "bob deletes": do(f"delete_{kind}", BOB),
         "root deletes": do(f"delete_{kind}", ROOT),
         "alice uses": do(use, ALICE),
+        "alice posts another": do(f"another_{kind}", ALICE),
     }
     return {name: _act(f"{name} {kind}", run) for name, run in acts.items()}
 
@@ -55,7 +57,10 @@ STATES = (
     *(
         state
         for kind in KINDS
-        for state in (f"no {kind}", f"alice's {kind}", f"both's {kind}", f"old {kind}s")
+        for state in (
+            *(f"no {kind}", f"alice's {kind}", f"both's {kind}", f"old {kind}s"),
+            *(f"room for one {kind}", f"no room for another {kind}"),
+        )
     ),
     "alice's keys",
     "all of alice's",
@@ -85,9 +90,15 @@ def plans(scheduler: Scheduler, directory: Path) -> list[Plan[Desk]]:
         needed = data if kind in {"view", "pipeline"} else []
         posts = [acts["alice posts"], acts["bob posts"]]
         extra = [OTHER] if kind == "dataset" else []
-        every = [*acts.values(), *extra]
+        another = acts["alice posts another"]
+        every = [*(act for act in acts.values() if act is not another), *extra]
         add(f"no {kind}", after(new, directory, *needed), every)
         add(f"alice's {kind}", after(new, directory, *needed, posts[0]), every)
+        # Of one owner, at the limit: bob's are counted apart.
+        limited = [posts[0], another, acts["alice deletes"], acts["bob posts"]]
+        without, having = after(new, directory, *needed), after(new, directory, *needed, posts[0])
+        add(f"room for one {kind}", without.limited(**{kind: 1}), limited)
+        add(f"no room for another {kind}", having.limited(**{kind: 1}), limited)
         # What is handed over leaves views and pipelines without it for a moment.
         handed = [ADOPT] if kind in {"dataset", "input"} else []
         add(f"both's {kind}", after(new, directory, *needed, *posts), [*every, *handed])

@@ -64,7 +64,7 @@ class Desk:
     def __init__(self, shared: Shared, directory: Path, *, locks: bool = False) -> None:
         self.shared = shared
         pointed = PointedHeads(shared)
-        heads = AdmittedHeads(pointed, Quotas({}), self.clock)
+        heads = AdmittedHeads(pointed, Quotas(shared.limits), self.clock)
         self._stores = (pointed, PointedBlobs(shared))
         self.sharing = PointedLock(shared.scheduler, "sharing")
         keys = KeyRing([Key(1, "sign", bytes(32))])
@@ -103,8 +103,8 @@ class Desk:
 
     # -- what owners do; each returns what the answer says ----------------------------------
 
-    def dataset(self, who: Identity, files: str = "scan.npy") -> Hashable:
-        opened, created = self.catalogue.register(who, {"id": "scan", "files": [files]})
+    def dataset(self, who: Identity, files: str = "scan.npy", ident: str = "scan") -> Hashable:
+        opened, created = self.catalogue.register(who, {"id": ident, "files": [files]})
         opened.close()
         return created
 
@@ -115,10 +115,16 @@ class Desk:
     def delete_dataset(self, who: Identity) -> None:
         self.catalogue.delete(who, "scan")
 
-    def view(self, who: Identity) -> Hashable:
-        _, opened, created = self.views.register(who, "scan", {})
+    def another_dataset(self, who: Identity) -> Hashable:
+        return self.dataset(who, ident="another")
+
+    def view(self, who: Identity, spec: Mapping[str, str] | None = None) -> Hashable:
+        _, opened, created = self.views.register(who, "scan", spec or {})
         opened.close()
         return created
+
+    def another_view(self, who: Identity) -> Hashable:
+        return self.view(who, {"dtype": "<f4"})
 
     def open_view(self, who: Identity) -> Hashable:
         with closing(self.views.registered(who, self.view_id, "scan")) as opened:
@@ -131,11 +137,14 @@ class Desk:
     def view_id(self) -> str:
         return self.shared.names["view"]
 
-    def pipeline(self, who: Identity) -> Hashable:
-        stages = [{"op": "source", "dataset": "scan", "view": {}}, {"op": "batch", "size": 2}]
+    def pipeline(self, who: Identity, size: int = 2) -> Hashable:
+        stages = [{"op": "source", "dataset": "scan", "view": {}}, {"op": "batch", "size": size}]
         opened, created = self.pipelines.register(who, {"order": 1, "stages": stages})
         opened.close()
         return created
+
+    def another_pipeline(self, who: Identity) -> Hashable:
+        return self.pipeline(who, 3)
 
     def open_pipeline(self, who: Identity) -> Hashable:
         with closing(self.pipelines.open(who, self.shared.names["pipeline"])) as opened:
@@ -144,9 +153,12 @@ class Desk:
     def delete_pipeline(self, who: Identity) -> None:
         self.pipelines.delete(who, self.shared.names["pipeline"])
 
-    def input(self, who: Identity) -> None:
+    def input(self, who: Identity, data: bytes = QUANTILES) -> None:
         # Two that store the same file may both be told that they did.
-        self.inputs.put(who, "quantiles", QUANTILES)
+        self.inputs.put(who, "quantiles", data)
+
+    def another_input(self, who: Identity) -> None:
+        self.input(who, b"quantile\n0.3\n")
 
     def use_input(self, who: Identity) -> Hashable:
         return tuple(self.inputs.quantiles(who, self.shared.names["input"]).tolist())
@@ -205,7 +217,7 @@ class ThingsWorld:
 
     def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
         """See World."""
-        seen = self._close_and_observe(shared)
+        seen = self._close_and_observe(shared, died=any(d.outcome.killed for d in done))
         answers = tuple("died" if d.outcome.killed else _answer_of(d.outcome) for d in done)
         allowed = self._serial(tuple(d.outcome.killed for d in done))
         if (answers, seen) in allowed:
@@ -213,12 +225,12 @@ class ThingsWorld:
         found = [f"answers {answers}, and then {seen}"]
         return found + [f"  serially {a}, and then {s}" for a, s in sorted(allowed, key=str)]
 
-    def _close_and_observe(self, shared: Shared) -> Hashable:
+    def _close_and_observe(self, shared: Shared, *, died: bool) -> Hashable:
         for desk in self.open:
             desk.close()
         self.open.clear()
         with closing(Desk(shared, self.directory)) as desk:
-            return observed(desk)
+            return observed(desk, died=died)
 
     def _serial(self, died: tuple[bool, ...]) -> set[tuple[tuple[Hashable, ...], Hashable]]:
         """What the acts answer and leave one after the other, in any order."""
@@ -242,7 +254,7 @@ class ThingsWorld:
                         answer = _answer(partial(self.acts[n].run, desk))
                     if not died[n]:
                         answers[n] = answer
-                yield tuple(answers), self._close_and_observe(shared)
+                yield tuple(answers), self._close_and_observe(shared, died=any(died))
 
 
 def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -256,15 +268,18 @@ def _answer_of(outcome: Any) -> Hashable:  # noqa: ANN401 - an Outcome
     return cast("Hashable", getattr(outcome.error, "code", repr(outcome.error)))
 
 
-def observed(desk: Desk) -> Hashable:
-    """What every owner can see and use, and what their quotas count."""
+def observed(desk: Desk, *, died: bool) -> Hashable:
+    """What every owner can see and use, and what their quotas count.
+
+    Bytes are what is stored as well, unless somebody died: what has no owner then, expires.
+    """
     shared = desk.shared
     shared.now += 120.0
     desk.sweep()
     keys = [(key.owner, key.revoked is None) for key in desk.keys.records()]
     return (
         *(_observed_by(desk, who) for who in (ALICE, BOB)),
-        tuple(shared.all_blobs()),
+        () if died else tuple(shared.all_blobs()),
         tuple(sorted(keys)),
     )
 

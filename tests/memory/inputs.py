@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.losses.inputs.rows import MAX_POINTS
 from tests.memory.desk import Desk, Prepare, Request, Table
 from tests.memory.losses import INT_MAX, occurrence, weights, xref
 
@@ -75,7 +76,8 @@ def few(name: str) -> Made:
 
 for _name in HEADS:
     TABLE.add(PUT, f"{_name}, a csv", storing(_name, few(_name), partial(csv_of, _name, 1000)))
-    _long = partial(csv_of, _name, 400_000)
+    _rows = MAX_POINTS if _name in {"quantiles", "return_periods"} else 400_000
+    _long = partial(csv_of, _name, _rows)
     TABLE.add(PUT, f"{_name}, a long csv", storing(_name, few(_name), _long))
 
 TABLE.add(

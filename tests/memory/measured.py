@@ -27,6 +27,8 @@ from tests.server_process import children_of
 PAUSE = 0.002
 """Seconds between two looks at the memory of all processes."""
 KIB = 1 << 10
+_MAPPED = 4 << 20
+"""Bytes of files that are mapped, from which on samples alone count."""
 _FRAMES = 12
 
 
@@ -46,6 +48,7 @@ def serve_measured(arguments: Sequence[str]) -> int:
 
 
 def _answer(ledger: Ledger) -> None:
+    before = 0
     while question := os.read(0, 1):
         answer: object = None
         if question == b"b":
@@ -53,8 +56,10 @@ def _answer(ledger: Ledger) -> None:
             pa.default_memory_pool().release_unused()
             ctypes.CDLL(None).malloc_trim(0)
             ledger.begin_peak()
+            before = ledger.held
         elif question == b"p":
-            answer = ledger.peak
+            # What was kept of the preparation may have been given up.
+            answer = max(ledger.peak - before, 0)
         elif question == b"t":
             tracemalloc.start(_FRAMES)
         elif question == b"s":
@@ -63,12 +68,13 @@ def _answer(ledger: Ledger) -> None:
 
 
 def _largest(snapshot: tracemalloc.Snapshot, count: int = 8) -> tuple[int, list[str]]:
-    """The bytes that are held now, and the places that hold most, each with what called it."""
+    """The bytes that are held now, and the most so far and what called where most is held."""
     found = []
     for place in snapshot.statistics("traceback")[:count]:
         calls = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(place.traceback))
         found.append(f"{place.size / (1 << 20):8.1f} MiB in {place.count}: {calls}")
-    return tracemalloc.get_traced_memory()[0], found
+    held, peak = tracemalloc.get_traced_memory()
+    return held, [f"{peak / (1 << 20):8.1f} MiB at most so far", *found]
 
 
 class Measured(NamedTuple):
@@ -133,9 +139,10 @@ class MeasuredService(Service):
 class _Watch:
     """Watches the private memory of a worker and its decoders.
 
-    The peak of the worker is the kernel's own, which no sampling misses: what it maps of files is
-    taken off. Decoders share with the worker what they decode, so only what they have besides
-    counts, and of those that were started meanwhile what they have beyond an idle one.
+    The peak of the worker is the kernel's own, which no sampling misses, unless it maps files:
+    their pages are in it, and come and go too fast to be taken off. Decoders share with the worker
+    what they decode, so only what they have besides counts, and of those that were started
+    meanwhile what they have beyond an idle one.
     """
 
     def __init__(self, pid: int) -> None:
@@ -173,5 +180,7 @@ class _Watch:
 
     def grown(self) -> int:
         before = self._before
-        peak = Memory.of(self._pid).peak - before.peak - (self._file - before.file)
-        return max(self._sampled, peak)
+        mapped = self._file - before.file
+        if mapped > _MAPPED:
+            return self._sampled
+        return max(self._sampled, Memory.of(self._pid).peak - before.peak - mapped)

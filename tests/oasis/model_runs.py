@@ -97,24 +97,26 @@ def compare_whole(reference: Reference, ties: Path | None) -> int:
 
 
 def compare_variants(model: Model, names: list[str]) -> int:
-    """Run shapes of scripts that other runs do not have, plain and with the runner."""
+    """Run shapes of scripts that other runs do not have, plain and in our ways."""
     settings = json.loads((model.work / "analysis_settings.json").read_text())
     gross = {"rl_output": True, "rl_summaries": settings["ri_summaries"]}
-    variants: dict[str, tuple[dict[str, Any], list[str]]] = {
-        "gross losses": (gross, []),
-        "load balancers": ({}, ["--kernel-num-gul-per-lb", "2", "--kernel-num-fm-per-lb", "2"]),
+    balanced = ["--kernel-num-gul-per-lb", "2", "--kernel-num-fm-per-lb", "2"]
+    variants: dict[str, tuple[dict[str, Any], list[str], tuple[str, ...]]] = {
+        "gross losses": (gross, [], ("runner",)),
+        "load balancers": ({}, balanced, OURS),
     }
     wrong = 0
     for name in names:
-        model.settings, options = variants[name]
+        model.settings, options, ours = variants[name]
         model.write_settings()
-        for mode in ("plain", "runner"):
+        for mode in ("plain", *ours):
             cost = model.run(mode, f"{mode}-variant", 2, *options)
             print(f"{mode}, {name}: {cost}", flush=True)
-        ours, theirs = (model.folder(f"{m}-variant") / "output" for m in ("runner", "plain"))
-        found = compare(ours, theirs, shuffled=name == "load balancers")
-        print(f"  runner, {name}: {found}", flush=True)
-        wrong += len(found.wrong)
+        outputs = {mode: model.folder(f"{mode}-variant") / "output" for mode in ("plain", *ours)}
+        for mode in ours:
+            found = compare(outputs[mode], outputs["plain"], shuffled=name == "load balancers")
+            print(f"  {mode}, {name}: {found}", flush=True)
+            wrong += len(found.wrong)
     model.settings = {}
     model.write_settings()
     return wrong

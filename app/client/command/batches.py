@@ -95,20 +95,21 @@ def _spec(text: str) -> dict[str, Any]:
 
 
 def read_token(path: Path) -> str | None:
-    """The token in a file; None if the file is missing or empty.
+    """The token in a file; None if the file is missing.
 
     Raises:
-        StateError: it holds something else.
+        StateError: it is empty, or holds something else.
     """
     try:
         text = path.read_text("utf-8").strip()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as e:
-        raise StateError(f"{path} does not hold a token") from e
-    if text and not is_token(text):
-        raise StateError(f"{path} does not hold a token")
-    return text or None
+        raise StateError(f"token-malformed: {path} does not hold a token") from e
+    if not is_token(text):
+        found = "does not hold a token" if text else "is empty; remove it to begin with batch 0"
+        raise StateError(f"token-malformed: {path} {found}")
+    return text
 
 
 def _line(batch: Batch) -> dict[str, Any]:

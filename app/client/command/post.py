@@ -41,6 +41,12 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         "-o", "--out", default="-", help="file, or directory for several reports (default -)"
     )
     post.add_argument("--format", choices=FORMATS, help="default: the extension of --out, or csv")
+    post.add_argument(
+        "--live",
+        action="store_true",
+        help="write rows to standard output, fifos and devices as they come, not when all are"
+        " known to be there",
+    )
     post.add_argument("--mode", choices=("parts", "whole", "duplex"))
     post.add_argument("--part-size", type=size, default=PART_SIZE, help="default 16MiB")
     add_behaviour(post)
@@ -233,6 +239,7 @@ def _pass(  # noqa: PLR0913, PLR0917 - what differs from pass to pass
             part_size=args.part_size,
             state=state,
             progress=observe,
+            live=args.live,
             **options,
         )
 

@@ -21,7 +21,8 @@ times per second instead: after a kill, what came since is truncated and fetched
 power failure the bytes are synced before the state that names them, and a file before it
 gets its final name.
 
-A pipe or terminal takes nothing back, so ``StreamOutput`` holds bytes until they are settled.
+A pipe or terminal takes nothing back, so ``StreamOutput`` holds all bytes until the end or, where
+its reader wants rows at once, until they are settled.
 """
 
 from __future__ import annotations
@@ -169,36 +170,45 @@ class FileOutput:
 
 
 class StreamOutput:
-    """A pipe, terminal or device: it gets settled bytes only.
+    """A pipe, terminal or device, or a file as standard output.
 
     Args:
         fd: open for writing.
         owned: whether to close it.
+        live: whether it gets bytes as soon as they are settled, rather than all of them or none.
     """
 
-    def __init__(self, fd: int, *, owned: bool) -> None:
+    def __init__(self, fd: int, *, owned: bool, live: bool = False) -> None:
         self._fd = fd
         self._owned = owned
+        self._live = live
+        self._settled = 0
         self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - closed in close
 
     def write(self, data: memoryview | bytes) -> None:
-        """Hold bytes until they are settled."""
+        """Hold bytes that are not settled yet."""
         self._spool.write(data)
 
     def settle(self) -> None:
-        """Send the bytes held.
+        """Confirm what was written; send it if the output is live.
 
         Raises:
             BrokenPipeError: the reader has closed the pipe.
         """
+        self._settled = self._spool.tell()
+        if self._live:
+            self._send()
+
+    def _send(self) -> None:
         self._spool.seek(0)
         while data := self._spool.read(BLOCK):
             write_all(self._fd, data)
+        self._settled = 0
         self.undo()
 
     def undo(self) -> None:
-        """Forget the bytes held."""
-        self._spool.seek(0)
+        """Forget the bytes that are not settled."""
+        self._spool.seek(self._settled)
         self._spool.truncate()
 
     def mark(self) -> None:
@@ -209,7 +219,19 @@ class StreamOutput:
         """Nothing of it is on a disk."""
 
     def finish(self) -> None:
-        """End the output."""
+        """Send what is held, and end the output.
+
+        Raises:
+            BrokenPipeError: the reader has closed the pipe.
+            OSError: the disk is full, of a file as standard output; it is as it was before.
+        """
+        status = os.fstat(self._fd)
+        try:
+            self._send()
+        except OSError:
+            if stat.S_ISREG(status.st_mode):
+                os.ftruncate(self._fd, status.st_size)
+            raise
         self.close(keep=True)
 
     def close(self, *, keep: bool) -> None:  # noqa: ARG002 - part of Output
@@ -219,21 +241,22 @@ class StreamOutput:
             os.close(self._fd)
 
 
-def open_output(path: Path | int, mark: Mark | None = None) -> Output:
+def open_output(path: Path | int, mark: Mark | None = None, *, live: bool = False) -> Output:
     """Open an output: a new file, or an existing pipe or device.
 
     Args:
         path: a path, or a file descriptor.
         mark: how far the file was written before.
+        live: whether a pipe or device gets bytes as soon as they are settled.
 
     Raises:
         OSError: it cannot be written.
         StateError: the partial file does not match the mark.
     """
     if isinstance(path, int):
-        return StreamOutput(path, owned=False)
+        return StreamOutput(path, owned=False, live=live)
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        return StreamOutput(os.open(path, os.O_WRONLY), owned=True)
+        return StreamOutput(os.open(path, os.O_WRONLY), owned=True, live=live)
     return FileOutput(path, mark)
 
 

@@ -184,6 +184,7 @@ class AsyncLosses:
         part_size: int = PART_SIZE,
         state: str | Path | None = None,
         progress: Observe | None = None,
+        live: bool = False,
         summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> End:
@@ -191,7 +192,7 @@ class AsyncLosses:
 
         Arguments and errors are those of ``Client.losses.save``.
         """
-        choices = Choices(mode, part_size, self._runner.retries, progress)
+        choices = Choices(mode, part_size, self._runner.retries, progress, live)
         opened = open_async_source(source, exec)
         steps = save(report, opened, path, format, state, choices, with_xref(options, summary_xref))
         return await self._runner.run(steps, release=opened.close)

@@ -228,6 +228,7 @@ class Losses:
         part_size: int = PART_SIZE,
         state: str | Path | None = None,
         progress: Observe | None = None,
+        live: bool = False,
         summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> End:
@@ -248,6 +249,8 @@ class Losses:
             part_size: bytes of a part.
             state: file that lets the same call resume after a kill. Removed at the end.
             progress: called whenever rows have been written.
+            live: whether a pipe, terminal or device gets rows as they come; otherwise it gets all
+                of them, or none.
             summary_xref: the stream is of items: the summaries of these. Of several ``sets``,
                 which are saved as bin, files are named as ``S1_melt.bin``.
             **options: of the contract, see LossOptions.
@@ -257,7 +260,7 @@ class Losses:
             OSError: the table cannot be written.
             TypeError, ValueError: an argument is wrong.
         """
-        choices = Choices(mode, part_size, self._runner.retries, progress)
+        choices = Choices(mode, part_size, self._runner.retries, progress, live)
         opened = open_source(source, exec)
         steps = save(report, opened, path, format, state, choices, with_xref(options, summary_xref))
         return self._runner.run(steps, release=opened.close)

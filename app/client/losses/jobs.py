@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -55,12 +55,14 @@ class Choices:
         part_size: bytes.
         retries: failures in a row to tolerate.
         observe: called whenever rows have been answered.
+        live: whether a pipe gets saved rows as they come.
     """
 
     mode: Mode | None
     part_size: int
     retries: int
     observe: Observe | None
+    live: bool = False
 
     def posting(
         self,
@@ -239,10 +241,11 @@ def save(  # noqa: PLR0913, PLR0917 - what the caller said
         path if isinstance(path, int) else Path(path),
         None if state is None else Path(state),
         source,
+        live=choices.live,
     )
     try:
         yield Work(saving.open)
-        choices = Choices(mode, choices.part_size, choices.retries, choices.observe)
+        choices = replace(choices, mode=mode)
         posting = choices.posting(requests, source, saving.start, saving.passed)
         items = posting.run()
         while (item := (yield from next_item(items))) is not None:

@@ -63,20 +63,24 @@ class Saving:
             descriptor.
         state: path of the file to resume from and to write; None for none.
         source: the stream.
+        live: whether a pipe gets rows as they come, rather than when all are known to be there.
 
     Attributes:
         start: where to begin; known after ``open``.
         passed: digest of the source's bytes before it, if known.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the caller said
         self,
         reports: Sequence[str],
         table_format: str,
         path: Path | int,
         state: Path | None,
         source: Source,
+        *,
+        live: bool = False,
     ) -> None:
+        self._live = live
         self._reports = tuple(reports)
         self._format = table_format
         self._path = path
@@ -103,7 +107,8 @@ class Saving:
             self.start, self.passed, marks = loaded.position, loaded.passed, loaded.outputs
         try:
             for report in self._reports:
-                self._outputs[report] = open_output(self._path_of(report), marks.get(report))
+                path, mark = self._path_of(report), marks.get(report)
+                self._outputs[report] = open_output(path, mark, live=self._live)
         except BaseException:
             self._close(keep=loaded is not None)
             raise

@@ -26,8 +26,8 @@ from .identity import CLOCK_STEP, Ends, Identity, is_young, read_ends
 from .roots import FileMissingError, PathRefusedError
 
 MAX_OPEN = 256
-_PIECE = 16 << 20
-"""Bytes read between two checks of the budget."""
+_PIECE = 64 << 20
+"""Bytes read between two checks of the budget: some 20 ms, and pieces are joined by a copy."""
 
 OpenFile = Callable[[Path], int]
 
@@ -63,6 +63,10 @@ class FileSet:
         growing: whether the last file may grow.
         max_open: maximum number of open files.
 
+    Attributes:
+        beside: other files that answers depend on, such as a dark image, by what they are; they
+            are verified, fingerprinted and closed with these.
+
     Raises:
         FileMissingError: a file does not exist.
         PathRefusedError: a file may not be read.
@@ -82,6 +86,7 @@ class FileSet:
         if not paths or not all(path.is_absolute() for path in paths):
             raise ValueError("a dataset has at least one file, and absolute paths")
         self.growing = growing
+        self.beside: dict[str, FileSet] = {}
         self._open_file = open_file
         self._max_open = max_open
         self._lock = threading.Lock()
@@ -147,9 +152,12 @@ class FileSet:
         """Close the set for one user; the last one closes the files once none is in use."""
         with self._lock:
             self._owners = max(self._owners - 1, 0)
-            if not self._owners:
-                self._max_open = 0
-                self._evict()
+            if self._owners:
+                return
+            self._max_open = 0
+            self._evict()
+        for other in self.beside.values():
+            other.close()
 
     def _settle(self) -> None:
         """Wait until a further change is certain to get later times."""
@@ -238,7 +246,8 @@ class FileSet:
             ReadFailedError: the disk failed.
         """
         stop = min(stop, self._files[file].known.size)
-        check_room("read", max(stop - start, 0))
+        size = max(stop - start, 0)
+        check_room("read", size if size <= _PIECE else 2 * size)
         pieces: list[bytes] = []
         with self.use(file) as descriptor:
             while start < stop:
@@ -255,13 +264,15 @@ class FileSet:
         return b"".join(pieces)
 
     def verify(self) -> None:
-        """Check that all files are unchanged; see ``check``.
+        """Check that all files are unchanged, those beside them too; see ``check``.
 
         Raises:
             DataChangedError: one shrank, grew, was modified, replaced or removed.
             ReadFailedError: the disk failed.
         """
         self.check(range(len(self._files)))
+        for other in self.beside.values():
+            other.verify()
 
     def check(self, files: Iterable[int]) -> None:
         """Check that files are unchanged since they were opened or refreshed.
@@ -287,6 +298,8 @@ class FileSet:
         except (FileNotFoundError, NotADirectoryError) as e:
             raise self.changed(file, "was removed") from e
         except OSError as e:
+            if e.errno == errno.ELOOP:
+                raise self.changed(file, "was replaced") from e
             self.failed(file, e)
         self._compare(file, status)
         changed = status.st_ctime_ns

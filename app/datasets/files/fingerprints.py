@@ -1,7 +1,8 @@
 """Fingerprints of files: a few bytes that identify their contents on any replica.
 
 A fingerprint covers names, sizes, modification times and both ends of files, but no path,
-inode or device: copies that preserve times have the fingerprint of the original.
+inode or device: copies that preserve times have the fingerprint of the original. Files beside
+a set, such as a dark image, are covered whole, each with what it is.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ def fingerprint(files: FileSet) -> bytes:
     for index in range(len(files)):
         modified = _modified(files, index)
         digest.update(_describe(files, index, files.size(index), modified))
-    files.verify()
-    return digest.digest()
+    return _finished(digest, files)
 
 
 def store_fingerprint(files: FileSet, metadata: Collection[int]) -> bytes:
@@ -57,11 +57,10 @@ def store_fingerprint(files: FileSet, metadata: Collection[int]) -> bytes:
             name = files.name(index).encode("utf-8", "surrogateescape")
             size = files.size(index).to_bytes(8, "little")
             digest.update(len(name).to_bytes(4, "little") + name + size + modified)
-    files.verify()
-    return digest.digest()
+    return _finished(digest, files)
 
 
-def prefix_fingerprint(files: FileSet, stops: Sequence[int]) -> bytes:
+def prefix_fingerprint(files: FileSet, stops: Sequence[int], whole: Collection[int] = ()) -> bytes:
     """Compute the fingerprint of a prefix of a growing set, which later growth preserves.
 
     Covers names and both ends of each prefix; modification times, which growth changes,
@@ -70,6 +69,7 @@ def prefix_fingerprint(files: FileSet, stops: Sequence[int]) -> bytes:
     Args:
         files: the set.
         stops: length in bytes of the prefix of each file; files without one do not count.
+        whole: indices of further files that count whole.
 
     Raises:
         DataChangedError: a file changed other than by growing.
@@ -83,6 +83,16 @@ def prefix_fingerprint(files: FileSet, stops: Sequence[int]) -> bytes:
         if not 0 <= stop <= files.size(index):
             raise ValueError(f"{stop} bytes of {files.size(index)}")
         digest.update(_describe(files, index, stop, b""))
+    for index in whole:
+        digest.update(_describe(files, index, files.size(index), b""))
+    return _finished(digest, files)
+
+
+def _finished(digest: blake2b, files: FileSet) -> bytes:
+    """Add the files beside a set, and check that nothing changed meanwhile."""
+    for role, other in files.beside.items():
+        digest.update(role.encode() + fingerprint(other))
+    files.verify()
     return digest.digest()
 
 

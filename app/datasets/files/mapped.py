@@ -49,6 +49,7 @@ import numpy as np
 from app.engine.bus_errors import watch
 from core.arrays import Indices, Octets
 from core.tiles.ranges import are_present
+from core.untouched import zeros
 
 from .buffers import PAGE
 from .mounts import is_local
@@ -62,6 +63,8 @@ _REFUSED_SECONDS = 0.05
 """Time for which a file that had no lease is not asked for another one: a refusal costs as much
 as a lease, and writers seldom close a file between two reads."""
 _PAGE_BITS = PAGE.bit_length() - 1
+_KNOWN_BYTES = 8 << 20
+"""Memory for what a map has delivered; that of a file of 8 GiB fits."""
 _STRETCH = 1 << 16
 """Ranges whose missing pages are listed at once: most of a million share theirs."""
 
@@ -145,7 +148,8 @@ class Map:
         self._address = self.octets.ctypes.data
         self._watch = watch(self._address, size)
         # How many pages from each one on were delivered. Untouched parts take no memory.
-        self._delivered = np.zeros(-(-size // PAGE), np.int32)
+        self._delivered = zeros(-(-size // PAGE), np.dtype(np.int32))
+        self._touched = 0
 
     def __del__(self) -> None:
         # The watch ends before the addresses can belong to another map.
@@ -186,6 +190,11 @@ class Map:
 
     def _deliver(self, first: int, pages: int) -> bool:
         """Bring ``pages`` from ``first`` on into memory; fewer at the end of the file."""
+        self._touched += pages * self._delivered.itemsize + PAGE
+        if self._touched > _KNOWN_BYTES and self._delivered.nbytes > _KNOWN_BYTES:
+            # What is delivered once more costs a system call.
+            self._delivered = zeros(len(self._delivered), self._delivered.dtype)
+            self._touched = 0
         known = self._delivered[first : first + pages]
         start, length = self._address + first * PAGE, len(known) * PAGE
         if _madvise(start, length, _POPULATE_READ):

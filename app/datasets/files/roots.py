@@ -149,7 +149,7 @@ class Roots:
             BusyError: too many files are open.
         """
         name = os.fspath(path)
-        error: ServiceError = _outside(name)
+        error: ServiceError = _outside(self._shown(name))
         for candidate in self._candidates(name):
             try:
                 return self._open(candidate, name, _READ)
@@ -235,17 +235,20 @@ class Roots:
                     continue
                 _check_text(entry.name)
                 if entry.is_directory and entry.is_link:
-                    raise PathRefusedError(f"{inner!r} is a link to a directory", path=inner)
+                    name = self._shown(inner)
+                    raise PathRefusedError(f"{name!r} is a link to a directory", path=name)
                 if entry.is_directory:
                     pending.append(inner)
                 elif entry.is_plain or self._leads_to_file(inner):
                     files.append(Path(inner))
             if len(files) > limit:
-                raise TooLargeError(f"{str(directory)!r} has more than {limit} files")
+                name = self._shown(str(directory))
+                raise TooLargeError(f"{name!r} has more than {limit} files")
         return sorted(files, key=numerically), directories
 
     def _matches(self, pattern: str, limit: int, visits: Visits) -> list[Path]:
-        error: ServiceError = _outside(pattern)
+        shown = self._shown(pattern)
+        error: ServiceError = _outside(shown)
         for candidate in self._candidates(pattern):
             matches: set[Path] = set()
             root = next(root for root in self.roots if _is_below(candidate, root))
@@ -254,10 +257,10 @@ class Roots:
                 for match in self._walk(root, parts, visits):
                     matches.add(Path(match))
                     if len(matches) > limit:
-                        raise TooLargeError(f"{pattern!r} matches more files than allowed")
+                        raise TooLargeError(f"{shown!r} matches more files than allowed")
             if matches:
                 return list(matches)
-            error = FileMissingError(f"{pattern!r} matches no file", path=pattern)
+            error = FileMissingError(f"{shown!r} matches no file", path=shown)
         raise error
 
     def _candidates(self, name: str) -> list[str]:
@@ -298,7 +301,8 @@ class Roots:
         try:
             return self._is_file(path)
         except FileMissingError as e:
-            raise PathRefusedError(f"{path!r} is a broken link", path=path) from e
+            name = self._shown(path)
+            raise PathRefusedError(f"{name!r} is a broken link", path=name) from e
 
     def _scan(self, directory: str, visits: Visits) -> list[_Entry]:
         descriptor = self._open(directory, directory, _SCAN)
@@ -310,7 +314,7 @@ class Roots:
         finally:
             os.close(descriptor)
         if directory.count("/") > _MAX_DEPTH:
-            raise TooLargeError(f"{directory!r} is too deep to search")
+            raise TooLargeError(f"{self._shown(directory)!r} is too deep to search")
         return listed
 
     def _is_file(self, path: str) -> bool:
@@ -322,13 +326,13 @@ class Roots:
         with self._look_at(path, path) as (_, mode):
             if stat.S_ISDIR(mode):
                 return False
-            _check_regular(path, mode)
+            _check_regular(self._shown(path), mode)
         return True
 
     def _open(self, path: str, name: str, flags: int) -> int:
         with self._look_at(path, name) as (descriptor, mode):
             if flags & os.O_DIRECTORY == 0:
-                _check_regular(name, mode)
+                _check_regular(self._shown(name), mode)
             try:
                 # The very same file, whatever its path names by now.
                 return os.open(f"/proc/self/fd/{descriptor}", flags)
@@ -338,6 +342,7 @@ class Roots:
     @contextlib.contextmanager
     def _look_at(self, path: str, name: str) -> Iterator[tuple[int, int]]:
         """Open a path below the roots with O_PATH; provide the descriptor and its mode."""
+        name = self._shown(name)
         try:
             descriptor = os.open(path, _LOOK)
         except OSError as e:
@@ -352,6 +357,11 @@ class Roots:
         finally:
             os.close(descriptor)
 
+    def _shown(self, path: str) -> str:
+        """Return a path as problems show it: clients need not know where the roots lie."""
+        tops = (f"{root}/" for root in self.roots if _is_below(path, root))
+        return path.removeprefix(next(tops, ""))
+
     def _is_private(self, real: str) -> bool:
         return self._private is not None and (
             real == self._private or _is_below(real, self._private)
@@ -364,6 +374,7 @@ class Roots:
 
     def _raise(self, error: OSError, path: str, name: str) -> NoReturn:
         """Raise the error of a failed call, without revealing what lies outside."""
+        name = self._shown(name)
         if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}:
             raise BusyError("too many files are open", retry_after=5) from error
         if not self._contains(os.path.realpath(path)):

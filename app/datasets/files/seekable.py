@@ -36,6 +36,7 @@ from typing import Any, Protocol
 
 from backports.zstd import ZstdDecompressor, ZstdError
 
+from app.http.decompression import ZSTD_HEADER, zstd_window
 from core.budget import current
 from core.errors import FormatError
 
@@ -51,6 +52,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 """Follows a first byte of 0x50 to 0x5f."""
+_WIDEST = 128 << 20
+"""Bytes of the widest zstd window; the library refuses frames that demand more."""
 _CURSORS = 4
 """Maximum number of positions at which readers stopped and may continue."""
 
@@ -140,6 +143,8 @@ class _Cursor:
     """Offset in the decoded bytes before ``unread``."""
     undecoded: bytes = b""
     unread: bytes = b""
+    window: int = 0
+    """Bytes of the widest zstd window so far, which whoever reads holds."""
 
 
 class Compressed:
@@ -173,15 +178,18 @@ class Compressed:
             FormatError: the file is cut or damaged.
         """
         cursor, renewed = _Cursor(None), 0
-        while piece := self._decode(cursor):
-            cursor.at += len(piece)
-            # By what it takes of the file: a few bytes may be decoded to very many.
-            if cursor.offset - renewed >= RENEWING:
-                current().renew()
-                renewed = cursor.offset
-            if cursor.at - self._checkpoints[-1].at >= self._spacing:
-                self._add_checkpoint(cursor)
-            yield piece
+        try:
+            while piece := self._decode(cursor):
+                cursor.at += len(piece)
+                # By what it takes of the file: a few bytes may be decoded to very many.
+                if cursor.offset - renewed >= RENEWING:
+                    current().renew()
+                    renewed = cursor.offset
+                if cursor.at - self._checkpoints[-1].at >= self._spacing:
+                    self._add_checkpoint(cursor)
+                yield piece
+        finally:
+            current().release(cursor.window)
         self.size = cursor.at
 
     def _add_checkpoint(self, cursor: _Cursor) -> None:
@@ -209,6 +217,17 @@ class Compressed:
             DataChangedError: the file changed since it was opened.
         """
         cursor = self._seek(start)
+        current().hold("decode", cursor.window)
+        try:
+            pieces = self._pieces(cursor, start, stop)
+        finally:
+            current().release(cursor.window)
+        with self._lock:
+            self._cursors.append(cursor)
+            del self._cursors[:-_CURSORS]
+        return b"".join(pieces)
+
+    def _pieces(self, cursor: _Cursor, start: int, stop: int) -> list[bytes]:
         pieces: list[bytes] = []
         while cursor.at < stop:
             piece = cursor.unread or self._decode(cursor)
@@ -220,10 +239,7 @@ class Compressed:
             taken = min(high, len(piece))
             cursor.unread = piece[taken:]
             cursor.at += taken
-        with self._lock:
-            self._cursors.append(cursor)
-            del self._cursors[:-_CURSORS]
-        return b"".join(pieces)
+        return pieces
 
     def _seek(self, start: int) -> _Cursor:
         """Take the nearest cursor, or copy the nearest checkpoint, at or before a byte."""
@@ -262,7 +278,7 @@ class Compressed:
                     cursor.undecoded = cursor.undecoded.lstrip(b"\0")
                     if not cursor.undecoded:
                         continue
-                cursor.decoder = self._decoder()
+                cursor.decoder = self._decoder(cursor)
             piece = self._step(cursor)
             if piece:
                 return piece
@@ -287,9 +303,17 @@ class Compressed:
             cursor.undecoded, cursor.decoder = decoder.unused_data, None
         return piece
 
-    def _decoder(self) -> Any:  # noqa: ANN401 - one of two
+    def _decoder(self, cursor: _Cursor) -> Any:  # noqa: ANN401 - one of two
         if self.coding == "gzip":
             return zlib.decompressobj(16 + zlib.MAX_WBITS)
+        head = cursor.undecoded[:ZSTD_HEADER]
+        if len(head) < ZSTD_HEADER:
+            begin = cursor.offset - len(head)
+            head = self._files.read(self._file, begin, begin + ZSTD_HEADER)
+        window = min(zstd_window(head), _WIDEST)
+        if window > cursor.window:
+            current().hold("decode", window - cursor.window)
+            cursor.window = window
         return ZstdDecompressor()
 
     def _check_end(self, cursor: _Cursor) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from app.errors import DataChangedError
+from core.budget import current
 from core.errors import FormatError
 from core.tiles.formats.arrays import ArrayInfo, check, choose
 from core.tiles.recording import FileInfo
@@ -26,6 +27,10 @@ from .roots import Roots
 METADATA = "zarr.json"
 _MAX_METADATA_BYTES = 16 << 20
 _MAX_NODES = 10_000
+_VALUE_BYTES = 72
+"""Memory of a JSON value."""
+_MAX_DIMENSIONS = 64
+"""Longest shape that is looked at; fewer dimensions are served."""
 
 _TYPES = {
     "bool": "b1",
@@ -139,8 +144,15 @@ class StoreFiles(FileSet):
         """Check that a file that the store did not have is still missing.
 
         Raises:
+            FormatError: it is a directory.
             DataChangedError: it was added since the store was opened.
         """
+        if self.top / name in self._directories:
+            raise FormatError(
+                "the chunk is a directory, not a file",
+                source=name,
+                hint="Copy the store again from its origin, and register it anew",
+            )
         if os.path.lexists(self.top / name):
             raise self._change(name, "was added")
 
@@ -207,7 +219,7 @@ def open_store(roots: Roots, top: Path, array: str | None) -> tuple[StoreFiles, 
         shapes = {
             path: _lengths(node.get("shape")) or ()
             for path, node in arrays.items()
-            if node.get("data_type") in _TYPES
+            if isinstance(node.get("data_type"), str) and node["data_type"] in _TYPES
         }
         path = choose(shapes, top.name)
     else:
@@ -250,8 +262,11 @@ def _nodes(roots: Roots, top: Path, names: Mapping[str, Path]) -> dict[str, Mapp
                 raise FormatError(
                     f"the metadata has more than {_MAX_METADATA_BYTES} bytes", source=name
                 )
+            octets = files.read(index, 0, files.size(index))
+            values = sum(map(octets.count, (b",", b"[", b"{", b":")))
+            current().hold("metadata", 4 * len(octets) + _VALUE_BYTES * values)
             try:
-                node = json.loads(files.read(index, 0, files.size(index)))
+                node = json.loads(octets)
             except (ValueError, RecursionError) as e:
                 raise FormatError(f"the metadata is not JSON: {e}", source=name) from e
             if not isinstance(node, Mapping) or node.get("zarr_format") != 3:  # noqa: PLR2004
@@ -314,7 +329,7 @@ def _chunk_keys(node: Mapping[str, Any], source: str) -> tuple[str, str]:
     known = {"default": "/", "v2": "."}
     options = _configuration(encoding)
     separator = options.get("separator", known.get(name) if isinstance(name, str) else None)
-    if name not in known or separator not in {"/", "."}:
+    if not isinstance(name, str) or name not in known or separator not in ("/", "."):
         raise FormatError("chunk_key_encoding is invalid", source=source, hint="Use default or v2")
     return f"c{separator}" if name == "default" else "", separator
 
@@ -346,7 +361,9 @@ def _configuration(extension: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
 
 
 def _lengths(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
-    if not isinstance(value, list) or not all(type(n) is int and 0 <= n < 1 << 62 for n in value):
+    if not isinstance(value, list) or len(value) > _MAX_DIMENSIONS:
+        return None
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in value):
         return None
     return tuple(value)
 

@@ -19,6 +19,7 @@ import numpy as np
 from app.decoding.base import Decoders, LibraryMissingError, RefusedError, Request, Subject
 from app.errors import DatasetUnreadableError
 from core.arrays import Array, Octets
+from core.budget import current
 from core.errors import FormatError
 from core.tiles.formats.arrays import linear
 from core.tiles.plan import Box
@@ -29,6 +30,10 @@ from .hdf5 import divide, effort_of
 from .zarr_files import METADATA, Coordinates, StoredArray, StoreFiles, names_of, parse_array
 
 FORM = "zarr"
+_CELL_BYTES = 256
+"""Memory of what is said of a file to a decoder."""
+_MAX_LINE_FILES = 1 << 10
+"""Most files of the coordinates of a dimension; it has no scale if there may be more."""
 _BATCH = 128
 """Files that are handed over at once, and stay open meanwhile."""
 
@@ -123,6 +128,7 @@ class ZarrArray:
         found: list[tuple[tuple[int, ...], int]] = []
         complete = True
         for cell in itertools.product(*ranges):
+            current().check("zarr")
             key = prefix + self.stored.chunk_key(cell)
             index = files.indices.get(key)
             if index is None:
@@ -137,6 +143,7 @@ class ZarrArray:
                     offset=limit,
                     hint="Check that the store is not damaged",
                 )
+            current().hold("zarr", _CELL_BYTES)
             found.append((cell, size))
             used.append(index)
         return box, found, complete
@@ -210,6 +217,7 @@ def _line(
         stored = parse_array(coordinates.path, coordinates.metadata, files.top.name)
     except FormatError:
         return None
-    if stored.info.dtype.kind not in "iuf":
+    files_of_line = -(-stored.info.shape[0] // stored.file_chunks[0])
+    if stored.info.dtype.kind not in "iuf" or files_of_line > _MAX_LINE_FILES:
         return None
     return linear(_open(files, stored, decoders).read([((0, stored.info.shape[0]),)])[0])

@@ -23,6 +23,7 @@ from core.losses.format import LOSS_DTYPES, Kind, header_size
 from core.losses.policy import Policy
 from core.losses.position import Position
 from core.losses.reader import LossReader
+from core.slices import slices
 
 from ..files.file_set import FileSet
 from ..files.seekable import RENEWING
@@ -31,6 +32,8 @@ from .segments import Segmented, select_fields
 SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
 _PIECE = 1 << 20
+_STRETCH = 1 << 16
+"""Bytes that are parsed between two checks of the budget: events may be short."""
 _COPIES = 6
 """Arrays as large as a segment that parsing it takes."""
 _UNITS = ("event", "block")
@@ -106,10 +109,12 @@ class LossItems:
         for start in range(0, size, _PIECE):
             if start % RENEWING == 0:
                 current().renew()
-            current().check("losses")
-            reader.receive(self._files.read(file, start, min(start + _PIECE, size)))
-            for event in reader.drain():
-                indexer.add(event, reader.header)
+            octets = self._files.read(file, start, min(start + _PIECE, size))
+            for begin, end in slices(len(octets), "losses", _STRETCH):
+                reader.receive(octets[begin:end])
+                # One at a time: a short event takes forty times its bytes.
+                while isinstance(event := reader.next_event(), Event):
+                    indexer.add(event, reader.header)
         tail = reader.position
         reader.close()
         try:

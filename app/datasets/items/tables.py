@@ -107,7 +107,9 @@ class TableItems:
         ]
         fields = described[0].fields
         if len(fields) < len(described[0].types):
-            raise FormatError("two columns have the same name", source=files.name(0))
+            raise FormatError(
+                "two columns have the same name", source=files.name(0), hint="Rename one of them"
+            )
         self._schema = tuple(field for field in fields.values() if field is not None)
         self._left_out = [name for name, field in fields.items() if field is None]
         if not self._schema:

@@ -142,6 +142,8 @@ class Server:
             return {"ok": result}
         finally:
             files.close()
+            for number in [n for n, m in self._segments.items() if len(m) > wire.KEEP_BYTES]:
+                del self._segments[number]
 
     def _subject(self, values: Mapping[str, Any], files: Files) -> Subject:
         """Return the subject of a request; takes the descriptors that belong to it."""

@@ -39,7 +39,8 @@ def aalpy(args: argparse.Namespace, _log: ProcessLog) -> None:
     paths = {MEANS_ONLY_REPORT if args.meanonly else "aal": args.aal, "alct": args.alct}
     requested = {report: path for report, path in paths.items() if path is not None}
     width = environment.float_width
-    with Tables(requested, args.ext, width, header=not args.noheader) as tables:
+    tables = Tables(requested, args.ext, width, header=not args.noheader)
+    with tables.writing():
         streams = work_streams(args)
         options = RunOptions(confidence=args.confidence)
         files = RunInputs(Path(args.run_dir, "input"), width)

@@ -111,7 +111,7 @@ def _write_bin(
     if args.unsorted and form == "bin":
         _copy(paths, args.out)
         return
-    with Tables({report: args.out}, form, width, header=True) as tables:
+    with Tables({report: args.out}, form, width, header=True).writing() as tables:
         tables.begin()
         if args.unsorted:
             # The peer sees only the file of all, and takes it for empty if it is not whole.

@@ -69,7 +69,7 @@ def _write(streams: Sequence[str], tables: Tables, inputs: dict[str, Any], width
             reports or ["events"], sink, policy=policy(width), **inputs, name=name, seen=seen
         )
 
-    with tables:
+    with tables.writing():
         tables.begin()
         read_streams(streams, make, sink)
 

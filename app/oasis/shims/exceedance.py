@@ -49,7 +49,8 @@ def lecpy(args: argparse.Namespace, log: ProcessLog) -> None:
     paths = {"ept": args.ept if ept else None, "psept": args.psept if psept else None}
     requested = {report: path for report, path in paths.items() if path is not None}
     width = environment.float_width
-    with Tables(requested, args.ext, width, header=not args.noheader) as tables:
+    tables = Tables(requested, args.ext, width, header=not args.noheader)
+    with tables.writing():
         streams = work_streams(args)
         files = RunInputs(Path(args.run_dir, "input"), width)
         occurrence = files.occurrence()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from app.losses.outputs import Output, OutputFile
@@ -112,7 +112,7 @@ def open_table(
 
 
 class Tables:
-    """Several tables, committed together or not at all; a context manager.
+    """Several tables, committed together or not at all.
 
     Args:
         paths: of the files, by report.
@@ -159,19 +159,10 @@ class Tables:
         self.begin()
         self._open[report].write(rows)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                for table in self._open.values():
-                    table.end()
-                self._outputs.commit()
-        finally:
-            self._outputs.discard()
+    @contextmanager
+    def writing(self) -> Iterator[Self]:
+        """A context in which the tables are written: they are complete at its end."""
+        with self._outputs:
+            yield self
+            for table in self._open.values():
+                table.end()

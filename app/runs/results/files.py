@@ -20,6 +20,7 @@ from app.state.base import StateStore
 from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces
 from core.arrays import Rows
+from core.budget import current
 from core.losses.reports import REPORTS
 
 from ..records import REPORT
@@ -103,6 +104,16 @@ class ReportFiles:
         """Publish records."""
         return self._files.publish(writer)
 
+    def discard(self, file: PublishedFile) -> None:
+        """Delete a file, unless it was published anew since."""
+        self._files.discard(file)
+
+    def discard_unless_whole(self, name: ReportName) -> None:
+        """Delete the records of a report if they are published, and missing or damaged."""
+        file = self.find(name, RECORDS)
+        if file is not None:
+            self._files.discard_unless_whole(file)
+
     def read(self, file: PublishedFile, start: int, stop: int) -> bytes:
         """Return some bytes of a file.
 
@@ -120,12 +131,17 @@ class ReportFiles:
         Args:
             name: which report.
             choose: returns those of some rows that are wanted; None for all.
+
+        Raises:
+            WorkStoppedError: nobody waits for them any more.
         """
         file = self.find(name, RECORDS)
         assert file is not None  # noqa: S101 - the caller has looked
         dtype = REPORTS[name.report].dtype(self._float_width)
         step = _AT_ONCE * dtype.itemsize
+        budget = current()
         for start in range(0, file.size, step):
+            budget.check("report")
             octets = self.read(file, start, min(start + step, file.size))
             rows = np.frombuffer(octets, dtype)
             yield rows if choose is None else choose(rows)
@@ -157,8 +173,11 @@ class ReportFiles:
         )
 
         def content(write: Callable[[bytes], None]) -> None:
+            budget = current()
             for piece in pieces:
                 write(piece)
+                # However long the file is.
+                budget.renew()
 
         return self._files.write(name.file(form), content)
 

@@ -19,14 +19,25 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import structlog
+
 from app.errors import NotFoundError
-from app.state.base import MAX_PAGE, HeadExistsError, HeadMissingError, damaged
-from app.state.blobs import BlobStore, Octets
+from app.state.base import (
+    MAX_PAGE,
+    HeadConflictError,
+    HeadExistsError,
+    HeadMissingError,
+    StoreDamagedError,
+    damaged,
+)
+from app.state.blobs import BlobMissingError, BlobStore, Octets
 from app.state.ownership import Namespaces
 
 PIECE = 8 << 20
 """Bytes that are written and read at a time; every write is synced."""
 _DIGEST = 16
+DAMAGED = (StoreDamagedError, BlobMissingError)
+"""Errors of files that have to be computed again."""
 
 Write = Callable[[bytes], None]
 """Takes the next bytes of a file."""
@@ -200,12 +211,28 @@ class Published:
     def delete(self, name: str) -> None:
         """Delete a file, if it exists: first its head, so that nobody finds half of it."""
         file = self.find(name)
-        if file is None:
-            return
-        with contextlib.suppress(HeadMissingError):
-            self._heads.delete(self._owner, self._ident(name))
-        with contextlib.suppress(NotFoundError):
-            self._blobs.delete(self._kind, file.blob)
+        if file is not None:
+            self.discard(file)
+
+    def discard(self, file: PublishedFile) -> None:
+        """Delete a file, unless it was published anew since."""
+        with contextlib.suppress(HeadMissingError, HeadConflictError):
+            head = self._heads.get(self._owner, self._ident(file.name))
+            if head.value["blob"] == file.blob:
+                self._heads.delete(self._owner, head.ident, head)
+                with contextlib.suppress(NotFoundError):
+                    self._blobs.delete(self._kind, file.blob)
+
+    def discard_unless_whole(self, file: PublishedFile) -> bool:
+        """Delete a file if it is missing or damaged; return whether it is whole."""
+        try:
+            for _ in self.pieces(file):
+                pass
+        except DAMAGED as e:
+            structlog.get_logger().warning("a file of a run is damaged", reason=str(e))
+            self.discard(file)
+            return False
+        return True
 
     def delete_all(self) -> None:
         """Delete all files, and what crashed writers left."""

@@ -33,8 +33,6 @@ from typing import Protocol
 from app.losses.cuts import event_cuts
 from app.losses.request import ALGORITHM, LossRequest
 from app.losses.tokens import identity_of
-from app.state.base import StoreDamagedError
-from app.state.blobs import BlobMissingError
 from core.errors import CoreError, TruncatedError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
@@ -212,10 +210,7 @@ class SegmentSums:
         """Delete the partials of a segment if one of them is missing or cannot be read."""
         for set_id in self.set_ids:
             file = self._files.find(self.name(segment, set_id))
-            try:
-                for _ in () if file is None else self._files.pieces(file):
-                    pass
-            except (StoreDamagedError, BlobMissingError):
+            if file is not None and not self._files.discard_unless_whole(file):
                 self.delete(segment)
                 return
 

@@ -25,7 +25,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from ..describing import describe_run, run_path
 from ..reports import RETRY_SECONDS, Chosen, Pending
 from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
-from ..results.published import PIECE, PublishedFile
+from ..results.published import DAMAGED, PIECE, PublishedFile
 from ..schemas import ReportsQuery, RunAnswer
 from ..sealing.jobs import OWN
 from ..service import RunService
@@ -51,7 +51,7 @@ async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
 
     def seal() -> dict[str, Any]:
         record = service.reports.seal(who, run)
-        return describe_run(record, service.streams.of(record))
+        return describe_run(record, service.streams.of(record), service.losses.inputs.has)
 
     described = await service.threads.start(seal)
     if described["state"] == "done":
@@ -103,7 +103,6 @@ async def compute_reports(
     | NOT_MODIFIED
     | _PROBLEMS,
 )
-@router.head("/reports/{report}", include_in_schema=False)
 @in_lane(LONG)
 async def run_report(
     run: str,
@@ -133,7 +132,21 @@ async def run_report(
         if isinstance(found, Pending):
             await _send_pending(exchange, found)
             return
-        files, file = found
+        try:
+            await send(exchange, *found)
+        except DAMAGED:
+            repaired = await service.threads.start(
+                service.reports.repair, who, run, name, stored, found[1]
+            )
+            if exchange.started:
+                # Whoever asks again gets all of it.
+                exchange.abort()
+            elif isinstance(repaired, Pending):
+                await _send_pending(exchange, repaired)
+            else:
+                await send(exchange, *repaired)
+
+    async def send(exchange: Exchange, files: ReportFiles, file: PublishedFile) -> None:
         answer = _FileAnswer(service, files, file, form)
         if chosen:
             await answer.send_chosen(exchange, request, name, chosen)
@@ -229,8 +242,10 @@ class _FileAnswer:
             return
         pieces: Iterator[bytes] = self._files.encoded(name, self._form, chosen)
         threads = self._service.threads
+        # The first has no rows: what is damaged is found before the answer begins, if it can be.
         piece = await threads.start(next, pieces, None)
+        following = await threads.start(next, pieces, None)
         await exchange.start(200, headers)
         while piece is not None and request.method != "HEAD":
             await exchange.write(piece)
-            piece = await threads.start(next, pieces, None)
+            piece, following = following, await threads.start(next, pieces, None)

@@ -80,7 +80,7 @@ async def create_run(
         spec, days = RunSpec.parse(values)
         spec.check(who, service.losses)
         run, created = service.runs.create(who, spec.to_json(), spec.inputs, days, key)
-        return describe_run(run, service.streams.of(run)), created
+        return describe_run(run, service.streams.of(run), service.losses.inputs.has), created
 
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
@@ -109,7 +109,6 @@ def _read_key(header: str | None) -> str | None:
     return match[1]
 
 
-@router.head("/{run}", include_in_schema=False)
 @router.get("/{run}", operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
 @in_lane(FRONT)
 async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
@@ -117,7 +116,7 @@ async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
 
     def look() -> dict[str, Any]:
         record = service.runs.get(who, run)
-        return describe_run(record, service.streams.of(record))
+        return describe_run(record, service.streams.of(record), service.losses.inputs.has)
 
     return json_response(await service.threads.quick(look))
 

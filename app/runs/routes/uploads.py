@@ -18,6 +18,7 @@ from starlette.requests import Request
 from app.errors import (
     BadRequestError,
     DrainingError,
+    InvalidOptionError,
     ProblemError,
     ServiceError,
     TooLargeError,
@@ -158,6 +159,9 @@ class _Upload:
             metadata=creation.metadata,
             expected_digest=creation.digest,
         )
+        if partition is not None and creation.partition not in {None, partition}:
+            fault = f"the query has partition {partition}, Upload-Metadata {creation.partition}"
+            raise InvalidOptionError(fault, hint="Send one of the two", option="partition")
         return uploads.create(run, template, partition or creation.partition, creation.append)
 
     async def append(self, exchange: Exchange, ident: str, stream_id: str) -> None:
@@ -190,7 +194,7 @@ class _Upload:
         of_rows = [name for name in run.spec["reports"] if REPORTS[name].scope != "run"]
         if not of_rows:
             return False
-        place = place_of(before.id, before.partition, before.cursor)
+        place = place_of(before, before.cursor)
         try:
             form = choose_format(joined(self.headers, "accept"), ("frames", "ndjson"))
             wanted = WantedRows(run, of_rows[0], form, before.id)
@@ -252,7 +256,7 @@ class _Upload:
     ) -> AsyncIterator[Source]:
         """Yield the body, received and verified before if it has a checksum."""
         losses = self.service.losses
-        if request.checksum is None:
+        if not request.checksums:
             yield Body(exchange.body, self.who.payer, losses, self.drain)
             return
         if (request.content_length or 0) > CHECKED_BYTES:
@@ -265,7 +269,7 @@ class _Upload:
             decode = decoder(None, CHECKED_BYTES)
             data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
             view = memoryview(data)
-            await losses.threads.start(check_bytes, *request.checksum, view)
+            await losses.threads.start(check_bytes, request.checksums, view)
             yield Staged(view, losses.threads.start)
 
     def _interim(self, exchange: Exchange, offset: int | None, location: str | None) -> None:
@@ -357,7 +361,6 @@ async def append_to_stream(
     return ExchangeResponse(lambda exchange: upload.append(exchange, run, stream))
 
 
-@router.head("/{stream}", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/{stream}",
     operation_id="stream_offset",

@@ -11,12 +11,14 @@ exist yet is waited for while the run takes streams; after that, there are no ot
 reader gets the same rows in the same order, whenever it reads, and a token says which are next.
 
 Rows go out once their event is known to be complete, with the token after them. So a reader that
-is cut off repeats nothing and misses nothing.
+is cut off repeats nothing and misses nothing. A digest of the streams whose rows were given is
+kept, in tokens as well: rows go on, and end well, only while these are the streams of the run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from app.losses.rows import CHUNK, Chunk, encode_item
 from app.losses.spool import Item, Mark, Table
 from app.losses.sums_room import Followed
 from app.run_errors import RunFailedError, UploadFailedError
+from app.state.blobs import BlobMissingError
 from app.streams.frames import Buffers
 from core.arrays import Rows
 from core.budget import current
@@ -37,10 +40,20 @@ from core.losses.position import Position
 from ..records import RunRecord, StreamRecord
 from ..results.segments import stream_header
 from ..streams import Streams
-from .tokens import RowPlace, fingerprint_of
+from .tokens import (
+    ALONE,
+    NONE_PASSED,
+    RowMark,
+    RowPlace,
+    fingerprint_of,
+    pass_stream,
+    place_of,
+)
 
 READ = 1 << 20
 """Bytes of a stream that are parsed at a time."""
+_LOOKS = 64
+"""Partitions at each of which those before are looked at again; later, at every so many."""
 _OPEN_BYTES = 64 << 20
 """Bytes of rows of an unfinished event that wait for its end; more go out before."""
 
@@ -51,12 +64,19 @@ class _Collector:
     Args:
         request: what is read.
         record: the stream.
+        passed: digest of the streams before.
         ready: takes what may be sent.
     """
 
-    def __init__(self, request: LossRequest, record: StreamRecord, ready: list[Item]) -> None:
+    def __init__(
+        self, request: LossRequest, record: StreamRecord, passed: int, ready: list[Item]
+    ) -> None:
         self._ids = request.summary_ids
-        self._origin = {"stream": record.id, "partition": record.partition}
+        self.record = record
+        """A version that has all bytes received."""
+        self._passed = passed
+        self.events = 0
+        """Complete events up to the last mark, since the beginning of the stream."""
         self._ready = ready
         self._open: list[Item] = []
         self._open_bytes = 0
@@ -74,7 +94,8 @@ class _Collector:
     def take_position(self, position: Position, settled: bool) -> None:
         if settled:
             self._release()
-            self._ready.append(Mark(position, origin=self._origin))
+            self.events = position.events
+            self._ready.append(_mark(self.record, position, self._passed))
 
     def _release(self) -> None:
         self._ready += self._open
@@ -82,23 +103,31 @@ class _Collector:
         self._open_bytes = 0
 
 
+def _mark(stream: StreamRecord, position: Position, passed: int) -> RowMark:
+    origin = {"stream": stream.id, "partition": stream.partition}
+    return RowMark(position, origin=origin, place=place_of(stream, position, passed))
+
+
 @dataclass(slots=True)
 class _Reading:
     """A stream that is being read.
 
     Attributes:
-        record: the version whose bytes are known.
-        collector: takes its rows.
+        collector: takes its rows; has the version whose bytes are known.
         stream_pass: parses it.
         start: where reading began.
         at: next byte to read.
     """
 
-    record: StreamRecord
     collector: _Collector
     stream_pass: Pass
     start: Position
     at: int
+
+    @property
+    def record(self) -> StreamRecord:
+        """The version whose bytes are known."""
+        return self.collector.record
 
 
 class RowReader:
@@ -113,7 +142,7 @@ class RowReader:
         follow: whether to wait for what is still to come.
 
     Raises:
-        DataChangedError: the stream of the place was deleted or uploaded again.
+        DataChangedError: the stream of the place, or one before it, is another by now.
         NotFoundError: the run has no such stream.
     """
 
@@ -135,13 +164,13 @@ class RowReader:
         self._follow = follow
         self._reading: _Reading | None = None
         self._partition = 0
+        self._passed = NONE_PASSED if stream is None else ALONE
         self._ready: list[Item] = []
         self._failure: CoreError | ServiceError | None = None
         self._memory = Followed()
         self.encoder: RowEncoder
         """Encodes the rows; set before the first step."""
-        self.events = 0
-        """Complete events read so far."""
+        self._events = 0
         self.bytes = 0
         """Bytes read so far."""
         self.mark: Mark | None = None
@@ -153,16 +182,30 @@ class RowReader:
         if place is not None:
             self._resume(place)
 
+    @property
+    def events(self) -> int:
+        """Complete events read so far."""
+        reading = self._reading
+        if reading is None:
+            return self._events
+        return self._events + reading.collector.events - reading.start.events
+
     def _resume(self, place: RowPlace) -> None:
         record = self._streams.find(self._run, place.partition)
+        if self._only is None:
+            self._passed = self._digest(place.partition)
+            if place.passed not in {None, ALONE, self._passed}:
+                raise DataChangedError(
+                    f"a partition before {place.partition} was deleted or uploaded again since",
+                    hint="Read the rows from the beginning, without after",
+                )
         if not place.offset and self._only is None:
             # No row of the stream was given, so it may be another by now, or none yet.
             self._partition = place.partition - 1
-            ident = "" if record is None else record.id
-            origin: dict[str, object] = {"stream": ident, "partition": place.partition}
-            self.mark = Mark(Position(), origin=origin)
+            known = record or StreamRecord("", "", "", place.partition, 0.0)
+            self.mark = _mark(known, Position(), self._passed)
             return
-        if record is None or fingerprint_of(record.id) != place.fingerprint:
+        if record is None or not place.fits(record):
             raise DataChangedError(
                 f"partition {place.partition} was deleted or uploaded again since",
                 hint="Read the rows from the beginning, without after",
@@ -186,11 +229,11 @@ class RowReader:
             position = Position(
                 header, place.offset, place.last_event, place.ascending, place.events
             )
-        collector = _Collector(self._request, record, self._ready)
+        collector = _Collector(self._request, record, self._passed, self._ready)
         parsing = make_pass(self._request, collector.take_rows, collector.take_position, None)
         parsing.resume(position)
         self._partition = record.partition
-        self._reading = _Reading(record, collector, parsing, position, position.offset)
+        self._reading = _Reading(collector, parsing, position, position.offset)
         collector.take_position(position, True)
 
     # -- in threads --------------------------------------------------------------
@@ -238,10 +281,16 @@ class RowReader:
         if record is None and not run.is_open:
             later = [number for number in run.streams if number > self._partition]
             if not later:
-                self.reason = "sealed"
+                # Only the whole run shows some faults, such as an event in two streams.
+                if not self._follow or run.state == "done":
+                    self._check_passed()
+                    self.reason = "sealed"
                 return False
             record = self._streams.find(run, min(later))
         if record is not None:
+            # At each of thousands, to look at all before takes longer than to read them.
+            if self._partition <= _LOOKS or not self._partition % _LOOKS:
+                self._check_passed()
             self._open(record)
             return True
         if not self._follow:
@@ -254,12 +303,32 @@ class RowReader:
             )
         return False
 
+    def _digest(self, partition: int) -> int:
+        """Return the digest of the streams that there are before a partition."""
+        return reduce(pass_stream, self._streams.before(self._run, partition), NONE_PASSED)
+
+    def _check_passed(self) -> None:
+        """Check that the streams whose rows were given are those of the run.
+
+        Raises:
+            DataChangedError: they are not.
+        """
+        if self._partition and self._digest(self._partition + 1) != self._passed:
+            raise DataChangedError(
+                "a partition was deleted or uploaded again after its rows were read",
+                hint="Read the rows from the beginning, without after",
+            )
+
     def _read(self, reading: _Reading) -> bool:
         """Parse the next bytes of a stream; return whether there may be more at once."""
         if reading.at == reading.record.offset and not self._refresh(reading):
             return self._reading is None or self._leave(reading)
         stop = min(reading.at + READ, reading.record.offset)
-        data = self._streams.stored(reading.record).read(reading.at, stop)
+        try:
+            data = self._streams.stored(reading.record).read(reading.at, stop)
+        except BlobMissingError:
+            self._look_again(reading)
+            raise
         reading.at += len(data)
         self.bytes += len(data)
         current().renew()
@@ -271,20 +340,38 @@ class RowReader:
         """Look at a stream again; return whether it has more bytes."""
         if reading.record.complete or reading.record.fault is not None:
             return False
-        self._run = self._runs.again(self._run)
         try:
-            reading.record = self._streams.get(self._run, reading.record.id)
+            self._look_again(reading)
+        except DataChangedError:
+            if reading.at or self._only is not None:
+                raise
+            # It had no bytes, and may be created anew.
+            self._partition = reading.record.partition - 1
+            self._reading = None
+            return False
+        return reading.record.offset > reading.at
+
+    def _look_again(self, reading: _Reading) -> None:
+        """Take the present version of the stream that is read.
+
+        Raises:
+            DataChangedError: it was deleted, or is not the one whose rows were given.
+        """
+        self._run = self._runs.again(self._run)
+        known, stop = reading.record, reading.at
+        try:
+            record = self._streams.get(self._run, known.id)
         except NotFoundError as e:
-            if not reading.at and self._only is None:
-                # Its client created it anew, because the answer to the creation was lost.
-                self._partition = reading.record.partition - 1
-                self._reading = None
-                return False
             raise DataChangedError(
-                f"partition {reading.record.partition} was deleted while its rows were read",
+                f"partition {known.partition} was deleted while its rows were read",
                 hint="Read the rows from the beginning, without after",
             ) from e
-        return reading.record.offset > reading.at
+        if fingerprint_of(record, stop) != fingerprint_of(known, stop):
+            raise DataChangedError(
+                f"partition {known.partition} has other bytes since a backup was restored",
+                hint="Read the rows from the beginning, without after",
+            )
+        reading.collector.record = record
 
     def _leave(self, reading: _Reading) -> bool:
         """Leave a stream that has no more bytes; return whether it has ended."""
@@ -295,10 +382,11 @@ class RowReader:
             return False
         if reading.at > reading.start.offset:
             end = reading.stream_pass.close()
-            self.events += end.events - reading.start.events
             header = reading.stream_pass.header
             reading.collector.take_position(Position(header, reading.at, 0, True, end.events), True)
-        self._reading = None
+        self._events, self._reading = self.events, None
+        if self._only is None:
+            self._passed = pass_stream(self._passed, record)
         if record.fault is not None:
             raise UploadFailedError(
                 f"partition {record.partition} is faulty: {record.fault.get('detail')}",

@@ -1,14 +1,16 @@
 """Tokens of the rows of runs: convert places in its streams to tokens, and back.
 
-The state of a token is five numbers: partition, offset, last event, whether events ascended, and
-events. The digest of the stream's id takes the place of the data fingerprint: a partition that
-was uploaded again has another stream, whose rows must not follow those of the first.
+The state of a token is six numbers: partition, offset, last event, whether events ascended, events,
+and a digest of the streams before, whose rows were all given; 0 for a token of one stream alone.
+The data fingerprint is a digest of the stream's id and of the appends up to the offset. So the rows
+of a stream that was uploaded again, or continued otherwise after a backup was restored, never
+follow those of the first. Earlier tokens have no sixth number, and a digest of the id alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.errors import TokenForeignError, TokenMalformedError
 from app.losses.spool import Mark
@@ -16,10 +18,14 @@ from app.tokens import KIND_ROWS, KeyRing, Token
 from core.losses.format import ID_MAX
 from core.losses.position import Position
 
-from ..records import MAX_PARTITION
+from ..records import MAX_PARTITION, StreamRecord
 
-_FIELDS = 5
+_FIELDS = (5, 6)
 _MAX_NUMBER = 2**62
+ALONE = 0
+"""Digest of the streams before where one stream alone is read."""
+NONE_PASSED = 1
+"""Digest of no streams, where all are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +34,59 @@ class RowPlace:
 
     partition: int
     fingerprint: bytes
-    """Of the stream."""
+    """Of the stream up to the offset; see ``fits``."""
     offset: int = 0
     last_event: int = 0
     ascending: bool = True
     events: int = 0
+    passed: int | None = ALONE
+    """Digest of the streams before; None if the token does not say what it covers."""
+
+    def fits(self, stream: StreamRecord) -> bool:
+        """Whether a stream has the bytes before the place."""
+        if self.passed is None:
+            return self.fingerprint == _digest(stream.id)
+        return self.fingerprint == fingerprint_of(stream, self.offset)
 
 
-def place_of(stream: str, partition: int, position: Position) -> RowPlace:
+@dataclass(slots=True)
+class RowMark(Mark):
+    """A mark whose place in the run is known."""
+
+    place: RowPlace = field(kw_only=True)
+
+
+def place_of(stream: StreamRecord, position: Position, passed: int = ALONE) -> RowPlace:
     """Return the place at a position in a stream."""
     return RowPlace(
-        partition,
-        fingerprint_of(stream),
+        stream.partition,
+        fingerprint_of(stream, position.offset),
         position.offset,
         position.last_event,
         position.ascending,
         position.events,
+        passed,
     )
 
 
-def fingerprint_of(stream: str) -> bytes:
-    """Return the digest of the id of a stream, 8 bytes."""
-    return hashlib.blake2b(stream.encode(), digest_size=8).digest()
+def fingerprint_of(stream: StreamRecord, offset: int) -> bytes:
+    """Return a digest of the bytes of a stream up to an offset, without reading them.
+
+    It follows from the appends that wrote them, each of which has a fence that no other has.
+    """
+    fences = (str(extent.fence) for extent in stream.extents if extent.start < offset)
+    return _digest(" ".join((stream.id, str(offset), *fences)))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def pass_stream(passed: int, stream: StreamRecord) -> int:
+    """Return the digest of streams that were passed, with one more; never ``ALONE``."""
+    octets = fingerprint_of(stream, stream.offset)
+    found = hashlib.blake2b(passed.to_bytes(8) + octets, digest_size=8).digest()
+    return int.from_bytes(found) >> 2 | 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +102,19 @@ class RowTokens:
     identity: bytes
 
     def token(self, mark: Mark) -> str:
-        """Return the token that resumes at a mark, whose origin names stream and partition."""
-        origin, position = mark.origin or {}, mark.position
-        partition = origin["partition"]
-        assert isinstance(partition, int)  # noqa: S101 - marks are made here
+        """Return the token that resumes at a mark of a run."""
+        assert isinstance(mark, RowMark)  # noqa: S101 - the reader makes no others
+        place = mark.place
+        assert place.passed is not None  # noqa: S101 - as above
         state = (
-            partition,
-            position.offset,
-            position.last_event,
-            int(position.ascending),
-            position.events,
+            place.partition,
+            place.offset,
+            place.last_event,
+            int(place.ascending),
+            place.events,
+            place.passed,
         )
-        fingerprint = fingerprint_of(str(origin["stream"]))
-        return self.keys.sign(Token(KIND_ROWS, self.identity, fingerprint, state))
+        return self.keys.sign(Token(KIND_ROWS, self.identity, place.fingerprint, state))
 
     def read(self, text: str) -> RowPlace:
         """Return the place in a token.
@@ -103,12 +140,20 @@ def read_place(token: Token) -> RowPlace:
     Raises:
         TokenMalformedError: its state is not a valid place.
     """
-    if len(token.state) != _FIELDS or max(token.state) > _MAX_NUMBER:
+    if len(token.state) not in _FIELDS or max(token.state) > _MAX_NUMBER:
         raise TokenMalformedError("the token does not hold a place in the rows of a run")
-    partition, offset, last_event, ascending, events = token.state
+    partition, offset, last_event, ascending, events, *passed = token.state
     if not 1 <= partition <= MAX_PARTITION or last_event > ID_MAX or ascending > 1:
         raise TokenMalformedError("the token holds an impossible place")
-    return RowPlace(partition, token.fingerprint, offset, last_event, bool(ascending), events)
+    return RowPlace(
+        partition,
+        token.fingerprint,
+        offset,
+        last_event,
+        bool(ascending),
+        events,
+        passed[0] if passed else None,
+    )
 
 
 def describe(token: Token) -> dict[str, object]:

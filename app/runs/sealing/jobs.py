@@ -181,16 +181,28 @@ class Jobs:
         self._clock = clock
         self._seen: dict[tuple[str, str], tuple[str, int, float]] = {}
 
-    def create(self, job: Job) -> None:
-        """Create a job, unless it exists; one that is poisoned is tried again, alone."""
+    def create(self, job: Job, *, anew: bool = False) -> None:
+        """Create a job, unless it exists; one that is poisoned is tried again, alone.
+
+        Args:
+            job: what is to be computed.
+            anew: whether its run was sealed a moment ago. Who has the job then may be about to end
+                it for a term that is over, so the job is taken away.
+        """
         if self.died_ahead(job.owner, job.run):
             job = replace(job, suspect=True)
-        try:
-            self._things.create(job.owner, job.ident, job.encode())
-        except HeadExistsError:
+        while True:
+            with contextlib.suppress(HeadExistsError):
+                self._things.create(job.owner, job.ident, job.encode())
+                return
             known = self.find(job)
-            if known is not None and known.is_poisoned and not known.worker:
-                self.change(known, deaths=0, attempts=0)
+            # Unless it has ended in the meantime:
+            if known is None:
+                continue
+            stays = not anew if known.worker else not known.is_poisoned
+            deaths = 0 if known.is_poisoned else known.deaths
+            if stays or self.change(known, worker="", deaths=deaths, attempts=0) is not None:
+                return
 
     def find(self, job: Job) -> Job | None:
         """Return the present version of a job; None if there is none."""
@@ -249,16 +261,18 @@ class Jobs:
             return None
 
     def delete(self, job: Job) -> None:
-        """Delete a job, whoever has it; there may be none."""
-        try:
-            self._things.delete(job.owner, job.ident)
-        except HeadMissingError:
-            return
+        """Delete a job that is unchanged since; it may be gone, or another's now."""
+        with contextlib.suppress(HeadConflictError, HeadMissingError):
+            self._things.delete(job.owner, job.ident, job.owned)
 
     def delete_all(self, owner: str, run: str) -> None:
-        """Delete the jobs of a run, and what those left that worked ahead of them."""
+        """Delete the jobs of a run that is gone, whoever has them, and what worked ahead of them.
+
+        One of a run that was created since by the same key is made again by the sweeper.
+        """
         for job in self.of_run(owner, run):
-            self.delete(job)
+            with contextlib.suppress(HeadMissingError):
+                self._things.delete(owner, job.ident)
         for owned in self._ahead.page(owner, f"{run}."):
             self._forget(owner, owned.ident)
 

@@ -8,9 +8,11 @@
                                                           state done | failed, job deleted
 
 The job comes before the state, so that a sealed run always has one: a crash between the two
-leaves a job of a run that is still open, which is dropped after a while. Whatever a worker has
-published when it is killed is there for the one that takes the job over. Two workers that both
-believe to have a job publish the same bytes; only one of them may say how the run ended.
+leaves a job of a run that is still open, which is dropped after a while. After the state the job
+is asked for anew: a worker that has failed the run ends the job a moment later, but only as it
+knew it. Whatever a worker has published when it is killed is there for the one that takes the job
+over. Two workers that both believe to have a job publish the same bytes; only one of them may say
+how the run ended.
 
 A fault of the streams, or of what the client stored, ends the run as *failed* and is named; the
 client repairs it and seals again. Where a store, the disk or the memory fails, the job is given
@@ -46,19 +48,19 @@ from app.state.base import StoreDamagedError, StoreError
 from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
-from .ahead import SegmentsAhead
+from .ahead import LOOK_SECONDS, SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
 from .jobs import Job, Jobs, Variant, job_of
 from .news import News
 from .work import SealingWork, Workshop
 
+_UNDER_WAY = {"sealed", "computing"}
+"""States of runs that have a job."""
 INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
 _BEATS = 5
 """Beats in the time of a lease."""
-_LOOK_SECONDS = 0.1
-"""Seconds between two looks whether the run of a job was deleted."""
 _ATTEMPTS = 20
 """Times that a job is tried while stores or memory fail."""
 _FAILURES = (BusyError, ShareExceededError, StorageFullError, StoreError)
@@ -130,7 +132,7 @@ class Sealer:
         if run.state == "done":
             return run
         job = job_of(run)
-        if run.state in {"sealed", "computing"}:
+        if run.state in _UNDER_WAY:
             # A job that is dropped, such as by a restored backup, is made again.
             self._add(job)
             return run
@@ -139,6 +141,8 @@ class Sealer:
         workshop.request(run, Variant(), job.reports)
         self._add(job)
         sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
+        if sealed.state in _UNDER_WAY:
+            self.jobs.create(job, anew=True)
         self._news.set()
         return sealed
 
@@ -195,6 +199,7 @@ class Sealer:
         """Have a suspect computed alone, and count its death if it was its own."""
         try:
             if self._begin(claimed) is None:
+                self.jobs.delete(claimed)
                 return
             death = alone.run(claimed)
         except _NotSealedError:
@@ -226,12 +231,11 @@ class Sealer:
         try:
             with lease, lease.budget().in_thread():
                 run = self._begin(job)
-                if run is None:
-                    return
-                SealingWork(self.workshop, run, job, lease.proceed).run()
-                lease.check()
-                self._finish(run, job, None)
-                self.jobs.delete(job)
+                if run is not None:
+                    SealingWork(self.workshop, run, job, lease.proceed).run()
+                    lease.check()
+                    self._finish(run, job, None)
+            self.jobs.delete(lease.job)
         except (StoppedError, CancelledError):
             lease.release()
         except _NotSealedError:
@@ -265,7 +269,7 @@ class Sealer:
         self._stopped.wait(min(1.0, self._interval))
 
     def _begin(self, job: Job) -> RunRecord | None:
-        """Return the run of a job, which is computing now; None if there is nothing to do."""
+        """Return the run of a job, which is computing now; None if the job is over."""
         runs = self.workshop.runs
         try:
             run = runs.get(Identity(job.owner, USER_SCOPES), job.run)
@@ -273,7 +277,6 @@ class Sealer:
             if isinstance(e, StoreError):
                 raise
             # It was deleted, or has expired.
-            self.jobs.delete(job)
             return None
         if not job.seals:
             return run
@@ -284,16 +287,13 @@ class Sealer:
             return replace(run, state="computing") if run.state == "sealed" else run
 
         run = runs.change(run, computing)
-        if run.state != "computing":
-            self.jobs.delete(job)
-            return None
-        return run
+        return run if run.state == "computing" else None
 
     def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
         """Write into the run how a job ended."""
         name, term = job.variant.name, run.term
         # A poisoned job is not begun again to say how it ended, so that its run may be sealed.
-        endable = {"sealed", "computing"} if job.is_poisoned else {"computing"}
+        endable = _UNDER_WAY if job.is_poisoned else {"computing"}
 
         def ended(run: RunRecord) -> RunRecord:
             if run.term != term:
@@ -386,22 +386,28 @@ class _Lease:
     def _beat(self) -> None:
         pause = self._jobs.lease / _BEATS
         due = time.monotonic() + pause
-        while not self._ended.wait(min(pause, _LOOK_SECONDS)):
-            done, total = self._step
+        while not self._ended.wait(min(pause, LOOK_SECONDS)):
             try:
                 # A run that was deleted has no jobs.
                 if time.monotonic() < due and self._jobs.of_run(self.job.owner, self.job.run):
                     continue
-                job = self._jobs.change(self.job, beat=self.job.beat + 1, done=done, total=total)
+                if not self.renew():
+                    return
             except ServiceError:
                 # The store may answer the next one.
                 continue
-            if job is None:
-                self._lost.set()
-                return
-            self.job = job
             due = time.monotonic() + pause
-            self._workshop.runs.watch.announce(job.run)
+
+    def renew(self) -> bool:
+        """Give a sign of life; return whether the job is still this worker's."""
+        done, total = self._step
+        job = self._jobs.change(self.job, beat=self.job.beat + 1, done=done, total=total)
+        if job is None:
+            self._lost.set()
+            return False
+        self.job = job
+        self._workshop.runs.watch.announce(job.run)
+        return True
 
     def proceed(self, done: int, total: int) -> None:
         """Note how far a step is.

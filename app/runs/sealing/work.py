@@ -140,13 +140,16 @@ class SealingWork:
         return (None,) if self._request.sets is None else self._request.sets.set_ids
 
     def run(self) -> None:
-        """Compute and publish all reports that are not published yet.
+        """Compute and publish all reports that are not published yet, or damaged.
 
         Raises:
             CoreError: a stream is faulty, or two do not fit together.
             ServiceError: a store failed, or there is no room.
         """
         ledger, owner = self._workshop.losses.ledger, self._run.owner
+        for set_id in self.set_ids:
+            for report in self._job.reports:
+                self._files.discard_unless_whole(self._name(set_id, report))
         try:
             with ledger.hold(owner, self._row_bytes, "sealing"):
                 self._compute_rows()

@@ -26,7 +26,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from app.errors import NotFoundError, problem_of
+from app.errors import NotFoundError, ServiceError, problem_of
 from app.losses.sums_room import Followed
 from app.run_errors import (
     DigestError,
@@ -45,7 +45,7 @@ from core.losses.position import Position
 
 from ..records import STREAM, ContentDigest, Extent, StreamRecord
 from ..streams import Streams
-from .checksums import check_digest
+from .checksums import Checksum, check_digest
 from .content import ContentHasher
 
 COMMIT_BYTES = 8 << 20
@@ -66,8 +66,8 @@ class AppendRequest:
     """Length of the whole stream, if the request declares it."""
     content_length: int | None = None
     """Bytes of the body, if known."""
-    checksum: tuple[str, bytes] | None = None
-    """Algorithm and checksum of the body, which must be verified first."""
+    checksums: tuple[Checksum, ...] = ()
+    """Checksums of the body, which must be verified first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +286,9 @@ class Appending:
             return False
         if self._writer is not None:
             self._writer.commit()
+            if final:
+                # Whoever deletes the stream from then on can delete its bytes.
+                self._writer.close()
         new = self._with(snapshot)
         if final:
             fault = None if snapshot.fault is None else problem_of(snapshot.fault).to_json()
@@ -353,10 +356,27 @@ class Appending:
             raise
 
     def abandon(self) -> None:
-        """Say that the append has ended, and acknowledge nothing more."""
+        """Close the blob, say that the append has ended, and acknowledge nothing more."""
+        self.close()
         with contextlib.suppress(UploadTakenError):
             if self.record.appending:
                 self._swap(replace(self.record, appending=False))
+
+    def drop(self) -> None:
+        """Close the blob, and delete it if it is no part of the stream; the append has ended."""
+        self.close()
+        with contextlib.suppress(ServiceError):
+            if self._writer is not None and not self._is_part():
+                self._streams.blobs.delete(STREAM, self.record.blob(self.record.fence))
+
+    def _is_part(self) -> bool:
+        fence, found = self.record.fence, self.record
+        if fence in found.fences and not found.appending:
+            return True
+        # Another request has continued or deleted it, perhaps.
+        now = self._streams.again(found)
+        now = None if now is None else self._streams.settle(now)
+        return now is not None and fence in now.fences
 
     def close(self) -> None:
         """Close the blob; no thread may use the append any more."""

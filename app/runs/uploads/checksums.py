@@ -8,23 +8,25 @@ import hashlib
 import hmac
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from app.errors import BadRequestError
 from app.run_errors import ChecksumError, DigestError
+from core.slices import Hash, digest
 
 TUS_ALGORITHMS = ("sha1", "sha256", "crc32")
 """Algorithms of Upload-Checksum."""
 DIGEST_ALGORITHMS = ("sha-256", "sha-512")
-"""Algorithms of Content-Digest and Repr-Digest, the preferred one first."""
+"""Algorithms of Content-Digest and Repr-Digest."""
+Checksum = tuple[str, bytes]
+"""Algorithm, and what it has to give."""
 _MEMBER = re.compile(r"([a-z0-9*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):(?:;[^,]*)?")
 
 
-class _Hash(Protocol):
-    """What digests bytes."""
+class _Hash(Hash, Protocol):
+    """What digests bytes, and has their digest."""
 
-    def update(self, data: memoryview, /) -> None: ...
     def digest(self) -> bytes: ...
 
 
@@ -66,11 +68,11 @@ def parse_checksum(text: str) -> tuple[str, bytes]:
     return name, _decoded(encoded.strip(), name, "Upload-Checksum")
 
 
-def parse_digest(text: str, header: str) -> tuple[str, bytes] | None:
-    """Return an algorithm and the digest in a Content-Digest or Repr-Digest.
+def parse_digest(text: str, header: str) -> tuple[Checksum, ...]:
+    """Return the digests in a Content-Digest or Repr-Digest, all of which have to be right.
 
     Returns:
-        None if it has no algorithm that is supported: others are to be ignored.
+        None of them if it has no algorithm that is supported: others are to be ignored.
 
     Raises:
         BadRequestError: it is malformed.
@@ -83,10 +85,8 @@ def parse_digest(text: str, header: str) -> tuple[str, bytes] | None:
                 f"{header} is {text[:80]!r}", hint="Send one such as sha-256=:…base64…:"
             )
         found[match[1]] = match[2]
-    for name in DIGEST_ALGORITHMS:
-        if name in found:
-            return name, _decoded(found[name], name, header)
-    return None
+    names = [name for name in DIGEST_ALGORITHMS if name in found]
+    return tuple((name, _decoded(found[name], name, header)) for name in names)
 
 
 def _decoded(encoded: str, algorithm: str, header: str) -> bytes:
@@ -99,21 +99,26 @@ def _decoded(encoded: str, algorithm: str, header: str) -> bytes:
     return value
 
 
-def digest_of(algorithm: str, pieces: Iterable[memoryview]) -> bytes:
-    """Return the digest of bytes in pieces."""
-    digest = _HASHES[algorithm]()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
+def _wrong(expected: Sequence[Checksum], pieces: Iterable[memoryview]) -> str | None:
+    """Return the first algorithm whose checksum of bytes in pieces is not the expected one."""
+    hashes = [_HASHES[algorithm]() for algorithm, _ in expected]
+    for piece in pieces if hashes else ():
+        for hashed in hashes:
+            digest(hashed, piece, "checksum")
+    for (algorithm, value), hashed in zip(expected, hashes, strict=True):
+        if not hmac.compare_digest(hashed.digest(), value):
+            return algorithm
+    return None
 
 
-def check_bytes(algorithm: str, expected: bytes, data: memoryview) -> None:
-    """Compare the checksum of an append with the one sent with it.
+def check_bytes(expected: Sequence[Checksum], data: memoryview) -> None:
+    """Compare the checksums of an append with those sent with it.
 
     Raises:
-        ChecksumError, DigestError: they differ; the latter for algorithms of Content-Digest.
+        ChecksumError, DigestError: one differs; the latter for algorithms of Content-Digest.
     """
-    if hmac.compare_digest(digest_of(algorithm, [data]), expected):
+    algorithm = _wrong(expected, [data])
+    if algorithm is None:
         return
     error = ChecksumError if algorithm in TUS_ALGORITHMS else DigestError
     raise error(
@@ -128,9 +133,9 @@ def check_digest(header: str, pieces: Iterable[memoryview]) -> None:
     Raises:
         DigestError: they differ.
     """
-    parsed = parse_digest(header, "Repr-Digest")
-    if parsed is not None and digest_of(parsed[0], pieces) != parsed[1]:
+    algorithm = _wrong(parse_digest(header, "Repr-Digest"), pieces)
+    if algorithm is not None:
         raise DigestError(
-            f"the {parsed[0]} of the stream is not that of its Repr-Digest",
+            f"the {algorithm} of the stream is not that of its Repr-Digest",
             hint="Delete the upload, and upload the stream again",
         )

@@ -30,7 +30,7 @@ from core.errors import EmptyStreamError
 
 from ..records import RunRecord, StreamRecord
 from .appending import AppendRequest
-from .checksums import parse_digest
+from .checksums import Checksum, parse_digest
 from .dialect import Answer, Creation, has_body, media_type, metadata_of, number, offset_of
 
 VERSIONS = ("5", "6", "8", "9")
@@ -180,6 +180,6 @@ def _flag(headers: Headers) -> bool | None:
     return _FLAGS[text]
 
 
-def _content_digest(headers: Headers) -> tuple[str, bytes] | None:
+def _content_digest(headers: Headers) -> tuple[Checksum, ...]:
     text = joined(headers, "Content-Digest")
-    return None if text is None else parse_digest(text, "Content-Digest")
+    return () if text is None else parse_digest(text, "Content-Digest")

@@ -89,7 +89,7 @@ class Tus:
             offset,
             length=length,
             content_length=number(headers, "Content-Length"),
-            checksum=None if checksum is None else parse_checksum(checksum),
+            checksums=() if checksum is None else (parse_checksum(checksum),),
         )
 
     def created(self, run: RunRecord, stream: StreamRecord, *, appended: bool) -> Answer:

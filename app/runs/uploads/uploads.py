@@ -32,7 +32,7 @@ from app.run_errors import (
 from app.state.base import HeadConflictError, StoreReadOnlyError
 from core.budget import UNLIMITED, install
 
-from ..records import RunRecord, StreamRecord
+from ..records import RunRecord, StreamRecord, next_fence
 from ..spec import RunSpec
 from ..streams import Streams
 from .appending import Appending, AppendRequest, Terms
@@ -169,7 +169,7 @@ class Uploads:
             if record.complete:
                 return record
             length = record.length if request.length is None else request.length
-            new = replace(record, fence=record.fence + 1, appending=True, length=length)
+            new = replace(record, fence=next_fence(record), appending=True, length=length)
             with contextlib.suppress(HeadConflictError):
                 taken = self.streams.swap(record, new)
                 self.streams.confirm(taken)
@@ -184,7 +184,7 @@ class Uploads:
     ) -> StreamRecord:
         """Create a stream; if bytes come with the request, their append has its fence from then on.
 
-        So no other creation replaces it before they are there.
+        So no other creation takes it before they are there.
 
         Raises:
             UploadLengthError, TooLargeError: its length is to be another one.
@@ -376,20 +376,22 @@ class Uploads:
 
 def _finish(appending: Appending, failure: BaseException | None) -> None:
     """Make the final commit of an append, unless a commit has failed."""
-    if isinstance(failure, UploadTakenError):
-        raise failure
-    if failure is not None:
-        appending.abandon()
-        raise failure
-    try:
-        try:
-            appending.verify()
-        finally:
-            appending.commit(final=True)
-    except ServiceError as e:
-        if not isinstance(e, UploadTakenError):
+    with contextlib.ExitStack() as ended:
+        ended.callback(appending.drop)
+        if isinstance(failure, UploadTakenError):
+            raise failure
+        if failure is not None:
             appending.abandon()
-        raise
+            raise failure
+        try:
+            try:
+                appending.verify()
+            finally:
+                appending.commit(final=True)
+        except ServiceError as e:
+            if not isinstance(e, UploadTakenError):
+                appending.abandon()
+            raise
 
 
 async def _unhurried(task: asyncio.Task[None]) -> None:

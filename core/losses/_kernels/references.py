@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
 from ...arrays import Indices
+from ...slices import SLICE
 from .layout import ZERO
 from .stretches import HEAD, LISTED, PAIRED, stretch_size
 
@@ -48,7 +49,8 @@ def refer_to_blocks(
 
     Args:
         words: stretches of blocks.
-        stop: word at or after which no further block is taken.
+        stop: word at or after which no further block is taken, as none is once many references are
+            made.
         samples: len_sample.
         width: bytes of a loss.
         events: that occur, ascending.
@@ -65,7 +67,7 @@ def refer_to_blocks(
     event = ZERO
     begin = ZERO
     end = ZERO
-    while at < stop:
+    while at < stop and (k < SLICE or len(keys) == 0):
         if words[at] != event:
             event = int(words[at])
             place = _find(events, event)

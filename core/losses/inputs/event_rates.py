@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ...slices import slices
+from ...sorting import order_of
 from .rows import Data, Form, decode_rows, encode_rows
 
 if TYPE_CHECKING:
@@ -41,14 +43,18 @@ def parse_event_rates(data: Data, source: str | None = None) -> EventRates:
             or twice, or a rate that is negative or not finite.
     """
     rows = decode_rows(data, (_CSV,), _BIN, source)
-    event_ids = rows.integers("EventIds", 1).astype(np.int32)
+    event_ids = rows.ids("EventIds")
     with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
         rates = rows.data["Event_rates"].astype(np.float64)
     usable = np.isfinite(rates) & (rates >= 0)
     rows.require(usable, "Event_rates", "is negative or not finite")
     rows.require_unique(event_ids, "EventIds")
-    order = np.argsort(event_ids)
-    return EventRates(event_ids[order], np.abs(rates[order]))
+    ids, order = order_of(event_ids, "input")
+    ordered = np.empty_like(rates)
+    for a, b in slices(len(order), "input"):
+        event_ids[a:b] = ids[a:b]
+        np.abs(rates[order[a:b]], out=ordered[a:b])
+    return EventRates(event_ids, ordered)
 
 
 def encode_event_rates(rates: EventRates, form: Form) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ...errors import InputError
+from ...slices import slices
 from ...sorting import distinct, order_of, starts_of
 from .event_rates import EventRates
 from .rows import (
@@ -57,6 +58,8 @@ _GRANULAR: Final = 2
 _MAX_YEAR: Final = 5_879_609
 """Last whole year whose date ids fit the four bytes they have in a packed file."""
 _MINUTES_PER_DAY: Final = 1440
+_DATED: Final = 1 << 17
+"""Dates that are computed between two checks of the budget."""
 _LAST_MINUTE: Final = (INT_MAX + 1) * _MINUTES_PER_DAY - 1
 """Date id of the last minute whose day fits four bytes."""
 
@@ -187,8 +190,8 @@ def _packed_occurrence(data: bytes, periods: int | None, source: str | None) -> 
 def _checked_occurrence(
     rows: Rows, periods: int, dates: NDArray[np.int64], calendar: bool, granular: bool
 ) -> Occurrence:
-    event_ids = rows.integers("event_id", 1).astype(np.int32)
-    period_numbers = rows.integers("period_no", 1, periods).astype(np.int32)
+    event_ids = rows.ids("event_id")
+    period_numbers = rows.ids("period_no", periods)
     return Occurrence(periods, event_ids, period_numbers, dates, calendar, granular)
 
 
@@ -221,13 +224,19 @@ def _csv_dates(rows: Rows) -> NDArray[np.int64]:
     years = rows.integers("occ_year", 1, _MAX_YEAR)
     months = rows.integers("occ_month", 1, 12)
     days = rows.integers("occ_day", 1, 31)
-    dates = day_ids(years, months, days)
-    next_month = day_ids(years + months // 12, months % 12 + 1, np.ones_like(days))
-    rows.require(dates < next_month, "occ_day", "is beyond the end of its month")
+    dates, there_is = np.empty_like(days), np.empty(len(days), np.bool_)
+    for a, b in slices(len(days), "input", _DATED):
+        year, month = years[a:b], months[a:b]
+        dates[a:b] = day_ids(year, month, days[a:b])
+        next_month = day_ids(year + month // 12, month % 12 + 1, np.ones_like(month))
+        there_is[a:b] = dates[a:b] < next_month
+    rows.require(there_is, "occ_day", "is beyond the end of its month")
     if "occ_hour" not in rows.names:
         return dates
-    minutes = rows.integers("occ_hour", 0, 23) * 60 + rows.integers("occ_minute", 0, 59)
-    return dates * _MINUTES_PER_DAY + minutes
+    hours, minutes = rows.integers("occ_hour", 0, 23), rows.integers("occ_minute", 0, 59)
+    for a, b in slices(len(days), "input"):
+        dates[a:b] = dates[a:b] * _MINUTES_PER_DAY + hours[a:b] * 60 + minutes[a:b]
+    return dates
 
 
 def day_ids(

@@ -45,6 +45,17 @@ _BLOCK: Final = 1 << 16
 _SHOWN: Final = 60
 """Characters of a malformed text that a message shows at the most."""
 _TYPES: Final = {"i": "a 64-bit integer", "f": "a number"}
+_WIDE: Final = (
+    (b"\xff\xfe\0\0", "utf-32-le"),
+    (b"\0\0\xfe\xff", "utf-32-be"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+    (b"", "utf-16-le"),
+    (b"", "utf-16-be"),
+)
+"""Marks and encodings of text that would pass for packed records of odd numbers."""
+_BEGINNING: Final = 16
+"""Bytes by which such text is told. A mark alone may begin records, such as of event 65279."""
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -108,10 +119,25 @@ class Rows:
 
     def integers(self, field: str, low: int, high: int = INT_MAX) -> NDArray[np.int64]:
         """Values of an integer field, each required to be in ``low`` to ``high``."""
-        current().check("input")
-        values: NDArray[np.int64] = self.data[field].astype(np.int64)
-        self.require((values >= low) & (values <= high), field, f"is not in {low} to {high}")
+        values = np.empty(len(self.data), np.int64)
+        self._take(field, low, high, values)
         return values
+
+    def ids(self, field: str, high: int = INT_MAX) -> NDArray[np.int32]:
+        """Values of an integer field, each required to be in 1 to ``high``."""
+        values = np.empty(len(self.data), np.int32)
+        self._take(field, 1, high, values)
+        return values
+
+    def _take(
+        self, field: str, low: int, high: int, values: NDArray[np.signedinteger[Any]]
+    ) -> None:
+        given = self.data[field]
+        for a, b in slices(len(given), "input"):
+            good = (given[a:b] >= low) & (given[a:b] <= high)
+            if not good.all():
+                raise self.refuse(a + int(np.argmin(good)), field, f"is not in {low} to {high}")
+            values[a:b] = given[a:b]
 
     def require_unique(self, values: NDArray[Any], field: str, where: str = "") -> None:
         """Raise ``InputError`` about the first row whose value of ``field`` came before."""
@@ -204,18 +230,33 @@ def text_of(data: bytes, source: str | None) -> str | None:
         The text without byte order mark, or None when the bytes are not text.
 
     Raises:
-        InputError: there is nothing, or nothing but white space.
+        InputError: there is nothing, or nothing but white space, or text in UTF-16 or UTF-32.
     """
+    wide = _wide_encoding(data)
+    if wide is not None:
+        hint = "Store it as UTF-8, which Excel calls CSV UTF-8"
+        raise InputError(f"it is text in {wide}", hint=hint, source=source)
     if any(_CONTROL.search(data, *ends) for ends in slices(len(data), "input", _BLOCK)):
         return None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
-    if not text.strip():
+    if not text or text.isspace():
         hint = "It has to be csv or packed records"
         raise InputError("there is no data", hint=hint, source=source)
     return text
+
+
+def _wide_encoding(data: bytes) -> str | None:
+    """Return the encoding of ASCII text of two or four bytes a character; None for other data."""
+    for mark, encoding in _WIDE:
+        if data.startswith(mark):
+            begin = data[len(mark) : len(mark) + _BEGINNING]
+            text = begin.decode(encoding, "replace").removesuffix("\ufffd")
+            if text and text.isascii() and not _CONTROL.search(text.encode()):
+                return encoding[:6].upper()
+    return None
 
 
 def packed_rows(data: bytes, layout: np.dtype[np.void], base: int, source: str | None) -> Rows:
@@ -248,7 +289,13 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
     Raises:
         InputError: the header or a line does not fit, or there is no line but the header.
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    budget = current()
+    budget.check("input")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    budget.check("input")
+    text = text.rstrip()
+    budget.check("input")
     end = text.find("\n")
     layout, has_header = _layout_of(text if end < 0 else text[:end], layouts, source)
     hint = f"The columns were taken to be {_columns(layout)}"
@@ -259,7 +306,6 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
     done = 0
     # Lines in a list take ten times their size, and a whole file would hold the
     # interpreter's lock for seconds.
-    budget = current()
     for lines in _blocks(text, start):
         budget.check("input")
         first = 1 + has_header + done

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from ...slices import slices
 from .rows import Data, Form, decode_rows, encode_rows
 
 if TYPE_CHECKING:
@@ -58,16 +59,14 @@ def parse_summary_xref(data: Data, source: str | None = None) -> SummaryXref:
     """
     rows = decode_rows(data, _CSV, _BIN, source)
     column: IdColumn = "output" if "output" in rows.names else "item_id"
-    ids = rows.integers(column, 1)
-    summary_ids = rows.integers("summary_id", 1)
-    set_ids = rows.integers("summaryset_id", 1)
-    rows.require_unique(set_ids << 32 | ids, column, ", for the same set")
-    return SummaryXref(
-        ids.astype(np.int32),
-        summary_ids.astype(np.int32),
-        set_ids.astype(np.int32),
-        column if rows.origin.titled else None,
-    )
+    ids = rows.ids(column)
+    summary_ids = rows.ids("summary_id")
+    set_ids = rows.ids("summaryset_id")
+    keys = np.empty(len(ids), np.int64)
+    for a, b in slices(len(ids), "input"):
+        keys[a:b] = set_ids[a:b].astype(np.int64) << 32 | ids[a:b]
+    rows.require_unique(keys, column, ", for the same set")
+    return SummaryXref(ids, summary_ids, set_ids, column if rows.origin.titled else None)
 
 
 def encode_summary_xref(xref: SummaryXref, form: Form) -> bytes:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
+from ...slices import digest
 from ...sorting import distinct, sort_pairs, starts_of
 from ..inputs import Occurrence
 
@@ -34,7 +35,7 @@ class Calendar(NamedTuple):
         """Identity, 32 hexadecimal digits; the order of the file and dates do not matter."""
         octets = hashlib.blake2b(str(self.periods).encode(), digest_size=16)
         for array in (self.events, self.starts, self.numbers):
-            octets.update(array.tobytes())
+            digest(octets, array.data, "calendar")
         return octets.hexdigest()
 
 

@@ -43,7 +43,7 @@ import numpy.typing as npt
 from ...arrays import Indices
 from ...budget import current
 from ...errors import LimitError, MismatchError
-from ...slices import SLICE
+from ...slices import SLICE, touched
 from ...sorting import sort_pairs
 from .._kernels.layout import Record
 from .._kernels.references import find_events, refer_to_blocks
@@ -276,7 +276,7 @@ class Ledger:
         """
         count = self._count_references()
         self.require_room(_REFERENCE_BYTES * count, "references to the sums")
-        keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
+        keys, places = touched(count, "ledger"), touched(count, "ledger")
         first = 0
         for begin, words in self._sections():
             first = self._refer_to(begin, words, first, keys, places)
@@ -335,7 +335,7 @@ class Ledger:
         for begin, words, count in self._pieces():
             # Each part is a run of its own, in the same place on the disk.
             writer = RunWriter(samples, width, octets, end if octets is not None else 0)
-            keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
+            keys, places = touched(count, "ledger"), touched(count, "ledger")
             self._refer_to(begin, words, 0, keys, places)
             sort_pairs(keys, places, "ledger")
             writer.write(keys, places, self.memory)

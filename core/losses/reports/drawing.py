@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...arrays import Array, Floats, Indices
 from ...budget import current
-from ...slices import SLICE, grouped
+from ...slices import SLICE, grouped, touched
 from ...sorting import COUNTS, PROGRESS, sort_pairs
 from .._kernels import curves as kernel
 from .._kernels import spreading
@@ -138,7 +138,7 @@ class Drawing:
         curves.found = np.empty((len(curves), 3, len(self._returns)))
         first = self._first(curves.count)
         ranks, counts = np.zeros(2 * len(first), np.int64), np.zeros(spreading.BUCKETS, np.int64)
-        spare, stack = np.empty(longest), np.zeros(4 * STACK, np.int64)
+        spare, stack = touched(longest, "curves").view(np.float64), np.zeros(4 * STACK, np.int64)
         progress = np.zeros(spreading.SPREADING, np.int64)
         bits = curves.values.view(np.int64)
         for a, b in self._ranges(curves, len(first)):
@@ -306,8 +306,8 @@ class Drawing:
         return kernel.Sorting(
             keys=keys,
             years=curves.years,
-            spare_keys=np.empty(longest, np.int64),
-            spare_years=np.empty(longest, np.int64),
+            spare_keys=touched(longest, "curves"),
+            spare_years=touched(longest, "curves"),
             counts=np.zeros(COUNTS, np.int64),
             progress=np.zeros(PROGRESS, np.int64),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,11 +16,6 @@ from ..policy import Policy
 from ..seen import SeenEvents
 from .sets import SummarySets
 from .summariser import MAX_EVENT_BYTES, Summariser
-
-PartSink = Callable[[int, int, Octets], None]
-"""Takes (partition, set id, the next bytes of its stream), headers by themselves."""
-PartIndex = Callable[[int, int, Rows], None]
-"""Takes (partition, set id, rows of its index), before the blocks that they are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Reading:
     """Largest memory for the sums of one event of a partition."""
 
 
-class ItemPartitions:
+class ItemPartitions(ABC):
     """Reads item streams, fed in any interleaving, into streams of summaries of each.
 
     What partitions share is the check that no event is in two of them, and their header.
@@ -44,34 +41,34 @@ class ItemPartitions:
     Args:
         names: what errors call each partition.
         sets: the requested sets.
-        sink: receives the streams of each partition; see :data:`PartSink`.
         reading: how the streams are read.
-        index: receives their indices; see :data:`PartIndex`.
+        indexed: whether to take their indices, too.
     """
 
     def __init__(
         self,
         names: Sequence[str],
         sets: SummarySets,
-        sink: PartSink,
         reading: Reading,
-        index: PartIndex | None = None,
+        *,
+        indexed: bool = False,
     ) -> None:
         self._names = list(names)
-        self._sink = sink
         self._first: tuple[str, StreamHeader] | None = None
         self._compared = [False for _ in names]
         self._ends: list[StreamEnd | None] = [None for _ in names]
         seen = SeenEvents()
+        # Were it a reference, the cycle would keep megabytes alive until garbage is collected.
+        own, cls = weakref.proxy(self), type(self)
         self.summarisers = [
             Summariser(
                 sets,
-                partial(self._pass_on, part),
+                partial(cls._pass_on, own, part),
                 policy=reading.policy,
                 zeros=reading.zeros,
                 name=name,
                 seen=seen,
-                index=None if index is None else partial(index, part),
+                index=partial(cls._take_index, own, part) if indexed else None,
                 expect_events=reading.expect_events,
                 expect_bytes=reading.expect_bytes,
                 max_event_bytes=reading.max_event_bytes,
@@ -119,7 +116,16 @@ class ItemPartitions:
         if not self._compared[part]:
             self._compare(self._names[part], self.summarisers[part].header)
             self._compared[part] = True
-        self._sink(part, set_id, octets)
+        self._take(part, set_id, octets)
+
+    @abstractmethod
+    def _take(self, part: int, set_id: int, octets: Octets) -> None:
+        """Take the next bytes of the stream of a set, headers by themselves."""
+
+    def _take_index(  # noqa: B027 - of no use where there is no index
+        self, part: int, set_id: int, rows: Rows
+    ) -> None:
+        """Take rows of an index, before the blocks that they are about."""
 
     def _compare(self, name: str, header: StreamHeader | None) -> None:
         assert header is not None  # noqa: S101 - it is passed on

@@ -32,7 +32,7 @@ class JoinedSummaries(ItemPartitions):
         reading: Reading,
         index: IndexSink | None = None,
     ) -> None:
-        super().__init__(names, sets, self._join, reading, self._join_index)
+        super().__init__(names, sets, reading, indexed=index is not None)
         self._joined_sink = sink
         self._joined_index = index
         numbers = {set_id: number for number, set_id in enumerate(sets.set_ids)}
@@ -40,7 +40,7 @@ class JoinedSummaries(ItemPartitions):
         self._taken = np.zeros((len(names), len(numbers)), np.int64)
         self._written = np.zeros(len(numbers), np.int64)
 
-    def _join(self, part: int, set_id: int, octets: Octets) -> None:
+    def _take(self, part: int, set_id: int, octets: Octets) -> None:
         number = self._numbers[set_id]
         is_header = self._taken[part, number] < SUMMARY_HEADER_SIZE
         self._taken[part, number] += len(octets)
@@ -49,7 +49,7 @@ class JoinedSummaries(ItemPartitions):
         self._written[number] += len(octets)
         self._joined_sink(set_id, octets)
 
-    def _join_index(self, part: int, set_id: int, rows: Rows) -> None:
+    def _take_index(self, part: int, set_id: int, rows: Rows) -> None:
         if self._joined_index is not None:
             number = self._numbers[set_id]
             moved = rows.copy()

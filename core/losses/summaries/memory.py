@@ -23,6 +23,24 @@ _SHORTEST_BLOCK = 8
 """Words of the shortest block, about."""
 
 
+def rows_bytes(sets: SummarySets, samples: int, most: int) -> int:
+    """Bytes of the rows of an event that touches every summary, ``most`` at most."""
+    return min(8 * (SPECIAL_COLUMNS + samples) * sets.summaries, most)
+
+
+def first_bytes(sets: SummarySets, samples: int, float_width: int) -> int:
+    """About the bytes of sums without rows, and of the first blocks written."""
+    of_columns = (SPECIAL_COLUMNS + samples) * (28 + float_width)
+    of_blocks = _WRITTEN_BYTES + 3 * (_WRITTEN_BYTES // _SHORTEST_BLOCK)
+    return of_columns + 4 * sets.summaries + 8 * sets.pair_count + of_blocks * len(sets.set_ids)
+
+
+def held_bytes(sums: Sums, written: Written) -> int:
+    """Bytes of sums without rows, and of blocks written."""
+    arrays = (*sums[1:], *written)
+    return sum(array.nbytes for array in arrays if array.base is None)
+
+
 def make_sums(sets: SummarySets, samples: int) -> Sums:
     """Sums of an event without a loss."""
     columns = SPECIAL_COLUMNS + samples

@@ -80,7 +80,7 @@ class SetReports(ItemPartitions):
             rows_sink = partial(sink, set_id)
             return Partitions(names, analyse, rows_sink, order=order, read_ahead=read_ahead)
 
-        super().__init__(names, sets, self._analyse, reading)
+        super().__init__(names, sets, reading)
         self.partitions = {set_id: make_partitions(set_id) for set_id in sets.set_ids}
         """The reports of each set, by its id."""
 
@@ -142,5 +142,5 @@ class SetReports(ItemPartitions):
         for partitions in self.partitions.values():
             partitions.close(part)
 
-    def _analyse(self, part: int, set_id: int, octets: Octets) -> None:
+    def _take(self, part: int, set_id: int, octets: Octets) -> None:
         self.partitions[set_id].receive(part, octets)

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from ... import errors
 from ...arrays import Octets, Rows
-from ...budget import current
+from ...budget import check_room, current
 from .._kernels import layout
 from .._kernels.layout import Words
 from .._kernels.scan import close_event
@@ -37,13 +37,17 @@ from ..header import header_bytes
 from ..policy import Policy
 from ..position import Position
 from ..receiver import StreamReceiver
+from ..records import scratch_bytes
 from ..seen import SeenEvents
 from .memory import (
     clear_written,
     collapse,
+    first_bytes,
     grow_sums,
+    held_bytes,
     make_sums,
     make_written,
+    rows_bytes,
     written_octets,
     written_rows,
 )
@@ -106,8 +110,23 @@ class Summariser(StreamReceiver):
         self._offsets = [0 for _ in sets.set_ids]
         self._sums: Sums
         self._written: Written
+        self._held = 0
 
     # -- what is known -----------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, with the rows of an event that touches every summary."""
+        return self._scanner.nbytes + self._held
+
+    def _rows_bytes(self) -> int:
+        header = self._scanner.header
+        assert header is not None  # noqa: S101 - called only after the header
+        return rows_bytes(self._sets, header.len_sample, self._max_event_bytes)
+
+    def _count(self) -> None:
+        rows = max(self._sums.rows.nbytes, self._rows_bytes())
+        self._held = held_bytes(self._sums, self._written) + rows
 
     def set_header(self, set_id: int) -> StreamHeader:
         """The header of the stream of a set, once that of the item stream is known."""
@@ -192,7 +211,12 @@ class Summariser(StreamReceiver):
     def _make_room(self) -> None:
         header = self._scanner.header
         assert header is not None  # noqa: S101 - called only after the header
-        self._sums = make_sums(self._sets, header.len_sample)
+        samples, width = header.len_sample, header.float_width
+        first = first_bytes(self._sets, samples, width)
+        # Who reads the streams unpacks blocks as large.
+        readers = len(self._sets.set_ids) * scratch_bytes(samples, width)
+        check_room("summaries", self._scanner.nbytes + first + readers + self._rows_bytes())
+        self._sums = make_sums(self._sets, samples)
         self._make_written(0)
 
     def _make_written(self, least: int) -> None:
@@ -200,6 +224,7 @@ class Summariser(StreamReceiver):
         assert header is not None  # noqa: S101 - as above
         sets = len(self._sets.set_ids)
         self._written = make_written(sets, header.len_sample, header.float_width, least)
+        self._count()
 
     def _run(self, words: Words, stop: int, max_events: int) -> int:
         s = self._scanner
@@ -260,7 +285,16 @@ class Summariser(StreamReceiver):
                 hint=f"It touches more than {capacity} summaries, of {columns} columns each",
                 source=self._scanner.name,
             )
-        self._sums = grow_sums(self._sums, min(2 * capacity, most))
+        grown = min(2 * capacity, most)
+        if capacity < self._sets.summaries:
+            # Only what errors of rounding need is beyond a row for each.
+            grown = min(grown, self._sets.summaries)
+        held = self._sums.rows.nbytes
+        # The rows that all summaries need are counted already, but not those that are copied.
+        beyond = max(8 * columns * grown - max(held, self._rows_bytes()), 0)
+        check_room("summaries", held + beyond)
+        self._sums = grow_sums(self._sums, grown)
+        self._count()
 
     def _overflow(self, number: int) -> errors.LimitError:
         set_id, summary = self._sets.summary(number)

@@ -52,7 +52,7 @@ def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> 
 
 @kernel
 def frame_moments(frames: Array, lanes: Floats, squares: Floats, out: Floats) -> None:
-    """Compute ``out[i]``: sum, sum of squared deviations, min and max of frame i."""
+    """Compute ``out[i]``: sum, sum of squared deviations, min and max of frame i; NaN of a NaN."""
     width = len(lanes)
     pixels = frames.shape[1]
     for i in range(frames.shape[0]):
@@ -72,6 +72,13 @@ def frame_moments(frames: Array, lanes: Floats, squares: Floats, out: Floats) ->
         for j in range(pixels - start):
             lanes[j] += np.float64(frame[start + j])
         total = _fold(lanes)
+        if np.isnan(total):
+            # Of a NaN, or of infinities. Looking only here costs other frames nothing.
+            for x in range(pixels):
+                if np.isnan(frame[x]):
+                    low = frame[x]
+                    high = frame[x]
+                    break
         mean = total / pixels
         for j in range(width):
             squares[j] = 0.0
@@ -96,7 +103,8 @@ def pixel_moments(
 ) -> None:
     """Update the running mean, squared deviations, min and max of every pixel.
 
-    Uses Welford's update (Technometrics 4, 1962); ``before`` frames came before these.
+    Uses Welford's update (Technometrics 4, 1962); ``before`` frames came before these. All are
+    NaN of a NaN.
     """
     pixels = frames.shape[1]
     for i in range(frames.shape[0]):
@@ -109,6 +117,14 @@ def pixel_moments(
             squares[x] += d * (value - mean[x])
             low[x] = min(low[x], value)
             high[x] = max(high[x], value)
+    for x in range(pixels):
+        if np.isnan(mean[x]):
+            # Of a NaN, or of infinities. Looking only here costs other pixels nothing.
+            for i in range(frames.shape[0]):
+                if np.isnan(frames[i, x]):
+                    low[x] = np.nan
+                    high[x] = np.nan
+                    break
 
 
 @kernel

@@ -16,8 +16,6 @@ from ..recording import Axis, Extent, Hints, Recording
 from .layout import Found, settle
 from .source import Source
 
-MAX_CHUNK_BYTES = 1 << 30
-"""Maximum decoded size of a chunk, which must fit into memory."""
 MAX_DIMENSIONS = 8
 _FRAME_DIMENSIONS = 2
 _ITEM_SIZES = {"b": {1}, "u": {1, 2, 4, 8}, "i": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
@@ -104,11 +102,10 @@ def choose(shapes: Mapping[str, tuple[int, ...]], source: str) -> str:
 
 
 def check(info: ArrayInfo, name: str, source: str) -> None:
-    """Check that an array can be served.
+    """Check that an array can be served; the size of its chunks is for whoever decodes them.
 
     Raises:
-        FormatError: the dtype, number of dimensions or size of chunks is unsupported, or the
-            array is empty.
+        FormatError: the dtype or number of dimensions is unsupported, or the array is empty.
     """
     problem = hint = None
     if info.dtype.itemsize not in _ITEM_SIZES.get(info.dtype.kind, ()):
@@ -119,9 +116,6 @@ def check(info: ArrayInfo, name: str, source: str) -> None:
         hint = f"Write it with 1 to {MAX_DIMENSIONS} dimensions"
     elif not all(info.shape):
         problem, hint = f"of shape {info.shape} is empty", "Write its values first"
-    elif math.prod(info.chunks) * info.dtype.itemsize > MAX_CHUNK_BYTES:
-        problem = f"is in chunks of {info.chunks}, of more than {MAX_CHUNK_BYTES} bytes"
-        hint = "Write it with smaller chunks"
     if problem is not None:
         raise FormatError(f"the array {name!r} {problem}", source=source, hint=hint)
 

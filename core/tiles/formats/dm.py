@@ -41,6 +41,9 @@ _SWAPPED = ("ImageTags", "Meta Data", "Data Order Swapped")
 _METADATA_GROUPS = {"Meta Data", "Microscope Info"}
 """Groups of tags that become metadata."""
 _MAX_METADATA = 100
+_MAX_NAME = 1 << 10
+"""Longest name of metadata, with those of the groups around it."""
+_CALIBRATED = {"Scale", "Origin", "Units"}
 
 
 @dataclass(slots=True)
@@ -144,15 +147,20 @@ def _note(image: _Image, path: tuple[str, ...], value: Value) -> None:
         case ("ImageData", "PixelDepth") if integer is not None:
             image.pixel_bytes = integer
         case ("ImageData", "Dimensions", number) if integer is not None and number.isdecimal():
-            image.dimensions[int(number[:9])] = integer
-        case ("ImageData", "Calibrations", "Dimension", number, name) if number.isdecimal():
+            # One more than may be is enough to refuse them.
+            if len(image.dimensions) <= MAX_DIMENSIONS:
+                image.dimensions[int(number[:9])] = integer
+        case ("ImageData", "Calibrations", "Dimension", number, name) if (
+            name in _CALIBRATED and number.isdecimal() and int(number[:9]) < MAX_DIMENSIONS
+        ):
             image.calibrations[int(number[:9]), name] = value
         case ("ImageTags", group, *names) if group in _METADATA_GROUPS:
             image.swapped |= path == _SWAPPED and bool(value)
             content = value.text if isinstance(value, ArrayRef) else value
+            name = " / ".join((group, *names))
             finite = isinstance(content, str) or (content is not None and math.isfinite(content))
-            if finite and len(image.metadata) < _MAX_METADATA:
-                image.metadata[" / ".join((group, *names))] = content
+            if finite and len(image.metadata) < _MAX_METADATA and len(name) <= _MAX_NAME:
+                image.metadata[name] = content
         case _:
             pass
 

@@ -39,6 +39,8 @@ from .source import GROWING_HINT, Source
 MAX_SCAN = 1 << 40
 """Maximum number of positions a header may declare; more frames than any file system holds."""
 
+MAX_DIMENSIONS = 32
+"""Most dimensions of a scan and a frame together."""
 NUMERIC = "biufc"
 """Kinds of dtype allowed for pixels."""
 
@@ -236,6 +238,12 @@ def settle(source: Source, found: Found, hints: Hints) -> Recording:
     _check_hints(source, found, hints)
     sig_shape = _sig_shape(source, found, hints)
     nav_shape = _nav_shape(source, found, hints, frames)
+    if len(nav_shape) + len(sig_shape) > MAX_DIMENSIONS:
+        raise FormatError(
+            f"the files declare {len(nav_shape) + len(sig_shape)} dimensions",
+            source=source.files[0].name,
+            hint=f"Give a nav_shape; at most {MAX_DIMENSIONS} dimensions are served",
+        )
     native = _native(found)
     reshaped = sig_shape != found.sig_shape or nav_shape != found.nav_shape
     sync = found.sync_offset if hints.sync_offset is None else hints.sync_offset

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
+from ...budget import current
 from .source import Source
+
+_ELEMENT_BYTES = 160
+"""Memory of an element or its end."""
 
 
 class _DeclarationError(Exception):
@@ -23,6 +27,7 @@ def read_xml(source: Source, file: int) -> ET.Element:
         FormatError: the file is not XML, is too large, or declares a document type.
     """
     octets = source.octets(file)
+    current().hold("companion", _ELEMENT_BYTES * octets.count(b"<"))
     parser = ET.XMLParser(target=_Builder())  # noqa: S314 - declarations, hence entities, are refused
     try:
         parser.feed(octets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from ...arrays import Floats, Indices
+from ...budget import current
 from ..recording import BuiltIn, Hints, RangeReader
 from .markup import read_xml
 from .mrc import Mrc
@@ -30,6 +32,9 @@ CAMERA_AT = 282
 MAX_IMAGE = 1 << 28
 """Maximum size of a correction image in bytes; the largest sensors need an eighth of it."""
 
+_FLOAT_BYTES = 8
+_MAP_BYTES = 32
+"""Memory of a bad pixel in a list: its coordinates, and what they are made of."""
 _RANGE = re.compile("([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
@@ -57,6 +62,7 @@ def _image(source: Source, file: int, reader: RangeReader, sig_shape: tuple[int,
         raise source.fault(
             file, f"a correction of {image.frame_bytes} bytes of {image.dtype}", offset=12
         )
+    current().hold("corrections", image.frame_bytes + _FLOAT_BYTES * math.prod(sig_shape))
     octets = source.exactly(file, image.extents[0].offset, image.frame_bytes, "the image")
     return np.frombuffer(octets, image.stored).reshape(sig_shape).astype(np.float64)
 
@@ -115,6 +121,12 @@ def _bad_pixels(
             else all(o + s <= n for o, s, n in zip(origin, sig_shape, size, strict=True))
         )
         if of_binning and fits:
+            if math.prod(sig_shape) > MAX_IMAGE:
+                raise source.fault(
+                    companions["bad_pixels"],
+                    f"a map of {sig_shape} pixels; at most {MAX_IMAGE} are read",
+                    hint="Leave the file out",
+                )
             return _coordinates(candidate, origin, sig_shape)
     notes.append(f"{name} is not used: it has no map of {sig_shape[0]} x {sig_shape[1]} pixels")
     return None
@@ -131,8 +143,10 @@ def _range(text: str) -> tuple[int, int]:
 def _coordinates(
     bad_pixel_map: ET.Element, origin: tuple[int, int], sig_shape: tuple[int, int]
 ) -> Indices:
+    current().hold("corrections", math.prod(sig_shape))
     bad = np.zeros(sig_shape, np.bool_)
     for defect in bad_pixel_map.iter("Defect"):
+        current().check("corrections")
         window = []
         for keys, first, size in zip(
             (("Rows", "Row"), ("Columns", "Column")), origin, sig_shape, strict=True
@@ -142,4 +156,5 @@ def _coordinates(
             window.append(slice(max(start - first, 0), max(last - first + 1, 0)))
         if defect.attrib:
             bad[tuple(window)] = True
+    current().hold("corrections", _MAP_BYTES * int(np.count_nonzero(bad)))
     return np.argwhere(bad).astype(np.int64)

@@ -32,3 +32,14 @@ def test_the_log_level_is_that_of_the_environment_unless_given(
     monkeypatch.delenv("THALWEG_LOG_LEVEL")
     assert main(["serve"]) == 0
     assert [settings.log_level for settings in started] == ["error", "debug", "info"]
+
+
+def test_variables_that_are_no_settings_are_told(
+    started: list[Settings], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("THALWEG_QUOTA_RUN", "1")
+    assert main(["serve"]) == 0
+    assert len(started) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "no setting" in line]
+    assert '"THALWEG_QUOTA_RUN"' in line
+    assert '"nearest": "THALWEG_QUOTA_RUNS"' in line

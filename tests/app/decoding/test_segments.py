@@ -6,6 +6,7 @@ import errno
 import gc
 import mmap
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -49,11 +50,19 @@ def test_a_segment_is_free_once_nothing_refers_to_it() -> None:
 
 def test_a_few_small_ones_are_kept() -> None:
     segments = Segments()
-    taken = [segments.take(MIB) for _ in range(5)] + [segments.take(32 * MIB)]
+    taken = [segments.take(MIB) for _ in range(5)]
     for segment in taken:
         segments.put(segment)
-    numbers = [segment.number for segment in taken]
-    assert sorted(segments.dropped()) == [*numbers[:2], numbers[-1]]
+    assert sorted(segments.dropped()) == [segment.number for segment in taken[:2]]
+    assert segments.dropped() == []
+
+
+def test_a_long_one_is_freed_at_once() -> None:
+    segments = Segments()
+    octets = segments.lend(segments.take(32 * MIB), 32 * MIB)
+    freed = weakref.ref(next(iter(segments._loans.values())).segment)
+    del octets
+    assert freed() is None
     assert segments.dropped() == []
 
 

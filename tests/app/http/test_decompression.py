@@ -121,3 +121,47 @@ def test_flushed_bytes_can_be_read_at_once(coding: str) -> None:
     assert (
         b"".join(bytes(p) for p in decoder(coding, None).decode(memoryview(sent))) == b"first row\n"
     )
+
+
+def packed_with_window(log: int, data: bytes) -> bytes:
+    wide = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: log})
+    return wide.compress(data) + wide.flush()
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_the_largest_window_of_all_frames_is_charged_once(step: int) -> None:
+    """Of frames in a single segment, too, whose window is their length."""
+    charged: list[int] = []
+    sent = b"".join(packed_with_window(log, b"a" * 10) for log in (15, 23, 20))
+    sent = zstd.compress(bytes(300)) + zstd.compress(b"") + sent
+    found = decoder("zstd", None, charged.append)
+    got = [
+        bytes(piece)
+        for at in range(0, len(sent), step)
+        for piece in found.decode(memoryview(sent)[at : at + step])
+    ]
+    found.end()
+    assert b"".join(got) == bytes(300) + b"a" * 30
+    assert charged == [300, (1 << 15) - 300, (1 << 23) - (1 << 15)]
+
+
+def test_a_window_that_is_refused_reaches_no_decoder() -> None:
+    def refuse(_: int) -> None:
+        raise TooLargeError("no room")
+
+    found = decoder("zstd", None, refuse)
+    with pytest.raises(TooLargeError, match="no room"):
+        list(found.decode(memoryview(packed_with_window(22, b"a"))))
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_what_a_short_frame_has_yielded_is_not_yielded_again(coding: str) -> None:
+    """Whether its decoder is kept or not, each piece comes once, and as soon as it can."""
+    parts = [DATA[at : at + 500] for at in range(0, 20_000, 500)]
+    made = compressor(coding)
+    sent = [made.compress(part, flush=True) for part in parts]
+    found = decoder(coding, None)
+    for piece, part in zip(sent, parts, strict=True):
+        assert b"".join(bytes(p) for p in found.decode(memoryview(piece))) == part
+    assert list(found.decode(memoryview(made.end()))) == []
+    found.end()

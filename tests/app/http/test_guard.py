@@ -12,17 +12,20 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+import structlog
 from starlette.datastructures import Headers as HeadersOf
 from starlette.routing import BaseRoute
 
 from app.audit import AuditLog
 from app.errors import ForbiddenError, NotFoundError
+from app.http import trail
 from app.http.access import authorise, has_rule, is_open
 from app.http.guard import Guard, Pacing, private
 from app.http.identity import Identity
 from app.http.keys import Keys
 from app.http.throttle import Throttle
 from app.main import create_app
+from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
 from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
@@ -297,11 +300,12 @@ class Caller:
     def __init__(
         self,
         *,
+        inner: Inner | None = None,
         open_metrics: bool = False,
         throttle: Throttle | None = None,
         pacing: Pacing | None = None,
     ) -> None:
-        self.inner = Inner()
+        self.inner = inner or Inner()
         self.drain = Drain()
         keys = Keys([f"alice:{digest_key(KEY)}"], ApiKeys(MemoryStateStore()), digest_key)
         self.guard = Guard(
@@ -323,11 +327,14 @@ class Caller:
             return {"type": "http.request", "body": b""}
 
         async def send(message: Any) -> None:  # noqa: ANN401
+            gone = scope["extensions"].get(DISCONNECTED_EXTENSION)
+            if gone is not None and gone.is_set():
+                raise ClientDisconnected("the client left")
             sent.append(message)
 
         if headers is None:
             headers = [(b"host", b"here"), (b"authorization", f"Bearer {KEY}".encode())]
-        scope = {
+        scope: dict[str, Any] = {
             "type": "http",
             "http_version": "1.1",
             "method": "GET",
@@ -394,6 +401,23 @@ def test_a_request_whose_client_leaves_while_it_is_paced_never_starts() -> None:
     extensions = {DISCONNECTED_EXTENSION: gone, DRAIN_EXTENSION: caller.drain}
     assert not caller.call("/v1/datasets", extensions=extensions)
     assert pacing.events == ["wait alice"]
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_an_answer_to_a_client_that_has_left_is_no_failure(status: int) -> None:
+    class Leaving(Inner):
+        async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:  # noqa: ANN401
+            gone.set()
+            trail.note_problem(scope, "cancelled")
+            await send({"type": "http.response.start", "status": status, "headers": []})
+
+    gone = asyncio.Event()
+    with structlog.testing.capture_logs() as lines:
+        Caller(inner=Leaving()).call("/v1/datasets", extensions={DISCONNECTED_EXTENSION: gone})
+    assert [line["status"] for line in lines if line["event"] == "request"] == [499]
+    page = METRICS.text().decode()
+    assert 'thalweg_requests_total{method="GET",route="none",status="499"}' in page
+    assert 'code="cancelled"' not in page
 
 
 def test_operations_are_never_paced() -> None:

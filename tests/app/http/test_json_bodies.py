@@ -16,13 +16,14 @@ from app.errors import (
     BadRequestError,
     BusyError,
     FramingError,
+    InvalidOptionError,
     StalledError,
     TooLargeError,
     problem_of,
 )
 from app.http.bodies import MinimumRate
 from app.http.identity import Identity
-from app.http.json_bodies import MAX_DEPTH, JsonBodies
+from app.http.json_bodies import MAX_DEPTH, JsonBodies, json_response
 from app.server import body as server_body
 from app.server.responses import Exchange
 from tests.app.harness import PROBLEM, Post, Service, ask, compress_whole, is_problem
@@ -87,6 +88,13 @@ def test_nothing_is_an_empty_object(text: bytes) -> None:
 def test_anything_else_is_refused(text: bytes) -> None:
     with pytest.raises(BadRequestError, match="the body is"):
         read(Body(text))
+
+
+@pytest.mark.parametrize("text", [b'{"a": 1, "b": 2, "a": 1}', b'{"c": [{"a": {}, "a": [1]}]}'])
+def test_members_are_given_once(text: bytes) -> None:
+    with pytest.raises(InvalidOptionError, match="'a' is given twice"):
+        read(Body(text))
+    assert read(Body(b'{"a": {"a": [{"a": 1}]}}')) == {"a": {"a": [{"a": 1}]}}
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
@@ -198,3 +206,7 @@ def test_sizes_of_axes_are_numbers(service: Service) -> None:
         text = f'{{"files": ["x.npy"], "axes": [{{"name": "y", "size": {size}}}]}}'
         answer = ask(service, Post("/v1/datasets", [text.encode()]))
         assert answer.status in {400, 403, 404, 422}, answer.body
+
+
+def test_what_was_encoded_before_is_sent_as_it_is() -> None:
+    assert json_response(b'{"a":1}').body == json_response({"a": 1}).body == b'{"a":1}'

@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from app.engine.ledger import Ledger
-from app.errors import InputGoneError, QuotaExceededError, StorageFullError, TooLargeError
+from app.errors import (
+    BusyError,
+    InputGoneError,
+    QuotaExceededError,
+    StorageFullError,
+    TooLargeError,
+)
 from app.http.identity import Identity
 from app.losses.input_store import KIND, InputStore, digest_of
 from app.losses.inputs import Inputs
 from app.state.admission import AdmittedHeads
+from app.state.base import StoreError
 from app.state.blob_files import FileBlobStore
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
@@ -59,7 +66,8 @@ def test_a_file_is_kept_until_nobody_uses_it(blobs: FileBlobStore) -> None:
         assert store.read("quantiles", DIGEST) == DATA
         clock.now += 86_000
         store.touch("quantiles", DIGEST)
-    clock.now += 87_000
+    clock.now += 91_000
+    assert not store.has("quantiles", DIGEST)
     for use in (store.touch, store.read):
         with pytest.raises(InputGoneError, match="there is no quantiles input"):
             use("quantiles", DIGEST)
@@ -130,6 +138,12 @@ def test_what_cannot_be_kept_is_said() -> None:
         store.put("quantiles", DIGEST, DATA)
 
 
+def test_only_a_full_disk_is_called_full(blobs: FileBlobStore, tmp_path: Path) -> None:
+    (tmp_path / "blobs").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="cannot be read or written"):
+        InputStore(blobs, 1).put("quantiles", DIGEST, DATA)
+
+
 def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
     heads = MemoryStateStore()
     quotas = Quotas({KIND: Limit("inputs", 2, 11)})
@@ -168,8 +182,28 @@ def test_a_stored_file_is_charged_while_it_is_parsed_again(blobs: FileBlobStore)
     assert inputs(ledger).occurrence(alice, few.digest, 1).periods == 1
     with pytest.raises(TooLargeError, match="for inputs"):
         inputs(ledger).occurrence(alice, many.digest, 9_999)
-    assert ledger.held == 0
+    assert ledger.held == ledger.held_for("cached")
     assert ledger.peak > 0
+
+
+def test_what_stays_parsed_is_charged_and_given_up_where_others_need_its_memory(
+    blobs: FileBlobStore,
+) -> None:
+    ledger = Ledger(1 << 20, 1 << 20)
+    inputs = Inputs(InputStore(blobs, 1), MemoryStateStore(), contextlib.nullcontext, ledger)
+    alice = Identity("alice", frozenset({"losses"}))
+    stored = [inputs.put(alice, "return_periods", f"{n}\n5\n".encode()).digest for n in (7, 8)]
+    years = [inputs.return_periods(alice, digest) for digest in stored]
+    one, both = ledger.held // 2, ledger.held
+    assert ledger.held_for("cached") == both > 0
+    assert inputs.return_periods(alice, stored[1]) is years[1]
+    with ledger.hold("bob", ledger.limit - one, "bodies"):
+        assert ledger.held_for("cached") == one
+        assert inputs.return_periods(alice, stored[1]) is years[1]
+        with pytest.raises(BusyError):
+            ledger.hold("carol", one + 1, "bodies")
+    assert ledger.held == 0
+    assert inputs.return_periods(alice, stored[0]) is not years[0]
 
 
 # -- data directories of earlier versions -------------------------------------------------

@@ -321,6 +321,12 @@ def test_lists_of_summaries_that_are_none(text: str) -> None:
     assert problem_of(caught.value).status == 422
 
 
+def test_a_list_of_ids_has_a_limit() -> None:
+    with pytest.raises(InvalidOptionError, match="more than 1,000,000 ids"):
+        parse_ids("1-1000001", "event_ids")
+    assert len(parse_ids("1-1000000")) == 1_000_000
+
+
 def test_reports_are_checked_before_the_body() -> None:
     assert parse_reports("melt, selt") == ("melt", "selt")
     for text in ("", "melt,melt", "xelt"):

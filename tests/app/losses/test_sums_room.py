@@ -21,8 +21,10 @@ from app.engine.budgets import Budgets
 from app.engine.ledger import Ledger
 from app.engine.request_budget import BudgetLimits
 from app.errors import BusyError, QuotaExceededError, StorageFullError, TooLargeError
+from app.http.decompression import decoder
 from app.losses.answer import give_back
 from app.losses.passes import make_pass
+from app.losses.posting import Posting
 from app.losses.request import LossRequest
 from app.losses.spool import Spools, Table
 from app.losses.sums_room import Followed, SumsRoom, hold_for_request
@@ -33,7 +35,9 @@ from core.errors import BudgetExceededError
 from core.losses.analysis import Analysis, aggregate
 from core.losses.inputs import Occurrence
 from core.losses.samples import SampleSpec, generate_stream
+from core.losses.summaries import SummarySets
 from tests.streams import Block, Stream
+from tests.summary_oracle import Sets
 
 OWNER = "alice"
 EVENTS = 100
@@ -248,6 +252,28 @@ def test_ids_of_events_that_lie_far_apart_are_counted_as_they_come() -> None:
         pass_ = make_pass(LossRequest(reports=("melt",)), lambda *_: None, lambda *_: None, None)
         with pytest.raises(BudgetExceededError):
             budget.run(pass_.receive, memoryview(stream))
+
+
+def test_sums_of_items_are_counted_before_they_are_made(tmp_path: Path) -> None:
+    """With rows that are copied while they grow, and what each set unpacks blocks into."""
+    samples, summaries = 100_000, 20
+    items = range(1, 11)
+    xref = Sets(tuple((n, n, number) for n in items for number in (1, 2))).xref
+    blocks = tuple(Block(1, n, ((-1, 1.0), (samples, 1.0))) for n in items)
+    stream = Stream("loss", samples, 4, blocks).encode()
+    spools = Spools(tmp_path, MIB, MIB, Claims(Presence(), MIB), Ledger(MIB, MIB))
+    request = LossRequest(reports=("melt",), sets=SummarySets(xref))
+    ledger = Ledger(1 << 30, 1 << 30)
+    with Budgets(None, ledger).of_request(OWNER, threading.Event()) as budget:
+        tracemalloc.start()
+        try:
+            posting = Posting(request, decoder(None, None), spools.new(OWNER))
+            budget.run(posting.feed, memoryview(stream))
+            taken, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert 8 * samples * summaries <= taken <= peak <= ledger.held + 2 * MIB
+        assert ledger.held <= 1.3 * peak
 
 
 def test_more_memory_is_granted_or_required() -> None:

@@ -510,6 +510,38 @@ def test_a_growing_dataset_that_changes_otherwise_is_told(place: Place, form: st
         place.batches(about["id"], about["token"])
 
 
+def test_a_header_behind_the_frames_of_a_growing_dataset_counts(place: Place) -> None:
+    frame = bytes(130 * 128 * 4)
+    header = '<s><raw_file filename="a.raw"/><type>series</type><count>{}</count></s>'
+    (place.root / "a.raw").write_bytes(5 * frame)
+    (place.root / "a.xml").write_text(header.format(7))
+    place.dataset("a", None, files=["a.raw", "a.xml"], growing=True)
+    about = place.register(source("a"), BATCH)
+    place.batches(about["id"], about["token"])
+    place.restart()
+    place.batches(about["id"], about["token"])
+    (place.root / "a.xml").write_text(header.format(8))
+    with pytest.raises(DataChangedError):
+        place.batches(about["id"], about["token"])
+
+
+@pytest.mark.parametrize("growing", [False, True])
+def test_a_dark_image_is_part_of_the_data(place: Place, growing: bool) -> None:
+    np.save(place.root / "scan.npy", np.full((6, 8, 9), 1000, "<u2"))
+    np.save(place.root / "dark.npy", np.zeros((8, 9)))
+    corrections = {"dark": "dark.npy"}
+    place.dataset("a", None, files=["scan.npy"], corrections=corrections, growing=growing)
+    about = place.register(source("a"), BATCH)
+    place.batches(about["id"], about["token"])
+    np.save(place.root / "dark.npy", np.full((8, 9), 7.0))
+    for restart in (False, True):
+        if restart:
+            place.restart()
+        for token in (None, about["token"]):
+            with pytest.raises(DataChangedError):
+                place.batches(about["id"], token)
+
+
 def test_what_an_entry_means_is_part_of_the_data(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(bytes(range(240)))
     tokens = []

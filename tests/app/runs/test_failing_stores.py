@@ -16,7 +16,8 @@ import pytest
 
 from app.runs.records import RunRecord
 from app.runs.sealing.jobs import Jobs
-from app.state.base import StoreReadOnlyError
+from app.server.responses import AnswerAbortedError
+from app.state.base import StoreDamagedError, StoreReadOnlyError
 from app.state.quotas import Limit
 from tests.app.runs.requests import stream
 from tests.app.runs.uploaded import Uploads, partitions
@@ -37,6 +38,17 @@ def ask(service: Uploads, method: str, path: str, **options: Any) -> httpx.Respo
             return await client.request(method, path, **options)
 
     return asyncio.run(answer())
+
+
+def ask_raising(service: Uploads, path: str) -> None:
+    """Ask for what is broken off, which a server without connections of its own raises."""
+
+    async def answer() -> None:
+        transport = httpx.ASGITransport(app=service.app, raise_app_exceptions=True)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            await client.get(path)
+
+    asyncio.run(answer())
 
 
 @contextlib.contextmanager
@@ -157,9 +169,89 @@ def test_damaged_bytes_are_in_no_rows_nor_in_another_format(tmp_path: Path, case
     assert service.seal(run).state == "done"
     for kind in ("stream", "report"):
         assert damage(tmp_path, kind)
-    for path in ("rows/melt?format=bin", "reports/melt?format=bin", "reports/melt?format=csv"):
-        answer = ask(service, "GET", f"/v1/runs/{run.id}/{path}")
-        assert (answer.status_code, answer.json()["code"]) == (503, "store")
+    path = f"/v1/runs/{run.id}"
+    answer = ask(service, "GET", f"{path}/rows/melt?format=bin")
+    assert (answer.status_code, answer.json()["code"]) == (503, "store")
+    for form in ("bin", "csv"):
+        assert ask(service, "GET", f"{path}/reports/melt?format={form}").status_code == 202
+    service.sealer.look()
+    for form in ("bin", "csv"):
+        answer = ask(service, "GET", f"{path}/reports/melt?format={form}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "report-missing")
+        assert answer.json()["problem"]["code"] == "store"
+
+
+LOSE = {"damaged": lambda path: path.write_bytes(b"?" * 100), "lost": Path.unlink}
+
+
+@pytest.mark.parametrize("lose", LOSE)
+def test_reports_that_are_damaged_or_lost_are_made_again(
+    tmp_path: Path, case: RunCase, lose: str
+) -> None:
+    service = Uploads(tmp_path)
+    run = service.run(
+        ["melt", "ept"], {"occurrence": service.occurrence(case)}, no_of_periods=case.periods
+    )
+    service.upload(run, case.stream.encode())
+    assert service.seal(run).state == "done"
+    path = f"/v1/runs/{run.id}/reports"
+    body = {"reports": ["qelt"], "options": {"quantiles": [0.5]}}
+    answer = ask(service, "POST", path, json=body)
+    further = answer.json()["reports"]["qelt"]
+    service.sealer.look()
+    paths = [f"{path}/melt?format=bin", f"{path}/melt?format=csv", f"{path}/melt?summary_ids=1"]
+    paths += [f"{path}/ept?format=svg", f"{path}/ept?format=svg&theme=dark"]
+    paths += [f"{further}&format=bin", f"{further}&format=parquet"]
+    whole = {path: ask(service, "GET", path) for path in paths}
+    assert {answer.status_code for answer in whole.values()} == {200}
+
+    def files(form: str) -> list[Path]:
+        return list(tmp_path.rglob(f"blobs/report/*/*.{form}.*"))
+
+    # What is made of records is, at once.
+    for form in ("csv", "svg", "parquet"):
+        (file,) = files(form)
+        LOSE[lose](file)
+    for path, answer in whole.items():
+        assert ask(service, "GET", path).content == answer.content
+    # Records are computed again of the streams.
+    for path, answer in whole.items():
+        for form in ("bin", "csv", "svg", "parquet"):
+            for file in files(form):
+                LOSE[lose](file)
+        answers = [ask(service, "GET", path) for _ in range(2)]
+        assert [a.status_code for a in answers] == [202, 202], path
+        assert answers[0].headers["retry-after"] == "2"
+        service.sealer.look()
+        again = ask(service, "GET", path)
+        assert (again.status_code, again.content) == (200, answer.content), path
+        assert again.headers["etag"] == answer.headers["etag"]
+
+
+def test_a_report_that_is_damaged_further_on_is_broken_off_and_made_again(
+    tmp_path: Path, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.runs.routes.reports.PIECE", 64)
+    service = Uploads(tmp_path)
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    assert service.seal(run).state == "done"
+    path = f"/v1/runs/{run.id}/reports/melt?format=bin"
+    whole = ask(service, "GET", path)
+    read = service.streams.blobs.range
+
+    def damaged(kind: str, ident: str, start: int = 0, stop: int | None = None) -> bytes:
+        if kind == "report" and start >= 64:
+            raise StoreDamagedError("it is damaged")
+        return bytes(read(kind, ident, start, stop))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.streams.blobs, "range", damaged)
+        with pytest.raises(AnswerAbortedError):
+            ask_raising(service, path)
+    assert [job.reports for job in service.sealer.jobs.of_run(run.owner, run.id)] == [("melt",)]
+    service.sealer.look()
+    assert ask(service, "GET", path).content == whole.content
 
 
 def test_partial_sums_and_reports_count_in_quotas(tmp_path: Path, case: RunCase) -> None:

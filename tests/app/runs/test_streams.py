@@ -19,7 +19,7 @@ from app.runs.sweeping import chores
 from app.runs.uploads.appending import AppendRequest
 from app.runs.uploads.uploads import Uploads
 from app.runs.watching import Watch
-from app.state.base import HeadConflictError, StateStore
+from app.state.base import HeadConflictError, StateStore, StoreBusyError
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
 from app.state.ownership import Owned
@@ -355,6 +355,63 @@ def test_a_creation_that_brings_bytes_is_not_replaced() -> None:
         process.streams.add(process.now(), template(), 1)
     assert raised.value.members["stream"] == stream.id
     process.fill(stream)
+    check(world)
+
+
+def test_a_creation_that_is_repeated_with_bytes_has_the_first_address() -> None:
+    world = world_of("untouched")
+    process = world.process()
+    request = AppendRequest(0, last=True, length=len(WHOLE), content_length=len(WHOLE))
+    cut = process.uploads.create(process.now(), template(), 1, request)
+    process.streams.swap(cut, replace(cut, appending=False))
+    # Its length is known by now, and one that declares none contradicts nothing.
+    assert process.streams.add(process.now(), template(), 1).length == len(WHOLE)
+    stream = process.uploads.create(process.now(), template(), 1, request)
+    assert (stream.id, stream.fence, stream.appending) == (world.first, 2, True)
+    process.fill(stream)
+    check(world)
+
+
+@pytest.mark.parametrize(
+    "other", [{"length": 9}, {"metadata": "name YQ=="}, {"expected_digest": "md5=:AA==:"}]
+)
+def test_a_creation_that_declares_something_else_is_another(other: dict[str, Any]) -> None:
+    world = world_of("empty")
+    process = world.process()
+    first = process.streams.add(process.now(), replace(template(), length=8), 1)
+    with pytest.raises(PartitionTakenError) as raised:
+        process.streams.add(process.now(), replace(template(), **other), 1)
+    assert raised.value.members["stream"] == first.id
+    assert process.streams.get(process.now(), first.id) == first
+
+
+def test_a_creation_that_fails_leaves_a_stream_that_somebody_was_answered_with() -> None:
+    for start, at in (("untouched", 5), ("empty", 3)):
+        world = world_of(start)
+        process = world.process()
+        answered: list[StreamRecord] = []
+
+        def event() -> None:
+            answered.append(process.streams.add(process.now(), template(), 1))  # noqa: B023
+            raise StoreBusyError("others hold it")
+
+        # Its run is read after its stream was created, or found.
+        failing = world.process(cast("StateStore", Calls(world.heads, at, event)))
+        assert ask(failing, Process.create) == "store"
+        assert [s.id for s in process.streams.of(process.now())] == [answered[0].id]
+        check(world)
+
+
+def test_a_creation_whose_stream_was_completed_and_sealed_meanwhile_removes_nothing() -> None:
+    world = world_of("empty")
+
+    def event() -> None:
+        world.process().create_whole()
+        world.process().seal()
+
+    creating = world.process(cast("StateStore", Calls(world.heads, 3, event)))
+    assert ask(creating, Process.create) == "run-sealed"
+    assert world.whole
     check(world)
 
 

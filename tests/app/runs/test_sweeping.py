@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.errors import NotFoundError
+from app.http.identity import SINGLE_USER
 from app.runs.lasting import Lasting
 from app.runs.sweeping import (
     EXPIRED_SECONDS,
     blobs_without_streams,
     chores,
     expired_runs,
+    named_inputs,
     streams_without_runs,
 )
-from app.state.ownership import Namespaces
+from app.state.ownership import Namespaces, head_id
+from app.state.sweeper import expired_blobs, expired_heads
 from tests.app.runs.test_store import ALICE, DAY, SPEC, Stores
+from tests.app.runs.uploaded import Uploads
+from tests.runs import random_run
 
 
 def test_expired_runs_go_with_their_streams() -> None:
@@ -35,6 +43,43 @@ def test_expired_runs_go_with_their_streams() -> None:
     assert f.runs.get(ALICE, other.id).id == other.id
     assert not f.heads.list("stream").heads
     assert not f.blobs.list("stream").blobs
+
+
+def test_inputs_that_a_run_names_are_kept_however_old(tmp_path: Path) -> None:
+    service = Uploads(tmp_path, input_days=7)
+    heads, blobs = service.sealer.workshop.heads, service.streams.blobs
+    case = random_run(np.random.default_rng(1))
+    occurrence = service.occurrence(case)
+    put = service.state.losses.inputs.put
+    further, unused = (put(SINGLE_USER, "quantiles", text).digest for text in (b"0.5", b"0.9"))
+    run = service.run(["melt", "aal"], {"occurrence": occurrence}, no_of_periods=case.periods)
+    service.upload(run, case.stream.encode())
+    assert service.seal(run).state == "done"
+    service.state.runs.reports.compute(
+        SINGLE_USER, run.id, {"reports": ["qelt"], "inputs": {"quantiles": further}}
+    )
+    service.sealer.look()
+    service.sealer.close()
+
+    def kept(later: float) -> set[str]:
+        seconds = 7 * DAY
+        clock = lambda: time.time() + later  # noqa: E731 - short
+        named = [lambda: {ident for _, ident in named_inputs(heads)}]
+        named.append(lambda: {head_id(*owned) for owned in named_inputs(heads)})
+        while expired_blobs(blobs, "input", seconds, clock, named[0])():
+            pass
+        while expired_heads(heads, "input", seconds, clock, named[1])():
+            pass
+        owned = {owned.ident for owned in Namespaces(heads, "input").of_all()}
+        assert owned == {blob.id for blob in blobs.list("input").blobs}
+        return owned
+
+    names = {f"{occurrence}.occurrence", f"{further}.quantiles"}
+    assert kept(6 * DAY) == {*names, f"{unused}.quantiles"}
+    assert kept(8 * DAY) == names
+    assert kept(400 * DAY) == names
+    service.state.runs.removal.delete(SINGLE_USER, run.id)
+    assert kept(800 * DAY) == set()
 
 
 def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from app.server.drain import Drain, drain_of
-from app.server.memory import raise_malloc_thresholds
 from tests.app.server.harness import Answer, head, rest
 
 ROOT = Path(__file__).parents[3]
@@ -218,9 +217,3 @@ def test_drain() -> None:
     assert 4 < (drain.left() or 0) <= 5
     assert drain_of({"extensions": {"thalweg.drain": drain}}) is drain
     assert not drain_of({}).draining
-
-
-def test_malloc_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert raise_malloc_thresholds() is None
-    monkeypatch.setattr("platform.libc_ver", lambda: ("musl", "1"))
-    assert raise_malloc_thresholds() == "the C library is not glibc"

@@ -84,6 +84,15 @@ def test_harm_is_noticed(storage: Storage, tmp_path: Path, harm: Callable[[Path]
         storage.check()
 
 
+def test_blobs_without_a_directory_are_noticed(storage: Storage, tmp_path: Path) -> None:
+    storage.check()
+    (tmp_path / "blobs").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="data directory"):
+        storage.check()
+    (tmp_path / "elsewhere").rename(tmp_path / "blobs")
+    storage.check()
+
+
 def test_every_row_has_its_turn(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from app.errors import QuotaExceededError
+from app.retention import make_quotas
+from app.settings import Settings
 from app.state.admission import AdmittedHeads
 from app.state.base import StateStore, Usage
 from app.state.memory import MemoryStateStore
-from app.state.quotas import Limit, Quotas
+from app.state.quotas import Limit, Quotas, refuse
 from app.state.sqlite import SqliteStateStore
 from tests.server_process import ROOT
 
@@ -61,6 +63,22 @@ def test_what_fits_is_admitted_and_what_does_not_is_refused() -> None:
         admission(1, 5, Usage(10, 1001))
     with pytest.raises(QuotaExceededError, match="1000 bytes of views"):
         admission(0, 1, Usage(10, 1001))
+
+
+def test_refusals_name_a_setting() -> None:
+    settings = Settings(ephemeral=True)
+    limits = [
+        f"{limit.name}.{unit}"
+        for limit in make_quotas(settings).limits.values()
+        for unit in ("count", "bytes")
+    ]
+    found = set()
+    for limit in [*limits, "spools.bytes"]:
+        with pytest.raises(QuotaExceededError) as caught:
+            refuse(limit, 1, 1, retry_after=1)
+        found.add(caught.value.members["setting"])
+    quotas = {name for name in Settings.model_fields if name.startswith("quota_")}
+    assert found == {f"THALWEG_{name.upper()}" for name in quotas}
 
 
 def test_what_adds_nothing_is_admitted_beyond_a_limit() -> None:

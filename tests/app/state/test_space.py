@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,8 @@ def test_what_is_above_the_reserve_may_be_taken(
     with pytest.raises(StorageFullError, match="almost full") as caught:
         Space(tmp_path, 40 * MIB).check(11 * MIB)
     assert caught.value.retry_after
+    members = {"limit": "disk", "setting": "THALWEG_RESERVE_BYTES", "allowed": 960 * MIB}
+    assert caught.value.members == members
     free(monkeypatch, 39 * MIB)
     with pytest.raises(StorageFullError):
         Space(tmp_path, 40 * MIB).check(0)
@@ -157,6 +160,37 @@ def test_deletions_work_on_a_disk_that_others_filled(small_disk: Path, filled: b
         storage.heads.delete("view", f"v{k}")
         storage.blobs.delete("input", f"b{k}")
     storage.close()
+
+
+def test_the_log_of_deletions_fits_into_the_ballast(small_disk: Path) -> None:
+    many = 600
+    with contextlib.closing(open_storage(small_disk, reserve=MIB)) as storage:
+        for k in range(many):
+            storage.heads.create("view", f"v{k}", bytes(100))
+    # A log that has just begun: that of a service which runs may have taken its space before.
+    with contextlib.closing(open_storage(small_disk, reserve=MIB)) as storage:
+        fill(small_disk)
+        for k in range(many):
+            storage.heads.delete("view", f"v{k}")
+
+
+def test_a_start_on_a_disk_that_others_filled_gives_the_ballast_up(small_disk: Path) -> None:
+    killed = small_disk / "killed"
+    storage = open_storage(small_disk / "data", reserve=256 * MIB)
+    storage.heads.create("view", "v", bytes(100_000))
+    shutil.copytree(small_disk / "data", killed)
+    storage.close()
+    assert (killed / BALLAST).stat().st_size
+    fill(small_disk)
+    storage = open_storage(killed, reserve=256 * MIB)
+    assert not (killed / BALLAST).stat().st_size
+    with pytest.raises(StorageFullError):
+        storage.heads.create("view", "more", b"")
+    storage.heads.delete("view", "v")
+    storage.close()
+    (small_disk / "others").unlink()
+    open_storage(killed, reserve=256 * MIB).close()
+    assert (killed / BALLAST).stat().st_size
 
 
 def test_a_first_start_on_a_full_disk_says_so_and_leaves_no_key(small_disk: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import cast
 
 import pytest
+from starlette.datastructures import Headers
 
 from app.engine.workers import Workers
 from app.errors import DataChangedError, RangeError
@@ -33,7 +34,7 @@ def pieces(start: int, stop: int) -> Iterator[Piece]:
 
 def answer(workers: Workers, whole: Whole, *, body: bool = True, **headers: str) -> FakeExchange:
     exchange = FakeExchange()
-    requested = {name.replace("_", "-"): value for name, value in headers.items()}
+    requested = Headers({name.replace("_", "-"): value for name, value in headers.items()})
 
     async def run() -> None:
         async with asyncio.timeout(PATIENCE):

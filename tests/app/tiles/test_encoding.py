@@ -1,16 +1,19 @@
-"""Plans as tables: the tiles that are listed are charged before there is one."""
+"""Tiles as JSON; plans as tables, whose tiles are charged before there is one."""
 
 from __future__ import annotations
 
+import json
 import threading
 import tracemalloc
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
-from app.tiles.encoding import plan_arrow, plan_json
+from app.errors import TooLargeError
+from app.tiles.encoding import MAX_JSON_VALUES, plan_arrow, plan_json, tile_values
 from core.errors import BudgetExceededError
 from core.tiles.plan import Plan
 from tests.core.tiles.test_plan import plan
@@ -43,3 +46,24 @@ def test_listed_tiles_are_charged_before_they_take_memory(form: str) -> None:
         pytest.raises(BudgetExceededError),
     ):
         budget.run(list_tiles, listed)
+
+
+@pytest.mark.parametrize(
+    "code", ["?", "u1", "i8", "u8", "f2", "f4", "f8", "g", "F", "D", "G", ">u2"]
+)
+def test_tiles_of_every_type_are_json(code: str) -> None:
+    tile = np.array([[0, 1], [1, 0]]).astype(code)
+    pairs = [[[0, 0], [1, 0]], [[1, 0], [0, 0]]]
+    assert json.loads(tile_values(tile)) == (pairs if code in "FDG" else [[0, 1], [1, 0]])
+
+
+def test_long_doubles_are_the_next_doubles_and_null_beyond() -> None:
+    tile = np.array([np.longdouble(1) / 3, np.longdouble("1e4000")])
+    assert json.loads(tile_values(tile)) == [1 / 3, None]
+
+
+def test_a_tile_of_json_has_so_many_values() -> None:
+    assert tile_values(np.zeros(MAX_JSON_VALUES, "?"))
+    with pytest.raises(TooLargeError) as caught:
+        tile_values(np.zeros(MAX_JSON_VALUES + 1, "?"))
+    assert caught.value.members["allowed"] == MAX_JSON_VALUES

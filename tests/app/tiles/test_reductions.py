@@ -192,6 +192,17 @@ def test_complex_frames_are_refused(tmp_path: Path) -> None:
     desk.close()
 
 
+def test_frames_have_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reductions, "MAX_FRAME_BYTES", FRAME - 1)
+    desk = Desk(tmp_path, FRAMES)
+    with pytest.raises(InvalidOptionError, match="more than") as caught:
+        desk.run({"op": "sum"})
+    members = caught.value.members
+    assert (members["limit"], members["allowed"]) == ("frame_bytes", FRAME - 1)
+    assert caught.value.hint
+    desk.close()
+
+
 def test_a_reduction_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
     desk, left = Desk(tmp_path, FRAMES), threading.Event()
     opened = desk.tiles.open(SINGLE_USER, "scan", {})

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.tiles.routes import MAX_COUNT, MAX_PARTS
 from tests.app.harness import Answer, Service, head
 
 FRAMES = np.arange(4 * 3 * 8 * 6, dtype="<u2").reshape(4, 3, 8, 6)
@@ -78,6 +79,15 @@ def test_if_match_pins_a_version(place: Place) -> None:
             assert (answer.status, answer.json()["code"]) == (412, "data-changed"), path
     finally:
         os.utime(file, ns=(status.st_mtime_ns, status.st_mtime_ns))
+
+
+def test_a_plan_lists_so_many_tiles_and_parts(place: Place) -> None:
+    plan = f"/v1/datasets/scan/views/{place.view}/plan"
+    for option, limit in (("count", MAX_COUNT), ("parts", MAX_PARTS)):
+        assert place.ask("GET", f"{plan}?{option}={limit}").status == 200
+        refused = place.ask("GET", f"{plan}?{option}={limit + 1}")
+        assert (refused.status, refused.json()["code"]) == (422, "option")
+        assert str(limit) in refused.json()["detail"]
 
 
 def test_conditions_do_not_count_where_nothing_is(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,18 @@ def test_a_view_of_millions_of_frames_is_planned_but_not_registered(tmp_path: Pa
     opened = desk.views.open(SINGLE_USER, "scan", spec)
     assert opened.plan.shape == (1 << 20, 4, 5)
     opened.close()
+    desk.close()
+
+
+def test_what_cannot_be_registered_is_not_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = ViewDesk(tmp_path, np.zeros((2, 3, 4, 5), "<u2"))
+    monkeypatch.setattr(views_module, "make_plan", None)
+    mask = base64.b64encode(bytes((1 << 20) + 1)).decode()
+    for select in ({"mask": mask}, {"frames": Integers(np.zeros(1 << 20, np.int64))}):
+        with pytest.raises(HeadInvalidError, match="cannot be registered"):
+            desk.views.register(SINGLE_USER, "scan", {"select": select})
     desk.close()
 
 

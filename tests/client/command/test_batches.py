@@ -138,13 +138,16 @@ def test_what_cannot_be(service: FakeService, code: int, args: list[str]) -> Non
     assert run(service, *args) == code
 
 
-def test_token_files_that_hold_something_else(service: FakeService, tmp_path: Path) -> None:
+def test_token_files_that_hold_something_else(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     token = tmp_path / "t"
-    for wrong in (b"a b", b"\xff\xfe", b"x" * 600):
+    for wrong in (b"a b", b"\xff\xfe", b"x" * 600, b"", b"\n"):
         token.write_bytes(wrong)
         assert run(service, TEXT, "--token-file", token) == 1
+        assert "token-malformed" in capsys.readouterr().err
         assert token.read_bytes() == wrong
-    token.write_bytes(b"\n")
+    token.unlink()
     assert run(service, TEXT, "--token-file", token, "-n", 1) == 0
     with pytest.raises(SystemExit):
         run(service, TEXT, "--token-file", token, "--after", "t")

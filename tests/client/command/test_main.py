@@ -67,6 +67,17 @@ def test_from_and_to_pipes(service: FakeService) -> None:
     assert b"undeclared (a stream has no end marker" in err
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_a_download_that_breaks_leaves_nothing_on_standard_output(live: bool, source: Path) -> None:
+    with FakeService([None, None, Fault(cut=0)]) as service:
+        options = [*(["--live"] if live else []), "--retries", "0"]
+        process = start(service, source, *options, stdout=subprocess.PIPE)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert bool(out) is live
+    assert CSV.startswith(out)
+
+
 def test_a_command(service: FakeService, source: Path, tmp_path: Path) -> None:
     assert post(service, "-o", tmp_path / "out.csv", "--exec", "cat", source) == 0
     assert (tmp_path / "out.csv").read_bytes() == CSV

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -84,9 +85,53 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
     first.close(keep=False)
 
 
-def test_a_pipe_gets_settled_bytes_only() -> None:
+def test_a_pipe_gets_all_bytes_or_none() -> None:
     read_end, write_end = os.pipe()
-    output = StreamOutput(write_end, owned=True)
+    os.set_blocking(read_end, False)
+    for keep in (True, False):
+        output = StreamOutput(write_end, owned=False)
+        output.write(b"abc")
+        output.settle()
+        output.write(b"wrong")
+        output.undo()
+        output.write(b"def")
+        output.settle()
+        with pytest.raises(BlockingIOError):
+            os.read(read_end, 100)
+        if keep:
+            output.finish()
+            assert os.read(read_end, 100) == b"abcdef"
+        else:
+            output.close(keep=False)
+    os.close(write_end)
+    assert os.read(read_end, 100) == b""
+    os.close(read_end)
+
+
+def test_a_file_as_standard_output_is_as_before_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    def fill(fd: int, data: bytes) -> None:
+        os.write(fd, data[:2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("app.client.files.outputs.write_all", fill)
+    output = StreamOutput(fd, owned=True)
+    output.write(b"abc")
+    output.settle()
+    with pytest.raises(OSError, match="No space"):
+        output.finish()
+    output.close(keep=False)
+    assert path.read_bytes() == b"before"
+
+
+def test_a_live_pipe_gets_settled_bytes_only() -> None:
+    read_end, write_end = os.pipe()
+    output = StreamOutput(write_end, owned=True, live=True)
     output.write(b"wrong")
     output.undo()
     output.write(b"abc")
@@ -105,8 +150,9 @@ def test_a_reader_that_has_gone() -> None:
     os.close(read_end)
     output = StreamOutput(write_end, owned=True)
     output.write(b"abc")
+    output.settle()
     with pytest.raises(BrokenPipeError):
-        output.settle()
+        output.finish()
     output.close(keep=False)
 
 

@@ -57,11 +57,12 @@ def test_every_format(save: Save, tmp_path: Path, service: FakeService, table_fo
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("mode", ["parts", "whole"])
-def test_a_pipe_gets_every_row(save: Save, service: FakeService, mode: str) -> None:
+def test_a_pipe_gets_every_row(save: Save, service: FakeService, mode: str, live: bool) -> None:
     service.script[:] = [None, Fault(cut=300), Fault(cut=0)]
     read_end, write_end = os.pipe()
-    save(service, STREAM, write_end, "csv", mode=mode)
+    save(service, STREAM, write_end, "csv", mode=mode, live=live)
     os.close(write_end)
     with open(read_end, "rb") as file:  # noqa: PTH123 - a descriptor
         assert file.read() == WANTED["csv"]

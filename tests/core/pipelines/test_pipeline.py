@@ -25,7 +25,15 @@ from core.iterate.columns import concatenate, schema_of
 from core.iterate.profile import Profile, timed
 from core.iterate.sources import ArraySource, CounterSource
 from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
-from tests.core.pipelines_made import Stages, array_source, built, open_source, random_stages, same
+from tests.core.pipelines_made import (
+    Stages,
+    array_source,
+    built,
+    built_over,
+    open_source,
+    random_stages,
+    same,
+)
 from tests.scale import half
 
 SOURCE = {"op": "source", "dataset": "a"}
@@ -692,6 +700,19 @@ def test_a_source_is_given_its_options_and_nothing_else() -> None:
     (step,) = steps(pipeline)
     assert list(step.block) == ["v", "x"]
     assert xs(step) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_no_field_is_named_as_the_offsets_of_another(*, swapped: bool) -> None:
+    ragged = Ragged(np.arange(3), np.array([0, 1, 3]))
+    columns: Block = {"x": ragged, "x.offsets": np.arange(2)}
+    source = ArraySource(dict(reversed(list(columns.items()))) if swapped else columns)
+    with pytest.raises(PipelineError, match=r"'x\.offsets'.*'x'") as caught:
+        built_over([SOURCE, BATCH], source)
+    assert (caught.value.stage, "rename" in str(caught.value.hint)) == (1, True)
+    renamed = {"op": "map", "fn": "rename", "args": {"field": "x", "to": "y"}}
+    assert set(steps(built_over([SOURCE, renamed, BATCH], source))[0].block) == {"y", "x.offsets"}
+    built_over([SOURCE, BATCH], ArraySource({"x": np.arange(2), "x.offsets": np.arange(2)}))
 
 
 class Counted(ArraySource):

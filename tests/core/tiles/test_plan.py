@@ -87,6 +87,15 @@ def test_a_tile_has_at_most_64_mebibytes() -> None:
     assert make_plan(large, parse_view({"target_bytes": 1 << 40})).tile(0).nbytes == 64 << 20
 
 
+def test_a_tile_is_summed_from_at_most_a_gibibyte() -> None:
+    side = 1 << 12
+    large = replace(recording(64, (64,)), sig_shape=(side, side), frame_bytes=2 * side * side)
+    made = make_plan(large, parse_view({"bin": {"nav": 64}, "tile_shape": [1, side, side // 2]}))
+    assert made.tiles == 2
+    with pytest.raises(ShapeError, match="is summed from"):
+        make_plan(large, parse_view({"bin": {"nav": 64}, "tile_shape": [1, side, side]}))
+
+
 def test_frames_that_are_missing_are_none() -> None:
     made = plan(4, (6,), missing="zero", sync_offset=-1, tile_shape=[6, 1, 1])
     assert made.frames_of(made.tile(0)).reshape(-1).tolist() == [-1, 0, 1, 2, 3, -1]

@@ -45,6 +45,21 @@ def test_reductions_are_what_numpy_says(seed: int, dtype: str) -> None:
         np.testing.assert_allclose(values, getattr(exact, op)(axis=(1, 2)), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_extremes_of_a_nan_are_nan(op: str, dtype: str) -> None:
+    """Wherever it is; infinities, whose sum is NaN too, have extremes."""
+    rng = np.random.default_rng(2)
+    frames = rng.normal(0, 1, (9, 8, 11)).astype(dtype)
+    frames[0, 0, 0] = frames[3, 2, 5] = frames[8, 7, 10] = np.nan
+    frames[5, 1, 1], frames[5, 6, 6], frames[6, 1, 1] = np.inf, -np.inf, -np.inf
+    for cuts in ([], [1, 4], [3, 8]):
+        image = run({"op": op}, frames, cuts)[op]
+        np.testing.assert_array_equal(image, getattr(frames, op)(axis=0))
+        values = run({"op": op, "over": "pixels"}, frames, cuts)[op]
+        np.testing.assert_array_equal(values, getattr(frames, op)(axis=(1, 2)))
+
+
 def test_detectors_and_centres() -> None:
     rng = np.random.default_rng(1)
     frames = rng.uniform(0, 9, (17, 8, 11)).astype("f4")

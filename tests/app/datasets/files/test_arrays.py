@@ -579,6 +579,41 @@ def test_zarr_chunks_that_crash_their_decoder(store: Path) -> None:
             dataclasses.replace(array, decoders=Crashing(partial(replace, store))).read([box])
 
 
+def test_a_zarr_chunk_that_is_a_directory_is_named_as_that(store: Path) -> None:
+    chunk = store / "data/c/1/1/0/0"
+    chunk.unlink()
+    chunk.mkdir()
+    with (found := opened(store.parent, "a.zarr", array="data")).files:
+        with pytest.raises(FormatError, match="is a directory") as caught:
+            whole_view(found, {})
+        assert (caught.value.source, bool(caught.value.hint)) == ("data/c/1/1/0/0", True)
+
+
+OTHER_TYPES: list[object] = [
+    [],
+    {"name": "numpy.datetime64", "configuration": {"unit": "s", "scale_factor": 1}},
+    {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}},
+    {"name": "structured", "configuration": {"fields": [["a", "uint16"]]}},
+    "r24",
+]
+
+
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_arrays_of_other_types_do_not_disturb_the_one_that_is_served(
+    store: Path, kind: object
+) -> None:
+    metadata = json.loads((store / "data/zarr.json").read_text())
+    (store / "other").mkdir()
+    for name, members in (
+        ("other", metadata),
+        ("x", json.loads((store / "x/zarr.json").read_text())),
+    ):
+        (store / name / "zarr.json").write_text(json.dumps(members | {"data_type": kind}))
+    with (found := opened(store.parent, "a.zarr")).files:
+        assert np.array_equal(whole_view(found, {})[0, 0], FRAMES[0, 0])
+    refused(store.parent, "a.zarr", "the array has values of type", array="other")
+
+
 def test_zarr_array_is_chosen_or_asked_for(store: Path) -> None:
     library = pytest.importorskip("zarr")
     refused(store.parent, "a.zarr", "no array 'other'", array="other")
@@ -715,7 +750,7 @@ DAMAGE: list[tuple[str, Any, str]] = [
     (
         "chunk_grid",
         {"name": "regular", "configuration": {"chunk_shape": [1 << 20, 1 << 20, 6, 7]}},
-        "more than 1073741824 bytes",
+        "more than 536870912 bytes",
     ),
     ("shape", [4, 5, -6, 7], "chunk_grid"),
     ("shape", [4, 5, 0, 7], "empty"),

@@ -80,6 +80,11 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
 CHANGES: list[tuple[Callable[[Path], None], str]] = [
     (shrink, "shrank"),
     (empty, "shrank"),
@@ -87,6 +92,7 @@ CHANGES: list[tuple[Callable[[Path], None], str]] = [
     (touch, "was modified"),
     (overwrite, "was modified"),
     (replace, "was replaced"),
+    (loop, "was replaced"),
     (remove, "was removed"),
 ]
 
@@ -341,7 +347,7 @@ def test_the_last_file_of_a_growing_set_may_grow(paths: list[Path], open_file: O
         with pytest.raises(DataChangedError, match="shrank"):
             files.verify()
     for change, what in CHANGES:
-        if change in {shrink, empty, replace, remove}:
+        if change in {shrink, empty, replace, loop, remove}:
             continue
         with FileSet(paths, open_file, growing=True) as files:
             change(paths[3])

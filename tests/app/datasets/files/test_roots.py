@@ -385,6 +385,30 @@ def test_whatever_is_asked_for_is_inside_or_refused(patterns: list[str]) -> None
 # -- the data directory of the service ------------------------------------------------------
 
 
+def test_problems_show_paths_below_the_roots_only(data: Path, roots: Roots) -> None:
+    (data / "loop").symlink_to("loop")
+    (data / "broken").symlink_to("nothing")
+    (data / "sub" / "link").symlink_to("deep")
+    os.mkfifo(data / "pipe")
+    for act in (
+        lambda: roots.open(data / "none"),
+        lambda: roots.open(data / "loop"),
+        lambda: roots.open(data / "sub"),
+        lambda: roots.open(data / "a.raw" / "b"),
+        lambda: roots.expand(["loop"]),
+        lambda: roots.expand(["brok*"]),
+        lambda: roots.expand(["pipe"]),
+        lambda: roots.expand([str(data / "pip*")]),
+        lambda: roots.expand([str(data / "none")]),
+        lambda: roots.below(data / "sub"),
+        lambda: roots.below(data / "sub", limit=0),
+    ):
+        with pytest.raises(ServiceError) as caught:
+            act()
+        problem = problem_of(caught.value)
+        assert str(data) not in problem.detail + str(problem.members), problem
+
+
 @pytest.fixture
 def private(tmp_path: Path) -> Path:
     """A data directory with a key in it, beside the roots."""

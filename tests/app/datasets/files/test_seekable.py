@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import random
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from app.datasets.files import seekable
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.roots import Roots
 from app.datasets.files.seekable import Compressed, Seekable, open_seekable
+from app.engine.request_budget import BudgetLimits, RequestBudget
+from core.errors import BudgetExceededError
 
 STEP = 10_000
 DATA = np.random.default_rng(4).integers(0, 50, 400_000).astype("u1").tobytes()
@@ -110,3 +113,27 @@ def test_zstd_may_begin_with_a_skippable_frame(tmp_path: Path, first: int) -> No
 @pytest.mark.parametrize("first", [0x00, 0x45, 0x60, 0xA0, 0xD5])
 def test_other_first_bytes_are_no_skippable_frame(tmp_path: Path, first: int) -> None:
     assert opened(tmp_path, bytes([first]) + SKIPPABLE).coding == "plain"
+
+
+def wide(log: int) -> bytes:
+    made = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: log})
+    return made.compress(DATA, mode=made.FLUSH_BLOCK) + made.flush()
+
+
+@pytest.mark.parametrize("memory", [4 << 20, 256 << 20])
+def test_whoever_reads_holds_the_window_of_a_zstd_frame(tmp_path: Path, memory: int) -> None:
+    """From before a decoder takes it: when the file is scanned, and in each read."""
+    never = threading.Event()
+    budget = RequestBudget(BudgetLimits(memory=memory), never, never)
+    found = opened(tmp_path, zstd.compress(DATA) + wide(27))
+    if memory < 128 << 20:
+        with pytest.raises(BudgetExceededError):
+            budget.run(lambda: b"".join(found.scan()))
+        return
+    assert budget.run(lambda: b"".join(found.scan())) == DATA + DATA
+    assert budget.peak >= 128 << 20
+    for start in (len(DATA), len(DATA) + 10):
+        reading = RequestBudget(BudgetLimits(memory=memory), never, never)
+        assert reading.run(found.read, start, start + 10) == DATA[start - len(DATA) :][:10]
+        assert reading.peak >= 128 << 20
+        assert reading.held == 0

@@ -116,6 +116,14 @@ def test_types_are_known_names(code: object) -> None:
         parse_array("", node(data_type=code), "store")
 
 
+@pytest.mark.parametrize(
+    "encoding", [[], {"name": []}, {"name": "default", "configuration": {"separator": []}}]
+)
+def test_names_of_chunks_are_texts(encoding: object) -> None:
+    with pytest.raises(FormatError, match="chunk_key_encoding"):
+        parse_array("", node(chunk_key_encoding=encoding), "store")
+
+
 def line(size: int) -> dict[str, Any]:
     return {"shape": [size]}
 

@@ -36,6 +36,19 @@ def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -
     assert up.ask("PUT", f"{up.path}/inputs/items", b"no").status == 404
 
 
+def test_an_input_that_is_gone_is_missing_until_it_is_put_again(service: Service) -> None:
+    up = Uploader(service, reports=["qelt"])
+    data = b"quantile\n0.125\n"
+    digest = up.ask("PUT", f"{up.path}/inputs/quantiles", data).json()["digest"]
+    up.upload(stream())
+    assert up.ask("DELETE", f"/v1/inputs/quantiles/{digest}").status == 204
+    assert up.describe()["missing_inputs"] == ["quantiles"]
+    is_problem(up.ask("POST", f"{up.path}/seal"), "input-gone", 410)
+    assert up.ask("PUT", f"{up.path}/inputs/quantiles", data).json()["digest"] == digest
+    assert up.describe()["missing_inputs"] == []
+    assert up.ask("POST", f"{up.path}/seal").status == 202
+
+
 def test_a_key_creates_one_run(service: Service) -> None:
     answers = [create(service, RUN, Idempotency_Key='"k1"') for _ in range(2)]
     assert [answer.status for answer in answers] == [201, 200]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,9 +13,12 @@ import httpx
 import numpy as np
 import pytest
 
+from app.errors import DataChangedError
+from app.run_errors import RunFailedError
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.rows import reader
 from app.runs.rows.opening import WantedRows, open_rows
+from app.runs.rows.reader import RowReader
 from tests.app.runs.uploaded import Uploads, partitions
 from tests.frames import Frame, read_frames
 from tests.runs import RunCase, compute, octets, random_run
@@ -301,7 +305,7 @@ def test_a_stream_that_is_created_anew_before_its_first_byte_costs_no_follower_i
     while follower.step() is not None:
         pass
     token = read_frames(get(service, rows_path(run)).content)[-1].header["token"]
-    # The answer to its creation never came, so its client creates it again.
+    service.streams.delete(service.now(run), lost.id)
     stream = service.add(run, 1)
     assert stream.id != lost.id
     assert read_frames(get(service, rows_path(run, after=token)).content)[-1].header["token"]
@@ -312,3 +316,177 @@ def test_a_stream_that_is_created_anew_before_its_first_byte_costs_no_follower_i
     expected = rows_of(case, case.stream, "selt")
     assert b"".join(map(bytes, rows)) == expected
     assert payload(read_frames(get(service, rows_path(run, after=token)).content)) == expected
+
+
+# -- rows of streams that are not those of the run any more ---------------------------
+
+
+def follow(service: Uploads, run: RunRecord) -> RowReader:
+    wanted = WantedRows(service.now(run), "selt", "bin", follow=True)
+    return open_rows(service.state.losses, service.streams, wanted, None)
+
+
+def rest(follower: RowReader) -> bytes:
+    rows: list[Any] = []
+    while (chunk := follower.step()) is not None:
+        rows += chunk.buffers
+    return b"".join(map(bytes, rows))
+
+
+def other_bytes(case: RunCase) -> bytes:
+    """A stream of the same length with other losses."""
+    blocks = tuple(
+        replace(b, pairs=tuple((sample, 2 * loss) for sample, loss in b.pairs))
+        for b in case.stream.blocks
+    )
+    return replace(case.stream, blocks=blocks).encode()
+
+
+def is_changed(answer: httpx.Response) -> bool:
+    return (answer.status_code, answer.json()["code"]) == (412, "data-changed")
+
+
+def test_followers_do_not_end_well_with_rows_of_a_stream_that_was_replaced(
+    service: Uploads, case: RunCase
+) -> None:
+    first, second = partitions(case, 1, 2)
+    for more in ([], [second]):
+        run = service.run(["selt"])
+        (stream,) = service.upload(run, first)
+        follower = follow(service, run)
+        assert rest(follower) == rows_of_bytes(service, first)
+        service.streams.delete(service.now(run), stream.id)
+        service.extend(service.add(run, 1), other_bytes(case))
+        if more:
+            service.upload(run, *more)
+        else:
+            assert rest(follower) == b""
+            assert service.seal(run).state == "done"
+        with pytest.raises(DataChangedError):
+            rest(follower)
+        assert follower.reason is None
+
+
+def test_a_stream_that_is_deleted_while_it_is_read_is_not_called_damaged(
+    service: Uploads, case: RunCase
+) -> None:
+    run = service.run(["selt"])
+    (stream,) = service.upload(run, case.stream.encode())
+    follower = follow(service, run)
+    assert follower.step() is not None
+    service.streams.delete(service.now(run), stream.id)
+    with pytest.raises(DataChangedError):
+        rest(follower)
+
+
+def rows_of_bytes(service: Uploads, data: bytes) -> bytes:
+    run = service.run(["selt"])
+    service.upload(run, data)
+    return payload(read_frames(get(service, rows_path(run)).content))
+
+
+def test_a_token_holds_while_the_streams_before_it_are_the_same(
+    service: Uploads, case: RunCase
+) -> None:
+    run = service.run(["selt"])
+    first, _ = service.upload(run, *partitions(case, 1, 2))
+    frames = read_frames(get(service, rows_path(run)).content)
+    second = next(f.header["token"] for f in frames if f.header.get("partition") == 2)
+    last = frames[-1].header["token"]
+    for token in (second, last):
+        assert len(token) < 100
+        assert get(service, rows_path(run, after=token)).status_code == 200
+    service.streams.delete(service.now(run), first.id)
+    assert is_changed(get(service, rows_path(run, after=last)))
+    service.extend(service.add(run, 1), other_bytes(case))
+    for token in (second, last):
+        assert is_changed(get(service, rows_path(run, after=token)))
+    # Alone, the second partition is what it was.
+    ident = next(f.header["stream"] for f in frames if f.header.get("partition") == 2)
+    assert get(service, rows_path(run, after=last, stream=ident)).status_code == 200
+
+
+def test_tokens_of_earlier_versions_go_on(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"])
+    stream = service.upload(run, *partitions(case, 1, 2))[1]
+    frames = read_frames(get(service, rows_path(run)).content)
+    keys = service.state.losses.keys
+    token = keys.verify(frames[-1].header["token"]).token
+    digest = hashlib.blake2b(stream.id.encode(), digest_size=8).digest()
+    earlier = keys.sign(replace(token, fingerprint=digest, state=token.state[:5]))
+    again = read_frames(get(service, rows_path(run, after=earlier)).content)
+    assert payload(again) == b""
+    assert again[-1].header["reason"] == "partial"
+    service.streams.delete(service.now(run), stream.id)
+    service.upload(run, case.stream.encode())
+    assert is_changed(get(service, rows_path(run, after=earlier)))
+
+
+def test_a_token_does_not_go_on_in_bytes_that_came_after_a_restored_backup(
+    service: Uploads, case: RunCase
+) -> None:
+    run = service.run(["selt"])
+    data, others = case.stream.encode(), other_bytes(case)
+    half = len(data) // 2
+    old = service.extend(service.add(run), data[:half], complete=False)
+
+    def upload(content: bytes) -> None:
+        path = f"/v1/runs/{run.id}/streams/{old.id}"
+        headers = {"Upload-Offset": str(half), "Upload-Complete": "?1"}
+        headers["Content-Type"] = "application/partial-upload"
+        assert asyncio.run(service.patch(path, content=content, headers=headers)).is_success
+
+    upload(data[half:])
+    token = read_frames(get(service, rows_path(run)).content)[-1].header["token"]
+    assert get(service, rows_path(run, after=token)).status_code == 200
+    follower = follow(service, run)
+    assert rest(follower) == rows_of(case, case.stream, "selt")
+    now = service.streams.get(service.now(run), old.id)
+    service.streams.swap(now, replace(old, owned=None))
+    assert is_changed(get(service, rows_path(run, after=token)))
+    upload(others[half:])
+    assert is_changed(get(service, rows_path(run, after=token)))
+    assert service.seal(run).state == "done"
+    with pytest.raises(DataChangedError):
+        rest(follower)
+
+
+def test_followers_do_not_end_well_before_the_run_is_done(service: Uploads, case: RunCase) -> None:
+    for seed, fails in ((1, False), (2, True)):
+        run = service.run(["selt"])
+        parts = partitions(case, seed, 2)
+        # An event in two streams is found when the run is computed.
+        service.upload(run, parts[0], case.stream.encode() if fails else parts[1])
+        follower = follow(service, run)
+        assert rest(follower)
+        service.sealer.seal(service.now(run))
+        assert rest(follower) == b""
+        assert follower.reason is None
+        service.sealer.look()
+        if fails:
+            with pytest.raises(RunFailedError):
+                rest(follower)
+        else:
+            assert rest(follower) == b""
+            assert follower.reason == "sealed"
+
+
+def test_the_end_of_rows_counts_the_events_of_a_stream_that_goes_on(
+    service: Uploads, case: RunCase
+) -> None:
+    run = service.run(["selt"])
+    data = case.stream.encode()
+    half = len(data) // 2
+    stream = service.extend(service.add(run), data[:half], complete=False)
+
+    def read(**query: str) -> tuple[int, str]:
+        lines = get(service, rows_path(run, format="ndjson", **query)).content.splitlines()
+        end = json.loads(lines[-1])["end"]
+        given = {json.loads(line)["EventId"] for line in lines if b"EventId" in line}
+        assert end["events"] >= len(given) > 0
+        return end["events"], end["token"]
+
+    events = len({block.event for block in case.stream.blocks})
+    first, token = read()
+    service.extend(stream, data[half:])
+    assert first + read(after=token)[0] == read()[0] == events

@@ -25,9 +25,9 @@ def test_each_algorithm_takes_its_own_checksum() -> None:
     for name, value in values.items():
         parsed = parse_checksum(f"{name} {base64.b64encode(value).decode()}")
         assert parsed == (name, value)
-        check_bytes(*parsed, DATA)
+        check_bytes([parsed], DATA)
         with pytest.raises(ChecksumError):
-            check_bytes(*parsed, DATA[1:])
+            check_bytes([parsed], DATA[1:])
 
 
 @pytest.mark.parametrize("text", ["", "sha1", "md5 AAAA", "sha1 AAAA", "sha1 !", "crc32 AAAAA"])
@@ -36,13 +36,19 @@ def test_other_checksums_are_refused(text: str) -> None:
         parse_checksum(text)
 
 
-def test_the_first_known_digest_counts() -> None:
-    assert parse_digest("md5=:AAAA:, crc32c=:AAAA:", "Content-Digest") is None
+def test_all_known_digests_count() -> None:
+    assert parse_digest("md5=:AAAA:, crc32c=:AAAA:", "Content-Digest") == ()
     parsed = parse_digest(f"unixsum=:AAA=:, sha-256=:{SHA}:", "Content-Digest")
-    assert parsed == ("sha-256", hashlib.sha256(DATA).digest())
-    check_bytes(*parsed, DATA)
+    assert parsed == (("sha-256", hashlib.sha256(DATA).digest()),)
+    check_bytes(parsed, DATA)
     with pytest.raises(DigestError):
-        check_bytes(*parsed, DATA[1:])
+        check_bytes(parsed, DATA[1:])
+    wrong = base64.b64encode(hashlib.sha512(b"other").digest()).decode()
+    both = f"sha-256=:{SHA}:, sha-512=:{wrong}:"
+    with pytest.raises(DigestError, match="sha-512"):
+        check_bytes(parse_digest(both, "Content-Digest"), DATA)
+    with pytest.raises(DigestError, match="sha-512"):
+        check_digest(both, [DATA])
     for text in ("", "sha-256", f"sha-256={SHA}", "sha-256=:AAAA:", "sha-256=:!:"):
         with pytest.raises(BadRequestError):
             parse_digest(text, "Content-Digest")

@@ -87,6 +87,14 @@ def test_a_creation_that_is_refused(up: Uploader, headers: dict[str, str], code:
     is_problem(up.ask("POST", f"{up.path}/streams", **TUS, **headers), code)
 
 
+def test_a_partition_has_one_number(up: Uploader) -> None:
+    metadata = {"Upload-Length": "5", "Upload-Metadata": "partition ODg="}
+    answer = up.ask("POST", f"{up.path}/streams?partition=87", **TUS, **metadata)
+    assert is_problem(answer, "option")["option"] == "partition"
+    answer = up.ask("POST", f"{up.path}/streams?partition=88", **TUS, **metadata)
+    assert answer.status == 201
+
+
 def test_an_append_that_is_refused(up: Uploader) -> None:
     address = up.create(len(GOOD))
     wrong = {**TUS, "Content-Type": "text/plain", "Upload-Offset": "0"}

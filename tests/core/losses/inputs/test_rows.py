@@ -16,6 +16,7 @@ from core.losses.inputs import (
     encode_event_rates,
     encode_quantiles,
     parse_event_rates,
+    parse_occurrence,
     parse_periods,
     parse_quantiles,
     parse_return_periods,
@@ -78,6 +79,48 @@ def test_columns_are_found_by_name_in_any_order() -> None:
 )
 def test_columns_are_refused(columns: Data, message: str) -> None:
     assert_refused(message, None, parse_event_rates, columns)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_quantiles, "quantile\r\n0.5\r\n0.9\r\n"),
+        (parse_quantiles, "0.5\n"),
+        (parse_event_rates, "EventIds,Event_rates\n1,0.5\n"),
+        (parse_occurrence, "event_id,period_no,occ_date_id\n1,9,1\n"),
+        (parse_periods, "period_no,weighting\n1,1.0\n"),
+        (parse_return_periods, "return_period\n100\n50\n"),
+        (parse_summary_xref, "item_id,summary_id,summaryset_id\n1,1,1\n"),
+        (parse_summary_map, "loc_id,building_id,item_id\n1,1,1\n"),
+        (parse_summary_info, "summary_id,tiv,place\n1,1.0,Zürich\n"),
+    ],
+)
+def test_text_in_wide_characters_is_no_packed_file(
+    parse: Callable[..., object], text: str, encoding: str
+) -> None:
+    for line_ends in (text, text.replace("\n", "\r\n")):
+        with pytest.raises(InputError, match=f"it is text in {encoding[:6].upper()}") as caught:
+            parse(line_ends.encode(encoding))
+        assert caught.value.hint is not None
+        assert "UTF-8" in caught.value.hint
+
+
+def test_records_that_begin_as_a_mark_does_are_records() -> None:
+    ids, rates = np.array([1, 65279], np.int32), np.array([0.25, 0.5])
+    for first in (ids, ids[::-1]):
+        data = encode_event_rates(EventRates(first, rates), "bin")
+        assert parse_event_rates(data).event_ids.tolist() == [1, 65279]
+    assert parse_return_periods(np.array([65279, 1000, 500], "<i4").tobytes()).years[0] == 65279
+
+
+@pytest.mark.parametrize("value", [np.nan, -0.5, np.inf, 1.5])
+def test_packed_numbers_that_are_none_are_refused(value: float) -> None:
+    with pytest.raises(InputError, match=r"quantile .* is not in 0 to 1"):
+        parse_quantiles(np.array([value], "<f4").tobytes())
+    record = np.array([(1, -abs(value) if value == 1.5 else value)], "<i4,<f4")
+    with pytest.raises(InputError, match=r"Event_rates .* is negative or not finite"):
+        parse_event_rates(record.tobytes())
 
 
 TEXTS = st.text(st.sampled_from('0123456789.,-+e \r\n"\tnaif_\u2028\xa0'), max_size=60)

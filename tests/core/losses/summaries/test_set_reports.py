@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,20 @@ def make_nothing(_set: int, name: str, sink: Sink, seen: SeenEvents, policy: Pol
 
 def ignore(_set: int, _report: str, _rows: Rows) -> None:
     """Rows are not what the test is about."""
+
+
+def test_reports_do_not_wait_for_a_collection_of_garbage() -> None:
+    """Sums of many samples are megabytes, which nobody counts any more."""
+    sets = SummarySets(Sets(((1, 1, 1),)).xref)
+    gc.disable()
+    try:
+        reports = SetReports(["a"], sets, make_nothing, ignore)
+        reports.receive(0, Stream("loss", 3, 4, (Block(5, 1, ((-1, 1.0),)),)).encode())
+        left = weakref.ref(reports.summarisers[0])
+        del reports
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_an_event_in_two_partitions_is_refused() -> None:

@@ -1,0 +1,166 @@
+"""What is beside the files of entries counts, and what contradicts them is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.datasets.catalogue import Catalogue
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.roots import Roots
+from app.datasets.opened import OpenDataset
+from app.datasets.spec import parse_dataset
+from app.errors import DataChangedError, InvalidOptionError
+from app.http.identity import SINGLE_USER
+from app.state.memory import MemoryStateStore
+from app.state.ownership import Namespaces
+from app.tiles.views import OpenView, Views
+from app.tokens import KeyRing, new_key
+from core.errors import ShapeError
+
+FRAME = (8, 9)
+ROLES = ("dark", "gain", "excluded")
+CONTENT = {"dark": 0, "gain": 1, "excluded": 0}
+
+
+class Desk:
+    """A catalogue with views, and the directory that it serves."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.keys = KeyRing([new_key()])
+        self.store = MemoryStateStore()
+        self.catalogue = self.start()
+
+    def start(self) -> Catalogue:
+        """Another process over the same store."""
+        self.catalogue = Catalogue(self.store, Roots([self.root]), {}, BufferPool(4))
+        self.views = Views(self.catalogue, self.store, self.keys)
+        return self.catalogue
+
+    def save(self, name: str, array: Any) -> None:  # noqa: ANN401 - an array
+        np.save(self.root / name, array)
+
+    def register(self, **entry: Any) -> OpenDataset:  # noqa: ANN401 - JSON
+        opened = self.catalogue.register(SINGLE_USER, {"files": ["scan.npy"], **entry})[0]
+        assert isinstance(opened, OpenDataset)
+        opened.close()
+        return opened
+
+    def open(self, ident: str) -> OpenView:
+        opened = self.views.open(SINGLE_USER, ident, {"dtype": "<f8"})
+        opened.close()
+        return opened
+
+
+def is_open(root: Path) -> bool:
+    """Whether this process has a file of a directory open."""
+    found = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+    return any(name.startswith(f"{root}/") for name in found)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    made.save("scan.npy", np.full((4, *FRAME), 1000, "<u2"))
+    yield made
+    made.catalogue.close()
+    assert not is_open(tmp_path)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_correction_that_changes_is_another_version(
+    desk: Desk, role: str, restarted: bool
+) -> None:
+    desk.save("image.npy", np.full(FRAME, CONTENT[role], "<f8"))
+    desk.register(id="a", corrections={role: "image.npy"})
+    before = desk.open("a")
+    token, tag = before.tokens.token(1), before.etag("0")
+    desk.save("image.npy", np.eye(*FRAME) + CONTENT[role])
+    if restarted:
+        desk.catalogue.close()
+        desk.start()
+    after = desk.open("a")
+    assert after.etag("0") != tag
+    with pytest.raises(DataChangedError):
+        after.tokens.read(token, 4)
+    (desk.root / "image.npy").unlink()
+    with pytest.raises(DataChangedError, match=r"image\.npy"):
+        after.dataset.files.verify()
+
+
+def test_what_a_file_is_used_for_counts(desk: Desk) -> None:
+    desk.save("ones.npy", np.ones(FRAME))
+    desk.save("zeros.npy", np.zeros(FRAME))
+    entries: list[dict[str, Any]] = [{}, {"dark": "ones.npy"}, {"gain": "ones.npy"}]
+    entries += [{"dark": "zeros.npy"}, {"dark": "zeros.npy", "gain": "ones.npy"}]
+    prints = [
+        desk.register(id=f"d{k}", corrections=entry).fingerprint for k, entry in enumerate(entries)
+    ]
+    assert len(set(prints)) == len(prints)
+    assert desk.register(id="plain").fingerprint == prints[0]
+
+
+@pytest.mark.parametrize("shape", [(9, 8), (4, 18), (72, 1), (1, 72), (2, 4, 9), (8, 9, 1)])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_correction_of_another_shape_is_refused(
+    desk: Desk, role: str, shape: tuple[int, ...]
+) -> None:
+    desk.save("image.npy", np.full(shape, CONTENT[role], "<f8"))
+    with pytest.raises(ShapeError, match=rf"{role} .*but a frame has \[8, 9\]"):
+        desk.register(corrections={role: "image.npy"})
+    assert not desk.catalogue.ids(SINGLE_USER)
+    assert not is_open(desk.root)
+
+
+@pytest.mark.parametrize("shape", [FRAME, (1, *FRAME), (1, 1, *FRAME)])
+def test_leading_axes_of_one_change_no_shape(desk: Desk, shape: tuple[int, ...]) -> None:
+    desk.save("image.npy", np.arange(72.0).reshape(shape))
+    desk.register(id="a", corrections={"dark": "image.npy"})
+    view = desk.views.open(SINGLE_USER, "a", {"dtype": "<f8", "tile_shape": [1, *FRAME]})
+    np.testing.assert_array_equal(
+        view.read(view.plan.tile(0))[0], 1000 - np.arange(72.0).reshape(FRAME)
+    )
+    view.close()
+
+
+WRONG: list[tuple[list[dict[str, Any]], str]] = [
+    ([{"name": "y", "unit": "nm", "scale": 0.5}], "'y'"),
+    ([{"name": name} for name in "abcd"], "'a', 'b', 'c', 'd'"),
+    ([{"name": "n"}, {"name": "y", "size": 99}, {"name": "x"}], "'y'.*99.*8"),
+    ([{"name": "n"}, {"name": "y"}, {"name": "x", "scale": 0}], "'x'"),
+]
+
+
+@pytest.mark.parametrize(("axes", "named"), WRONG)
+def test_axes_that_contradict_the_array_are_refused(
+    desk: Desk, axes: list[dict[str, Any]], named: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=named) as caught:
+        desk.register(axes=axes)
+    assert caught.value.members == {"option": "axes"}
+
+
+def test_axes_that_were_stored_earlier_stay_valid(desk: Desk) -> None:
+    spec = parse_dataset({"id": "old", "files": ["scan.npy"], "axes": WRONG[0][0]})
+    Namespaces(desk.store, "dataset").create(SINGLE_USER.owner, "old", spec.to_json())
+    assert [axis.name for axis in desk.open("old").dataset.axes] == ["nav_0", "sig_0", "sig_1"]
+
+
+@pytest.mark.parametrize("size", [True, 6.5, "6", None])
+def test_sizes_of_axes_are_integers(size: object) -> None:
+    with pytest.raises(InvalidOptionError, match="'y'"):
+        parse_dataset({"files": ["scan.npy"], "axes": [{"name": "y", "size": size}]})
+
+
+def test_axes_of_a_growing_scan_have_no_lasting_size(desk: Desk) -> None:
+    axes = [{"name": "n", "size": 3}, {"name": "y", "size": 8}, {"name": "x", "size": 9}]
+    desk.register(id="a", growing=True, axes=axes)
+    with pytest.raises(InvalidOptionError, match="'n'"):
+        desk.register(id="b", axes=axes)
