@@ -153,7 +153,7 @@ class DrainingServer(Server):
         settings.seat.rest()
         settings.drain.begin(settings.drain_seconds)
         self._notify()
-        while self._lane is not None and self._lane.is_connected and (settings.drain.left() or 0):
+        while self._lane is not None and self._lane.is_connected and (settings.drain.left() or 0):  # noqa: ASYNC110
             # The acceptor hands over what it has accepted.
             await asyncio.sleep(_HANDOVER_SECONDS)
         remaining = settings.drain.left() or 0.0
