@@ -46,7 +46,7 @@ from app.http.keys import Keys
 from app.http.openapi import complete_document
 from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
-from app.http.throttle import Throttle
+from app.http.throttle import Rate, Throttle
 from app.http.token_inspection import TokenInspection
 from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
@@ -95,6 +95,7 @@ from app.state.presence import Presence
 from app.state.shares import Shares
 from app.state.storage import Storage, open_storage
 from app.state.timed import TimedHeads
+from app.tally import Column
 from app.telemetry import Metrics
 from app.tiles import routes as tiles_routes
 from app.tiles import routes_reductions, routes_tile, routes_zarr
@@ -188,8 +189,10 @@ def create_app(
         redirect_slashes=False,
     )
     board = board or Board()
+    seat = seat or board.workers[0]
+    app.state.column = seat.column
     _add_services(app, settings, warm_up, resources, ledger)
-    _add_operations(app, board, seat or board.workers[0], resources)
+    _add_operations(app, board, seat, resources)
     for router in ROUTERS:
         app.include_router(router)
     add_problem_handlers(app)
@@ -210,9 +213,8 @@ def _add_services(
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
-    ledger = lent or _ledger(settings)
-    share = int(settings.buffers * settings.owner_share)
-    buffers = Buffers(settings.buffers, settings.buffer_bytes, ledger, share)
+    ledger = lent or _ledger(settings, app.state.column)
+    buffers = _buffers(settings, ledger, app.state.column)
     width = settings.threads or share_of_cores(settings.workers)
     input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, storage, input_files)
@@ -231,7 +233,7 @@ def _add_services(
     claims = _closing(resources, _claims(settings, storage))
 
     state = app.state
-    state.throttle = throttle = _throttle(settings)
+    state.throttle = throttle = _throttle(settings, app.state.column)
     state.losses = LossService(
         keys=keys,
         inputs=Inputs(input_files, heads, storage.sharing, ledger, decoders),
@@ -327,8 +329,14 @@ def _take_over_files(settings: Settings, storage: Storage, files: InputStore) ->
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
 
 
-def _ledger(settings: Settings) -> Ledger:
-    return Ledger(settings.memory_limit, int(settings.memory_limit * settings.owner_share))
+def _ledger(settings: Settings, column: Column | None) -> Ledger:
+    share = int(settings.memory_limit * settings.owner_share)
+    return Ledger(settings.memory_limit, share, column)
+
+
+def _buffers(settings: Settings, ledger: Ledger, column: Column | None) -> Buffers:
+    share = int(settings.buffers * settings.owner_share)
+    return Buffers(settings.buffers, settings.buffer_bytes, ledger, share, column)
 
 
 def _claims(settings: Settings, storage: Storage) -> Claims:
@@ -344,9 +352,10 @@ def _sealer(settings: Settings, workshop: Workshop, lent: LentLedger | None) -> 
     return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger))
 
 
-def _throttle(settings: Settings) -> Throttle:
+def _throttle(settings: Settings, column: Column | None) -> Throttle:
     share = int(settings.max_requests * settings.owner_share)
-    return Throttle(settings.max_requests, share, settings.owner_rate, settings.owner_burst)
+    rate = settings.owner_rate and Rate(settings.owner_rate, settings.owner_burst)
+    return Throttle(settings.max_requests, share, rate or None, column=column)
 
 
 def _decoders(settings: Settings) -> DecoderPool:

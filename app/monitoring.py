@@ -150,6 +150,7 @@ def _observer(
         metrics.spool_bytes.set(watched.claims.claimed)
         metrics.jobs.labels("suspect").set(watched.jobs.suspects)
         metrics.jobs.labels("poisoned").set(watched.jobs.poisoned)
+        watched.ledger.relieve()
         for purpose, held in watched.ledger.purposes().items():
             metrics.memory_held.labels(purpose).set(held)
         metrics.calls.labels("running").set(watched.threads.running)

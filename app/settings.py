@@ -110,22 +110,22 @@ class Settings(BaseSettings):
     """File that holds ``token_keys``, one on each line, instead."""
 
     memory_limit: int = Field(default=2048 * MIB, ge=16 * MIB)
-    """Maximum bytes that the requests of a process hold together."""
+    """Maximum bytes that all requests hold together."""
     owner_share: float = Field(default=0.7, gt=0, le=1)
     """Part of memory, buffers, requests and connections that one owner may have."""
     max_requests: int = Field(default=1024, ge=1)
-    """Maximum requests in progress in a process."""
+    """Maximum requests in progress."""
     max_connections: int = Field(default=4096, ge=1)
     """Maximum connections of a process."""
     owner_rate: float | None = Field(default=None, gt=0)
-    """Requests per second of one owner to a process, on average; default: no limit."""
+    """Requests per second of one owner, on average; default: no limit."""
     owner_burst: int = Field(default=100, ge=1)
     """Requests of one owner that may come at once where there is a rate."""
     min_rate: int = Field(default=1024, ge=0)
     """Minimum bytes per second of a JSON body or auxiliary file; of a loss stream only where
     its owner's share is spent."""
     buffers: int = Field(default=512, ge=2)
-    """Number of read buffers of the process; a posted body takes one while bytes arrive."""
+    """Number of read buffers; a posted body takes one while bytes arrive."""
     buffer_bytes: int = Field(default=MIB, ge=4096, le=64 * MIB)
     spool_memory: int = Field(default=8 * MIB, ge=0)
     """Maximum bytes of rows per request that wait in memory; further rows wait on disk."""

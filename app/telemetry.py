@@ -73,7 +73,7 @@ class Metrics:
         self.events = self._counter("events", "Complete events answered")
         self.batches = self._counter("batches", "Batches of pipelines sent")
         self.buffers = self._gauge("buffers_used", "Read buffers in use", "livesum")
-        self.buffers_limit = self._gauge("buffers_limit", "Read buffers there may be", "livesum")
+        self.buffers_limit = self._gauge("buffers_limit", "Read buffers there may be", "livemax")
 
     def _work(self) -> None:
         self.loop_wait = self._gauge(
@@ -137,7 +137,7 @@ class Metrics:
             "memory_held_bytes", "Bytes that admitted work holds", "livesum", "purpose"
         )
         self.memory_limit = self._gauge(
-            "memory_limit_bytes", "Bytes that admitted work may hold", "livesum"
+            "memory_limit_bytes", "Bytes that admitted work may hold", "livemax"
         )
         self.memory_refused = self._counter(
             "memory_refused", "Work refused for lack of memory, or of the owner's share", "purpose"

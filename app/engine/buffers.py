@@ -6,6 +6,7 @@ import mmap
 import threading
 
 from app.errors import BusyError, ShareExceededError
+from app.tally import BUFFERS, Column, Tally
 
 from .ledger import Ledger
 
@@ -22,26 +23,33 @@ class Buffers:
         size: size of a buffer in bytes.
         ledger: of the memory that requests hold.
         share: maximum number of buffers that one owner has; at least two.
+        column: where the service counts those of this process; default: it is alone.
 
     Attributes:
         limit: as above.
         size: as above.
     """
 
-    def __init__(self, limit: int, size: int, ledger: Ledger, share: int | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        size: int,
+        ledger: Ledger,
+        share: int | None = None,
+        column: Column | None = None,
+    ) -> None:
         self.size = size
         self.limit = limit
         self.share = limit if share is None else max(share, 2)
         self._ledger = ledger
-        self._out = 0
-        self._taken: dict[str, int] = {}
+        self._tally = Tally(column, BUFFERS, limit, self.share)
         self._free: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
     @property
     def out(self) -> int:
-        """Number of buffers in use."""
-        return self._out
+        """Number of buffers that this process uses."""
+        return self._tally.here
 
     def take(self, owner: str, count: int) -> list[mmap.mmap]:
         """Take ``count`` buffers for an owner, all or none.
@@ -62,40 +70,37 @@ class Buffers:
 
     def _take(self, owner: str, count: int) -> list[mmap.mmap]:
         """Count buffers as taken; return those that need not be allocated."""
+        with self._tally.lock:
+            taken = self._tally.add(owner, count)
+        if taken > self.share:
+            raise ShareExceededError(
+                f"your requests in progress have {taken - count} buffers for request bodies,"
+                f" of {self.share} that one owner may have",
+                hint="Send fewer bodies at a time",
+                retry_after=1,
+                limit=PURPOSE,
+                setting="THALWEG_OWNER_SHARE",
+                allowed=self.share,
+            )
+        if taken >= 0:
+            raise BusyError(
+                "all buffers for request bodies are in use",
+                hint="Retry after the seconds in Retry-After",
+                retry_after=1,
+                limit=PURPOSE,
+                setting="THALWEG_BUFFERS",
+                allowed=self.limit,
+            )
         with self._lock:
-            taken = self._taken.get(owner, 0) + count
-            if taken > self.share:
-                raise ShareExceededError(
-                    f"your requests in progress have {taken - count} buffers for request bodies,"
-                    f" of {self.share} that one owner may have",
-                    hint="Send fewer bodies at a time",
-                    retry_after=1,
-                    limit=PURPOSE,
-                    setting="THALWEG_OWNER_SHARE",
-                    allowed=self.share,
-                )
-            if self._out + count > self.limit:
-                raise BusyError(
-                    "all buffers for request bodies are in use",
-                    hint="Retry after the seconds in Retry-After",
-                    retry_after=1,
-                    limit=PURPOSE,
-                    setting="THALWEG_BUFFERS",
-                    allowed=self.limit,
-                )
-            self._out += count
-            self._taken[owner] = taken
             return [self._free.pop() for _ in range(min(count, len(self._free)))]
 
     def give_back(self, owner: str, buffers: list[mmap.mmap]) -> None:
         """Return an owner's buffers; nothing may write to them from now on."""
         count = len(buffers)
         self._ledger.remove(owner, PURPOSE, count * self.size)
+        with self._tally.lock:
+            self._tally.remove(owner, count)
         with self._lock:
-            self._out -= count
-            self._taken[owner] -= count
-            if not self._taken[owner]:
-                del self._taken[owner]
             room = _MAX_FREE - len(self._free)
             # The others are not closed, since the traceback of a failed request may still
             # refer to them. Their memory is freed with the last reference.

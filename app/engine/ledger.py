@@ -20,7 +20,12 @@ Entries are estimates from above, made before the work: of a list of numbers in 
 objects that it becomes. Small things of bounded number (heads, options, one frame) have no
 entry; the base that deployments add to the limit covers them.
 
-What is kept only to save time is entered as well, and given up where the total is full.
+What is kept only to save time is entered as well, and given up where the total is full: at once
+by the process whose request is refused otherwise, by the others within a second, when the client
+tries again.
+
+The limit and the shares are those of the service, whatever the number of its processes
+(:mod:`app.tally`).
 
 An owner is the owner of the key that a request carries, or the address of the client where
 the service has no keys.
@@ -28,45 +33,55 @@ the service has no keys.
 
 from __future__ import annotations
 
-import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn, Self
 
 from app.errors import BusyError, ShareExceededError, TooLargeError
+from app.tally import MEMORY, Column, Table, Tally
 
 RETRY_SECONDS = 1
 """Seconds after which a refused client may try again: most requests are over by then."""
 _SPENT = 0.9
 """Part of a share from which on it counts as spent."""
 _LIMIT, _SHARE = "THALWEG_MEMORY_LIMIT", "THALWEG_OWNER_SHARE"
+_SHORT = 0
+"""Which note of the table has the time of the last refusal for lack of memory."""
 
 
 class Ledger:
-    """The memory that requests of a process hold; all methods are thread-safe and O(1).
+    """The memory that requests hold; all methods are thread-safe and O(1).
 
     Args:
         limit: maximum bytes held by all owners together.
         share: maximum bytes held by one owner.
+        column: where the service counts what this process holds; default: it is alone.
+
+    Attributes:
+        processes: number of processes that the limit is for.
     """
 
-    def __init__(self, limit: int, share: int) -> None:
+    def __init__(self, limit: int, share: int, column: Column | None = None) -> None:
+        column = column or Column(Table())
         self.limit = limit
         self.share = min(share, limit)
+        self.processes = column.table.processes
         self.refused: Counter[str] = Counter()
         """Refusals so far, by purpose."""
         self.reclaim: Callable[[], bool] | None = None
         """Releases an entry that is kept only to save time; returns False if there is none."""
-        self._held = 0
         self._peak = 0
-        self._owners: dict[str, int] = {}
         self._purposes: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._tally = Tally(column, MEMORY, limit, self.share)
+        self._lock = self._tally.lock
+        self._notes = column.table.notes
+        self._relieved = 0.0
 
     @property
     def held(self) -> int:
         """Bytes held now."""
-        return self._held
+        return self._tally.total
 
     @property
     def peak(self) -> int:
@@ -76,27 +91,27 @@ class Ledger:
     def begin_peak(self) -> None:
         """Have ``peak`` count from now on."""
         with self._lock:
-            self._peak = self._held
+            self._peak = self.held
 
     @property
     def owners(self) -> int:
-        """Number of owners that hold something."""
-        return len(self._owners)
+        """Number of owners that hold something in this process."""
+        return self._tally.owners
 
     def held_by(self, owner: str) -> int:
         """Bytes that an owner holds."""
-        return self._owners.get(owner, 0)
+        return self._tally.of(owner)
 
     def is_spent(self, owner: str) -> bool:
         """Whether an owner holds about as much as it may."""
-        return self._owners.get(owner, 0) >= _SPENT * self.share
+        return self._tally.of(owner) >= _SPENT * self.share
 
     def held_for(self, purpose: str) -> int:
-        """Bytes held for a purpose."""
+        """Bytes that this process holds for a purpose."""
         return self._purposes[purpose]
 
     def purposes(self) -> dict[str, int]:
-        """Return the bytes held for each purpose that ever held any."""
+        """Return the bytes that this process holds for each purpose that ever held any."""
         with self._lock:
             return dict(self._purposes)
 
@@ -129,6 +144,8 @@ class Ledger:
                 break
         with self._lock:
             self.refused[purpose] += 1
+            if own <= self.share:
+                self._notes[_SHORT] = time.monotonic()
         if own > self.share:
             raise ShareExceededError(
                 f"your requests in progress hold {own - nbytes} bytes of this server's memory;"
@@ -153,15 +170,19 @@ class Ledger:
     def _added(self, owner: str, purpose: str, nbytes: int) -> int:
         """Add bytes if they fit, and return -1; else what the owner would hold."""
         with self._lock:
-            own = self._owners.get(owner, 0) + nbytes
-            total = self._held + nbytes
-            if own > self.share or total > self.limit:
-                return own
-            self._owners[owner] = own
-            self._held = total
-            self._purposes[purpose] += nbytes
-            self._peak = max(self._peak, total)
-            return -1
+            own = self._tally.add(owner, nbytes)
+            if own < 0:
+                self._purposes[purpose] += nbytes
+                self._peak = max(self._peak, self._tally.total)
+            return own
+
+    def relieve(self) -> None:
+        """Give up what is kept to save time, if a process has lacked memory since the last call."""
+        short = self._notes[_SHORT]
+        if short > self._relieved and self.reclaim is not None:
+            while self.reclaim():
+                pass
+        self._relieved = short
 
     def refuse_for_good(self, purpose: str, nbytes: int) -> NoReturn:
         """Refuse what would not fit if the owner held nothing else.
@@ -183,13 +204,7 @@ class Ledger:
     def remove(self, owner: str, purpose: str, nbytes: int) -> None:
         """Remove bytes from what an owner holds."""
         with self._lock:
-            own = self._owners[owner] - nbytes
-            if own:
-                self._owners[owner] = own
-            else:
-                # The table has an entry per owner that holds something, not per known owner.
-                del self._owners[owner]
-            self._held -= nbytes
+            self._tally.remove(owner, nbytes)
             self._purposes[purpose] -= nbytes
 
 

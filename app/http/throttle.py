@@ -8,24 +8,38 @@ the IETF draft "RateLimit header fields for HTTP" (draft-ietf-httpapi-ratelimit-
     RateLimit-Policy: "default";q=100;w=10     100 requests (the burst) come back in 10 s
     RateLimit: "default";r=37;t=7              37 are left, and all 100 again after 7 s
 
-Both limits are those of a process. Only the event loop may call, so there are no locks.
+A bucket that is not full is one number: when it will be full again if its owner sends nothing.
+Those of all owners are in memory that the processes of the service share (:mod:`app.tally`): both
+limits are those of the service. An owner's bucket has eight places there. If all are taken, the one
+that will be full first makes room.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import NamedTuple, NoReturn
 
 from app.errors import BusyError, RateLimitedError, ShareExceededError
+from app.tally import BUCKETS, REQUESTS, Column, Table, Tally
 
 _POLICY = "default"
-_REMEMBERED = 10_000
-"""Owners whose bucket is remembered: of others it is full."""
+_WAYS = 8
+"""Places that the bucket of an owner may have."""
+_TINY = 1e-9
+"""Part of a token that is lost in sums."""
 _RETRY_SECONDS = 1
 _SPENT = 0.9
 """Part of a share from which on it counts as spent."""
+
+
+class Rate(NamedTuple):
+    """How often an owner may send requests: ``per_second`` on average, ``burst`` at once."""
+
+    per_second: float
+    burst: int
 
 
 class Throttle:
@@ -34,42 +48,45 @@ class Throttle:
     Args:
         limit: maximum number of requests in progress.
         share: maximum number of them that one owner has.
-        rate: requests per second of one owner, on average; None for no limit.
-        burst: requests of one owner that may come at once.
-        clock: seconds.
+        rate: of the requests of one owner; None for no limit.
+        clock: seconds, the same for all processes.
+        column: where the service counts the requests of this process; default: it is alone.
     """
 
     def __init__(
         self,
         limit: int,
         share: int,
-        rate: float | None = None,
-        burst: int = 1,
+        rate: Rate | None = None,
         clock: Callable[[], float] = time.monotonic,
+        column: Column | None = None,
     ) -> None:
+        column = column or Column(Table())
         self.limit = limit
         self.share = max(share, 1)
         self.refused: Counter[str] = Counter()
         """Refusals so far: ``requests`` in progress, or ``rate``."""
         self._rate = rate
-        self._burst = burst
         self._clock = clock
-        self._running = 0
-        self._of_owner: dict[str, int] = {}
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._tally = Tally(column, REQUESTS, limit, self.share)
+        buckets = column.table.buckets
+        self._keys, self._full = (
+            buckets[: len(buckets) // 2].cast("q"),
+            buckets[len(buckets) // 2 :].cast("d"),
+        )
 
     @property
     def running(self) -> int:
         """Requests in progress."""
-        return self._running
+        return self._tally.total
 
     def running_of(self, owner: str) -> int:
         """Requests of an owner in progress."""
-        return self._of_owner.get(owner, 0)
+        return self._tally.of(owner)
 
     def is_spent(self, owner: str) -> bool:
         """Whether an owner has about as many requests in progress as it may."""
-        return self._of_owner.get(owner, 0) >= _SPENT * self.share
+        return self._tally.of(owner) >= _SPENT * self.share
 
     def enter(self, owner: str) -> None:
         """Admit a request, which calls ``leave`` at its end.
@@ -81,56 +98,67 @@ class Throttle:
         """
         if self._rate is not None:
             self._take(owner, self._rate)
-        own = self._of_owner.get(owner, 0)
-        if own >= self.share or self._running >= self.limit:
+        with self._tally.lock:
+            own = self._tally.add(owner, 1)
+        if own >= 0:
             self.refused["requests"] += 1
-            self._refuse(own)
-        self._of_owner[owner] = own + 1
-        self._running += 1
+            self._refuse(own - 1)
 
     def leave(self, owner: str) -> None:
         """Note the end of a request."""
-        self._running -= 1
-        left = self._of_owner[owner] - 1
-        if left:
-            self._of_owner[owner] = left
-        else:
-            del self._of_owner[owner]
+        with self._tally.lock:
+            self._tally.remove(owner, 1)
 
     def headers(self, owner: str) -> Mapping[str, str]:
         """Return the fields that tell an owner where it stands; none without a rate."""
         if self._rate is None:
             return {}
-        tokens = self._tokens(owner, self._rate)
-        refill = math.ceil((self._burst - tokens) / self._rate)
-        window = max(math.ceil(self._burst / self._rate), 1)
+        rate, burst = self._rate
+        tokens = self._tokens(self._full_at(owner), self._rate)
+        refill = math.ceil((burst - tokens) / rate - _TINY)
+        window = max(math.ceil(burst / rate), 1)
         return {
-            "RateLimit-Policy": f'"{_POLICY}";q={self._burst};w={window}',
-            "RateLimit": f'"{_POLICY}";r={int(tokens)};t={refill}',
+            "RateLimit-Policy": f'"{_POLICY}";q={burst};w={window}',
+            "RateLimit": f'"{_POLICY}";r={int(tokens + _TINY)};t={refill}',
         }
 
-    def _tokens(self, owner: str, rate: float) -> float:
-        tokens, since = self._buckets.get(owner, (float(self._burst), 0.0))
-        return min(tokens + (self._clock() - since) * rate, float(self._burst))
+    def _tokens(self, full_at: float, rate: Rate) -> float:
+        return rate.burst - max(full_at - self._clock(), 0.0) * rate.per_second
 
-    def _take(self, owner: str, rate: float) -> None:
-        tokens = self._tokens(owner, rate)
-        if tokens < 1:
-            self.refused["rate"] += 1
-            raise RateLimitedError(
-                f"you may send {rate:g} requests per second, and {self._burst} at once",
-                hint="Retry after the seconds in Retry-After",
-                retry_after=max(math.ceil((1 - tokens) / rate), 1),
-                limit="rate",
-                setting="THALWEG_OWNER_RATE",
-                allowed=rate,
-            )
-        self._buckets[owner] = tokens - 1, self._clock()
-        self._buckets.move_to_end(owner)
-        if len(self._buckets) > _REMEMBERED:
-            self._buckets.popitem(last=False)
+    def _full_at(self, owner: str) -> float:
+        place, key = self._place(owner)
+        return self._full[place] if self._keys[place] == key else 0.0
 
-    def _refuse(self, own: int) -> None:
+    def _place(self, owner: str) -> tuple[int, int]:
+        """Return where the bucket of an owner is, or may be, and the key of the owner."""
+        key = hash(owner) or 1
+        first = key % (BUCKETS // _WAYS) * _WAYS
+        keys = self._keys[first : first + _WAYS].tolist()
+        if key in keys:
+            return first + keys.index(key), key
+        return min(range(first, first + _WAYS), key=self._full.__getitem__), key
+
+    def _take(self, owner: str, rate: Rate) -> None:
+        with self._tally.lock:
+            place, key = self._place(owner)
+            full_at = self._full[place] if self._keys[place] == key else 0.0
+            tokens = self._tokens(full_at, rate)
+            if tokens >= 1 - _TINY:
+                self._keys[place] = key
+                self._full[place] = max(full_at, self._clock()) + 1 / rate.per_second
+                return
+        self.refused["rate"] += 1
+        per_second, burst = rate
+        raise RateLimitedError(
+            f"you may send {per_second:g} requests per second, and {burst} at once",
+            hint="Retry after the seconds in Retry-After",
+            retry_after=max(math.ceil((1 - tokens) / per_second - _TINY), 1),
+            limit="rate",
+            setting="THALWEG_OWNER_RATE",
+            allowed=per_second,
+        )
+
+    def _refuse(self, own: int) -> NoReturn:
         if own >= self.share:
             raise ShareExceededError(
                 f"{own} of your requests are in progress, as many as one owner may have",

@@ -126,6 +126,7 @@ class Inputs:
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
         ledger.reclaim = self._forget
+        self._room = _CACHED_BYTES // ledger.processes
 
     def put(
         self,
@@ -369,7 +370,7 @@ class Inputs:
             self._parsed[key] = value, hold
             while len(self._parsed) > _CACHED or (
                 len(self._parsed) > 1
-                and sum(hold.nbytes for _, hold in self._parsed.values()) > _CACHED_BYTES
+                and sum(hold.nbytes for _, hold in self._parsed.values()) > self._room
             ):
                 evicted.append(self._parsed.popitem(last=False)[1])
         for _, old in evicted:

@@ -28,6 +28,8 @@ from typing import Any
 
 import orjson
 
+from app.tally import Column, Table
+
 _PAGE = 16384
 _OTHERS = 3
 """Processes that are not workers."""
@@ -48,17 +50,22 @@ class Seat:
         memory: the page.
         index: number of the worker; negative for the supervisor and the acceptor.
         lane: lane of the worker; empty if it serves all requests.
+        table: what the workers of the service hold together; None if this is none.
 
     Attributes:
         index: as above.
         lane: as above.
+        column: where the service counts what this process holds; None if it is no worker.
         refusals: requests that this process's connections refused before its application
             saw them, by code. Of this process alone, not on the board.
     """
 
-    def __init__(self, memory: memoryview, index: int, lane: str = "") -> None:
+    def __init__(
+        self, memory: memoryview, index: int, lane: str = "", table: Table | None = None
+    ) -> None:
         self.index = index
         self.lane = lane
+        self.column = None if table is None else Column(table, index)
         self.refusals: Counter[str] = Counter()
         self._memory = memory
 
@@ -108,10 +115,12 @@ class Seat:
         _STAMP.pack_into(self._memory, _BEAT, 0.0)
 
     def clear(self) -> None:
-        """Forget the beat and the report of a process that has ended."""
+        """Forget the beat, the report and the holdings of a process that has ended."""
         self.rest()
         self.note_running(0)
         _HEAD.pack_into(self._memory, _REPORT, 0, 0)
+        if self.column is not None:
+            self.column.clear()
 
     @property
     def asked(self) -> float:
@@ -135,11 +144,12 @@ class Board:
         self.has_lanes = bool(lanes)
         lanes = lanes or [""] * workers
         memory = memoryview(mmap.mmap(-1, (len(lanes) + _OTHERS) * _PAGE))
+        table = Table(len(lanes))
         pages = [memory[at : at + _PAGE] for at in range(0, len(memory), _PAGE)]
         self.supervisor = Seat(pages[0], -1)
         self.acceptor, self.template = Seat(pages[1], -2), Seat(pages[2], -3)
         self.workers = tuple(
-            Seat(page, index, lane)
+            Seat(page, index, lane, table)
             for index, (page, lane) in enumerate(zip(pages[_OTHERS:], lanes, strict=True))
         )
 

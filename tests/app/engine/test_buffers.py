@@ -7,6 +7,7 @@ import pytest
 from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.errors import BusyError, ShareExceededError
+from app.tally import Column, Table
 
 ALICE = "alice"
 
@@ -74,3 +75,19 @@ def test_buffers_are_in_the_ledger() -> None:
     with ledger.hold("bob", 1 << 20, "json"), pytest.raises(BusyError):
         buffers.take(ALICE, 1)
     assert (ledger.held, buffers.out) == (0, 0)
+
+
+def test_the_limit_and_the_share_are_those_of_all_processes() -> None:
+    table = Table(2)
+    first, second = (
+        Buffers(4, 4096, Ledger(1 << 20, 1 << 20), 3, Column(table, process)) for process in (0, 1)
+    )
+    taken = first.take(ALICE, 2)
+    with pytest.raises(ShareExceededError):
+        second.take(ALICE, 2)
+    second.take("bob", 2)
+    with pytest.raises(BusyError):
+        first.take("carol", 1)
+    assert (first.out, second.out) == (2, 2)
+    first.give_back(ALICE, taken)
+    second.take("carol", 2)

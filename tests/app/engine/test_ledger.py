@@ -8,6 +8,7 @@ import pytest
 
 from app.engine.ledger import Ledger
 from app.errors import BusyError, ShareExceededError, TooLargeError, problem_of
+from app.tally import Column, Table
 
 
 def test_what_is_released_can_be_held_again() -> None:
@@ -83,3 +84,41 @@ def test_threads_count_exactly() -> None:
     for thread in threads:
         thread.join()
     assert (ledger.held, ledger.owners, ledger.held_for("bodies")) == (0, 0, 0)
+
+
+def test_the_limit_and_the_shares_are_those_of_all_processes() -> None:
+    table = Table(2)
+    first, second = Ledger(100, 60, Column(table, 0)), Ledger(100, 60, Column(table, 1))
+    first.hold("alice", 50, "bodies")
+    with pytest.raises(ShareExceededError):
+        second.hold("alice", 11, "bodies")
+    hold = second.hold("bob", 40, "json")
+    with pytest.raises(BusyError):
+        second.hold("carol", 11, "json")
+    assert (first.held, second.held, second.held_for("bodies")) == (90, 90, 0)
+    hold.release()
+    table.clear(0)
+    assert second.held == 0
+
+
+def test_what_other_processes_keep_to_save_time_is_given_up_where_memory_is_lacking() -> None:
+    table = Table(2)
+    first, second = Ledger(100, 100, Column(table, 0)), Ledger(100, 100, Column(table, 1))
+    kept = [first.hold("", 30, "kept"), first.hold("", 30, "kept")]
+
+    def give_up() -> bool:
+        if kept:
+            kept.pop().release()
+            return True
+        return False
+
+    first.reclaim = give_up
+    first.relieve()
+    assert first.held == 60
+    with pytest.raises(BusyError):
+        second.hold("alice", 50, "bodies")
+    first.relieve()
+    second.hold("alice", 50, "bodies")
+    kept.append(first.hold("", 30, "kept"))
+    first.relieve()
+    assert len(kept) == 1

@@ -23,7 +23,7 @@ from app.http.access import authorise, has_rule, is_open
 from app.http.guard import Guard, Pacing, private
 from app.http.identity import Identity
 from app.http.keys import Keys
-from app.http.throttle import Throttle
+from app.http.throttle import Rate, Throttle
 from app.main import create_app
 from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
@@ -379,7 +379,7 @@ def test_requests_start_when_the_pacing_of_their_owner_lets_them() -> None:
 
 def test_refusals_are_paced_too_at_the_expense_of_whom_they_are_for() -> None:
     pacing = NotedPacing()
-    caller = Caller(pacing=pacing, throttle=Throttle(9, 9, rate=0.001, burst=1))
+    caller = Caller(pacing=pacing, throttle=Throttle(9, 9, rate=Rate(0.001, 1)))
     statuses = [caller.status("/v1/datasets") for _ in range(2)]
     assert statuses == [200, 429]
     assert pacing.events[-1] == "wait alice"
@@ -506,7 +506,7 @@ def test_pages_load_nothing(service: Service) -> None:
 
 
 def test_requests_of_an_owner_are_limited_and_told_where_they_stand() -> None:
-    throttle = Throttle(9, 9, rate=0.001, burst=2)
+    throttle = Throttle(9, 9, rate=Rate(0.001, 2))
     caller = Caller(throttle=throttle)
     for left in (1, 0):
         start = caller.call("/v1/datasets")[0]

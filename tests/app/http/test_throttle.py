@@ -6,7 +6,8 @@ import pytest
 
 from app.errors import BusyError, RateLimitedError, ShareExceededError, problem_of
 from app.http import throttle as throttle_module
-from app.http.throttle import Throttle
+from app.http.throttle import Rate, Throttle
+from app.tally import Column, Table
 
 
 class Clock:
@@ -45,7 +46,7 @@ def test_an_owner_has_its_share_of_requests_in_progress() -> None:
 
 def test_a_burst_is_free_and_then_the_rate_counts() -> None:
     clock = Clock()
-    throttle = Throttle(100, 100, rate=2.0, burst=5, clock=clock)
+    throttle = Throttle(100, 100, rate=Rate(2.0, 5), clock=clock)
     policy = '"default";q=5;w=3'
     for left in (4, 3, 2, 1, 0):
         throttle.enter("alice")
@@ -69,18 +70,43 @@ def test_a_burst_is_free_and_then_the_rate_counts() -> None:
 
 
 def test_a_slow_rate_says_how_long_to_wait() -> None:
-    throttle = Throttle(100, 100, rate=0.1, burst=1, clock=Clock())
+    throttle = Throttle(100, 100, rate=Rate(0.1, 1), clock=Clock())
     throttle.enter("alice")
     with pytest.raises(RateLimitedError) as caught:
         throttle.enter("alice")
     assert caught.value.retry_after == 10
 
 
-def test_no_more_owners_are_remembered_than_there_is_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(throttle_module, "_REMEMBERED", 3)
-    throttle = Throttle(100, 100, rate=1.0, burst=2, clock=Clock())
-    for k in range(10):
+def test_a_bucket_makes_room_where_all_places_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle_module, "BUCKETS", 8)
+    clock = Clock()
+    throttle = Throttle(100, 100, rate=Rate(1.0, 2), clock=clock)
+    throttle.enter("first")
+    clock.now += 0.5
+    for k in range(7):
         throttle.enter(str(k))
-    assert len(throttle._buckets) == 3
+        throttle.enter(str(k))
+    throttle.enter("late")
+    assert throttle.headers("first")["RateLimit"] == '"default";r=2;t=0'
+    assert throttle.headers("6")["RateLimit"] == '"default";r=0;t=2'
+    assert throttle.headers("late")["RateLimit"] == '"default";r=1;t=1'
+
+
+def test_both_limits_are_those_of_all_processes() -> None:
+    table, clock = Table(2), Clock()
+    first, second = (
+        Throttle(3, 2, rate=Rate(1.0, 4), clock=clock, column=Column(table, k)) for k in (0, 1)
+    )
+    first.enter("alice")
+    second.enter("alice")
+    assert (first.running, first.running_of("alice")) == (2, 2)
+    with pytest.raises(ShareExceededError):
+        second.enter("alice")
+    second.enter("bob")
+    with pytest.raises(BusyError):
+        first.enter("carol")
+    table.clear(1)
+    first.enter("alice")
+    with pytest.raises(RateLimitedError):
+        first.enter("alice")
+    assert second.headers("alice")["RateLimit"] == '"default";r=0;t=4'
