@@ -55,7 +55,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path("thalweg-data")
     """Directory for inputs, registered resources, the token key and spooled rows."""
     ephemeral: bool = False
-    """Whether to keep nothing: state in memory and a token key that end with the process."""
+    """Whether to keep nothing: state, in memory or a private directory, and a token key that end
+    with the service."""
     reserve_bytes: int = Field(default=256 * MIB, ge=0)
     """Bytes of the data directory's disk that nothing new may take, at most a tenth of it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

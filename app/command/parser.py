@@ -45,7 +45,7 @@ def _serve(parser: argparse.ArgumentParser) -> None:
         "--ephemeral",
         action="store_const",
         const=True,
-        help="keep nothing: state in memory, and a token key that ends with the process",
+        help="keep nothing: state and a token key that end with the service",
     )
 
 

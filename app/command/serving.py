@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
-import shutil
 import sys
-import tempfile
 from functools import partial
-from pathlib import Path
 
 from app.audit import AuditLog
 from app.datasets.files.roots import Roots
@@ -20,6 +18,7 @@ from app.server.serve import Lanes, serve
 from app.server.supervisor import USAGE
 from app.service_error import ServiceError
 from app.settings import METRICS_DIRECTORY, Settings
+from app.state.private import private_directory
 from app.state.storage import StorageError, open_storage
 from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
@@ -59,11 +58,6 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    if settings.ephemeral and settings.workers > 1:
-        raise ValueError(
-            "several workers need a data directory to share what clients register: start one "
-            "worker, or leave out --ephemeral"
-        )
     Roots.parse(settings.dataset_roots, settings.kept_in)
     try:
         AuditLog(settings.audit_log).close()
@@ -83,16 +77,22 @@ def run_server(settings: Settings) -> int:
 
     Raises:
         ValueError: token keys are malformed, or not exactly one signs, a dataset root contains
-            the data directory, several workers are to keep nothing, or strangers could use a
-            service without keys.
+            the data directory, or strangers could use a service without keys.
         StorageError: the data directory cannot be used.
     """
     _allow_open_files()
-    settings = settings.model_copy(update={"token_keys": _prepared(settings)})
-    check_exposure(settings)
     board = Board(settings.workers, parse_lanes(settings.lanes))
-    shared = _share_metrics() if len(board.workers) > 1 else None
-    try:
+    several = len(board.workers) > 1
+    with contextlib.ExitStack() as undo:
+        if several and settings.ephemeral:
+            kept = undo.enter_context(private_directory("ephemeral"))
+            settings = settings.model_copy(update={"data_dir": kept, "ephemeral": False})
+        settings = settings.model_copy(update={"token_keys": _prepared(settings)})
+        check_exposure(settings)
+        if several:
+            # Before any metric is defined.
+            os.environ[METRICS_DIRECTORY] = str(undo.enter_context(private_directory("metrics")))
+            undo.callback(os.environ.pop, METRICS_DIRECTORY)
         return serve(
             partial(create, settings, board),
             factory=True,
@@ -104,12 +104,8 @@ def run_server(settings: Settings) -> int:
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
             trusted_proxies=settings.trusted_proxies,
-            on_worker_end=None if shared is None else forget,
+            on_worker_end=forget if several else None,
         )
-    finally:
-        if shared is not None:
-            del os.environ[METRICS_DIRECTORY]
-            shutil.rmtree(shared, ignore_errors=True)
 
 
 def create(settings: Settings, board: Board, seat: Seat) -> object:
@@ -169,10 +165,3 @@ def forget(pid: int) -> None:
     from app.telemetry import forget_process  # noqa: PLC0415 - as above
 
     forget_process(pid)
-
-
-def _share_metrics() -> Path:
-    """Create the directory of the workers' metrics, before any metric is defined."""
-    shared = Path(tempfile.mkdtemp(prefix="thalweg-metrics-"))
-    os.environ[METRICS_DIRECTORY] = str(shared)
-    return shared

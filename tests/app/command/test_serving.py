@@ -169,15 +169,6 @@ def test_a_data_directory_in_a_dataset_root(
     assert not data.exists()
 
 
-def test_several_workers_cannot_keep_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    line = refused(capsys, "--ephemeral", "--workers", "2")
-    assert "one worker" in line
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_workers_get_the_settings_that_were_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +255,32 @@ def test_a_service_that_keeps_nothing(tmp_path: Path) -> None:
         assert put_input(service, "quantiles", INPUTS["quantile.bin"]).status == 201
         assert service.stop() == 0
         assert not service.failures()
+    finally:
+        service.kill()
+
+
+@pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own")
+def test_a_service_of_several_workers_that_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one stores the others have, its limits are those of all, and nothing is left."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    limits = {"owner_rate": 0.001, "owner_burst": 20}
+    service = Service(tmp_path / "service", "--ephemeral", "--workers", "2", **limits)
+    try:
+        content = INPUTS["quantile.bin"]
+        statuses = [put_input(service, "quantiles", content).status for _ in range(25)]
+        assert statuses == [201] + [200] * 19 + [429] * 5
+        assert not service.data_dir.exists()
+        assert len(list(temporary.iterdir())) == 2
+        service.kill()
+        service.start()
+        assert put_input(service, "quantiles", content).status == 201
+        assert len(list(temporary.iterdir())) == 2
+        assert service.stop() == 0
+        assert list(temporary.iterdir()) == []
     finally:
         service.kill()
 
