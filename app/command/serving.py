@@ -161,7 +161,7 @@ def spare_collections() -> None:
 
 
 def forget(pid: int) -> None:
-    """Drop the gauges of a worker that has died."""
+    """Forget a worker that has died, but for what it counted."""
     from app.telemetry import forget_process  # noqa: PLC0415 - as above
 
     forget_process(pid)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from prometheus_client.mmap_dict import MmapedDict
 
-from app.telemetry import CountUp, Metrics, ServiceMetrics
+from app import telemetry
+from app.telemetry import CountUp, Metrics, ServiceMetrics, forget_process
+from tests.scale import SOAK
 
 WORKER = """
 import sys
@@ -64,6 +68,83 @@ def test_workers_add_up_and_the_worst_of_them_shows(tmp_path: Path) -> None:
     finally:
         for worker in workers:
             worker.communicate()
+
+
+DEATHS = """
+import os, resource, signal, sys
+from app.telemetry import Metrics, forget_process
+
+def seconds():
+    spent = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+        metrics.text()
+        spent.append(resource.getrusage(resource.RUSAGE_SELF).ru_utime - before)
+    return min(spent)
+
+def worker():
+    pid = os.fork()
+    if not pid:
+        try:
+            for route in map(str, range(20)):
+                metrics.requests.labels("GET", route, 200).inc()
+                metrics.seconds.labels(route).observe(0.1)
+            metrics.buffers.set(2)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return pid
+
+metrics = Metrics()
+before, pids = None, []
+for number in range(int(sys.argv[1])):
+    pid = worker()
+    if number == 1:
+        before = seconds()
+    forget_process(pid)
+print(before, seconds())
+print(metrics.text().decode())
+"""
+
+
+def test_deaths_neither_slow_the_page_nor_lose_what_was_counted(tmp_path: Path) -> None:
+    deaths = 1000 if SOAK else 60
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", DEATHS, str(deaths)],
+        env=environment,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    times, _, text = done.stdout.partition("\n")
+    before, after = map(float, times.split())
+    read = values(text)
+    assert read['thalweg_requests_total{method="GET",route="7",status="200"}'] == deaths
+    assert read['thalweg_request_seconds_count{route="7"}'] == deaths
+    assert read["thalweg_buffers_used"] == 0
+    assert len(list(tmp_path.glob("*_*.db"))) < 10
+    assert after <= 2 * before
+
+
+def test_what_a_reader_keeps_from_being_added_is_added_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(telemetry, "_PATIENCE", 0.01)
+    for pid in (1, 2):
+        counted = MmapedDict(tmp_path / f"counter_{pid}.db")  # type: ignore[no-untyped-call]
+        counted.write_value("key", 5.0, 0.0)  # type: ignore[no-untyped-call]
+        counted.close()  # type: ignore[no-untyped-call]
+    (tmp_path / "histogram_2.db").write_bytes(b"")
+    with telemetry._locked(tmp_path, fcntl.LOCK_SH):
+        forget_process(1)
+    forget_process(2)
+    assert {path.name for path in tmp_path.iterdir()} == {"counter_0.db", "lock"}
+    read = MmapedDict.read_all_values_from_file(tmp_path / "counter_0.db")  # type: ignore[no-untyped-call]
+    assert [(key, value) for key, value, *_ in read] == [("key", 10)]
 
 
 def test_a_counter_is_brought_up_to_what_something_else_counts() -> None:
