@@ -3,12 +3,15 @@
 A balancer asks whichever worker accepts its connection, and sends requests to all of them. So
 any worker answers for all, and one that fails, or whose event loop stands still, makes the
 service not ready. A worker that is being replaced does not, for ten seconds: the others have
-its connections meanwhile, and a service with seven workers of eight can take requests.
+its connections meanwhile, and a service with seven workers of eight can take requests. Where
+workers have lanes, those are the others of its lane: a lane without any worker that is ready
+makes the service not ready.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,7 +57,9 @@ class Readiness:
         workers = [self._worker(seat, parts) for seat in self._board.workers]
         for worker in workers:
             if worker["worker"] != self._seat.index and worker["status"] == "not ready":
-                reasons += [f"worker {worker['worker']}: {why}" for why in worker["reasons"]]
+                lane = f", {worker['lane']}" if "lane" in worker else ""
+                reasons += [f"worker {worker['worker']}{lane}: {why}" for why in worker["reasons"]]
+        reasons += _empty_lanes(workers)
         if draining:
             reasons.append("the server is shutting down")
         answer: dict[str, Any] = {"status": "not ready" if reasons else "ready"}
@@ -67,6 +72,7 @@ class Readiness:
         return answer
 
     def _worker(self, seat: Seat, own: Mapping[str, Part]) -> dict[str, Any]:
+        described = {"worker": seat.index, **({"lane": seat.lane} if seat.lane else {})}
         if seat.index == self._seat.index:
             problems = {name: p.problem for name, p in own.items() if p.problem is not None}
         else:
@@ -74,11 +80,11 @@ class Readiness:
         now = time.monotonic()
         if not problems:
             self._ready_at[seat.index] = now
-            return {"worker": seat.index, "status": "ready"}
+            return {**described, "status": "ready"}
         lasted = now - self._ready_at.get(seat.index, float("-inf"))
         replaced = lasted < _REPLACEMENT and set(problems) <= _STARTING
         status = "being replaced" if replaced else "not ready"
-        return {"worker": seat.index, "status": status, "reasons": list(problems.values())}
+        return {**described, "status": status, "reasons": list(problems.values())}
 
     def _problems_of(self, seat: Seat) -> dict[str, str]:
         report, beaten = seat.report(), seat.beaten
@@ -88,3 +94,15 @@ class Readiness:
         if silence > _SILENCE:
             return {"loop": f"its event loop has stood still for {silence:.0f} s"}
         return problems_of(report["parts"])
+
+
+def _empty_lanes(workers: list[dict[str, Any]]) -> list[str]:
+    """Return why requests of a lane would wait whose workers are all being replaced."""
+    states: defaultdict[str, set[str]] = defaultdict(set)
+    for worker in workers:
+        states[worker.get("lane", "")].add(worker["status"])
+    return [
+        f"all workers of the lane {lane} are being replaced"
+        for lane, found in states.items()
+        if found == {"being replaced"}
+    ]

@@ -22,8 +22,8 @@ FULL = {"disk": {"status": "failing", "since": "then", "detail": "the disk is fu
 class Crew:
     """The second of three workers, and what the others say."""
 
-    def __init__(self) -> None:
-        self.board = Board(3)
+    def __init__(self, *lanes: str) -> None:
+        self.board = Board(3, lanes)
         self.problem: str | None = None
         first, own, third = self.board.workers
         self.others = first, third
@@ -108,6 +108,25 @@ def test_a_worker_may_be_replaced_but_not_for_long(
     monkeypatch.setattr("app.health.readiness.time.monotonic", lambda: later)
     monkeypatch.setattr(module, "_SILENCE", 60)
     assert crew.ask()["reasons"] == ["worker 2: it has not started"]
+
+
+def test_a_lane_needs_a_worker_that_is_ready() -> None:
+    crew = Crew("long", "front", "long")
+    try:
+        assert crew.ask()["reasons"] == [f"worker {n}, long: it has not started" for n in (0, 2)]
+        crew.say(0, OK)
+        crew.say(2, OK)
+        answer = crew.ask()
+        assert answer["status"] == "ready"
+        assert answer["workers"][1] == {"worker": 1, "lane": "front", "status": "ready"}
+        crew.board.workers[2].clear()
+        assert crew.ask()["status"] == "ready"
+        crew.board.workers[0].clear()
+        assert crew.ask()["reasons"] == ["all workers of the lane long are being replaced"]
+        crew.say(0, OK)
+        assert crew.ask()["status"] == "ready"
+    finally:
+        crew.monitor.close()
 
 
 def test_poisoned_jobs_are_shown_and_make_nothing_unready(crew: Crew) -> None:
