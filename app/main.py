@@ -88,6 +88,7 @@ from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore
 from app.state.claims import Claims
+from app.state.notices import Notices
 from app.state.ownership import migrate
 from app.state.presence import Presence
 from app.state.shares import Shares
@@ -246,7 +247,7 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
-    streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, Watch()))
+    streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, _watch(storage)))
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
     workshop = Workshop(streams, heads, state.losses, engine, sums_bytes=settings.request_memory)
     state.sealer = _closing(resources, _sealer(settings, workshop, lent))
@@ -335,6 +336,10 @@ def _buffers(settings: Settings, ledger: Ledger, column: Column | None) -> Buffe
 
 def _claims(settings: Settings, storage: Storage) -> Claims:
     return Claims(Presence(storage.claims), settings.quota_spool_bytes, storage.space)
+
+
+def _watch(storage: Storage) -> Watch:
+    return Watch(None if storage.notices is None else Notices(storage.notices))
 
 
 def _sealer(settings: Settings, workshop: Workshop, lent: LentLedger | None) -> Sealer:

@@ -23,6 +23,7 @@ from .turns import Turn
 STATE = "state.sqlite"
 BLOBS = "blobs"
 CLAIMS = "claims"
+NOTICES = "notices"
 SPOOL = "spool"
 SWEEPER = "sweeper.lock"
 
@@ -45,6 +46,8 @@ class Storage:
     """Free space of the data directory's disk; None without a data directory."""
     claims: Path | None = None
     """Directory of the claims of workers."""
+    notices: Path | None = None
+    """Directory of the notices among workers; None if there is one worker."""
     sweeper: Path | None = None
     """File whose lock makes a sweeper the active one."""
     probe: Probe | None = None
@@ -115,6 +118,7 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
         spool=directory / SPOOL,
         space=space,
         claims=directory / CLAIMS,
+        notices=directory / NOTICES,
         sweeper=directory / SWEEPER,
         probe=Probe(heads, directory / STATE),
         blob_files=blobs,

@@ -26,6 +26,7 @@ from ..records import RunRecord
 from ..sealing.jobs import Jobs
 from ..store import Runs
 from ..streams import Streams
+from ..watching import Follower
 from .events import server_event
 
 ENDED = ("done", "failed")
@@ -124,6 +125,7 @@ class RunProgress:
         self._threads = threads
         self._begun = False
         self._upcoming: asyncio.Task[Sequence[Report]] | None = None
+        self._follower: Follower | None = None
 
     def upcoming(self) -> asyncio.Task[Sequence[Report]]:
         """Return the future of the next event."""
@@ -141,7 +143,11 @@ class RunProgress:
                 return [report]
             if self._reader.ended:
                 return []
-            await self._watch.changed(self._run)
+            if self._follower is None:
+                # And look again: what changed until now was not announced to us.
+                self._follower = self._watch.follow(self._run)
+            else:
+                await self._follower.changed()
 
     def take(self) -> Sequence[Report]:
         """Return the event that is ready; none after the last."""
@@ -154,6 +160,8 @@ class RunProgress:
         if self._upcoming is not None:
             self._upcoming.cancel()
             await settle(self._upcoming)
+        if self._follower is not None:
+            self._follower.close()
 
 
 class ProgressEvents:

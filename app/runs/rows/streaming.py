@@ -13,7 +13,7 @@ from app.streams.frames import Buffers
 from app.streams.limits import Progress
 from app.streams.threads import Threads
 
-from ..watching import Watch
+from ..watching import Follower, Watch
 from .reader import RowReader
 
 
@@ -34,6 +34,7 @@ class RunRows:
         self._run = run
         self._upcoming: asyncio.Task[Sequence[Chunk]] | None = None
         self._call: asyncio.Future[Chunk | None] | None = None
+        self._follower: Follower | None = None
 
     @property
     def idle(self) -> bool:
@@ -54,7 +55,11 @@ class RunRows:
                 return [chunk]
             if self._reader.reason is not None:
                 return []
-            await self._watch.changed(self._run)
+            if self._follower is None:
+                # And look again: what changed until now was not announced to us.
+                self._follower = self._watch.follow(self._run)
+            else:
+                await self._follower.changed()
 
     def take(self) -> Sequence[Chunk]:
         """Return the rows that are ready.
@@ -73,6 +78,8 @@ class RunRows:
             await settle(self._upcoming)
         if self._call is not None:
             await settle(self._call)
+        if self._follower is not None:
+            self._follower.close()
 
 
 class RunRowStream:

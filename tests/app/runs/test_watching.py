@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
+from pathlib import Path
 
+import pytest
+
+from app.runs import watching
 from app.runs.watching import Watch
+from app.state.notices import Listener, Notices, file_of
 
 
-def test_an_announcement_from_any_thread_wakes_who_waits_for_that_run() -> None:
+def test_an_announcement_from_any_thread_wakes_who_follows_that_run() -> None:
     async def main() -> None:
         watch = Watch(interval=60.0)
-        waiting = [asyncio.ensure_future(watch.changed(run)) for run in ("a", "a", "b")]
+        followers = [watch.follow(run) for run in ("a", "a", "b")]
+        waiting = [asyncio.ensure_future(follower.changed()) for follower in followers]
         await asyncio.sleep(0)
         thread = threading.Thread(target=watch.announce, args=("a",))
         thread.start()
@@ -25,6 +33,93 @@ def test_an_announcement_from_any_thread_wakes_who_waits_for_that_run() -> None:
     asyncio.run(main())
 
 
+def test_what_changes_before_one_waits_is_not_missed() -> None:
+    async def main() -> None:
+        watch = Watch(interval=60.0)
+        follower = watch.follow("a")
+        watch.announce("a")
+        await follower.changed()
+        again = asyncio.ensure_future(follower.changed())
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        follower.close()
+        watch.announce("a")
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        again.cancel()
+        follower.close()
+
+    asyncio.run(main())
+
+
 def test_without_an_announcement_it_is_time_to_look_again() -> None:
-    asyncio.run(Watch(interval=0.0).changed("a"))
-    asyncio.run(Watch(interval=60.0).changed("a", 0.0))
+    async def main() -> None:
+        await Watch(interval=0.0).follow("a").changed()
+
+    asyncio.run(main())
+
+
+def test_what_another_process_announces_wakes_at_once(tmp_path: Path) -> None:
+    notices = Notices(tmp_path / "notices")
+    go = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.read(go[0], 1)
+        Watch(notices).announce("a")
+        os._exit(0)
+
+    async def main() -> float:
+        watch = Watch(notices)
+        first, second, third = (watch.follow(run) for run in ("a", "a", "b"))
+        assert file_of("a") != file_of("b")
+        others = asyncio.ensure_future(third.changed())
+        os.write(go[1], b"x")
+        begin = time.monotonic()
+        await first.changed()
+        await second.changed()
+        seconds = time.monotonic() - begin
+        assert not others.done()
+        others.cancel()
+        # Its own announcements wake it as well.
+        watch.announce("a")
+        await first.changed()
+        for follower in (first, second, third):
+            follower.close()
+        assert watch.seconds == watching.INTERVAL, "who follows nothing hears nothing"
+        return seconds
+
+    assert asyncio.run(main()) < watching.LOOK_SECONDS / 2
+    os.waitpid(pid, 0)
+
+
+def test_all_look_where_notices_were_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        watch = Watch(Notices(tmp_path))
+        follower = watch.follow("a")
+        monkeypatch.setattr(Listener, "hear", lambda _: None)
+        watch.announce("b")
+        await follower.changed()
+        follower.close()
+
+    asyncio.run(asyncio.wait_for(main(), watching.LOOK_SECONDS / 2))
+
+
+def test_where_nothing_can_be_heard_one_looks_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Listener:
+        raise OSError
+
+    async def main() -> None:
+        watch = Watch(Notices(tmp_path))
+        monkeypatch.setattr(Notices, "listen", refuse)
+        follower = watch.follow("a")
+        assert watch.seconds == watching.INTERVAL
+        watch.announce("a")
+        await follower.changed()
+        monkeypatch.setattr(Notices, "give", refuse)
+        watch.announce("a")
+        await follower.changed()
+        follower.close()
+
+    asyncio.run(main())

@@ -144,8 +144,10 @@ def test_a_death_is_news_to_all_others(
         other.kill()
 
         async def done() -> None:
+            follower = suspects.service.runs.watch.follow(suspects.run.id)
             while suspects.now.state != "done":
-                await suspects.service.runs.watch.changed(suspects.run.id)
+                await follower.changed()
+            follower.close()
 
         asyncio.run(asyncio.wait_for(done(), 60))
     suspects.sealer.close()

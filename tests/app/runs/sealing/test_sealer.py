@@ -465,9 +465,11 @@ def test_the_thread_seals_and_stops(tmp_path: Path, case: RunCase) -> None:
     service.sealer.start()
 
     async def sealed() -> None:
+        follower = service.runs.watch.follow(run.id)
         service.sealer.seal(service.now(run))
         while service.now(run).state != "done":
-            await service.runs.watch.changed(run.id)
+            await follower.changed()
+        follower.close()
 
     asyncio.run(sealed())
     service.sealer.close()
