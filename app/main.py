@@ -94,7 +94,7 @@ from app.state.presence import Presence
 from app.state.shares import Shares
 from app.state.storage import Storage, open_storage
 from app.state.timed import TimedHeads
-from app.tally import Column
+from app.tally import Column, Table
 from app.telemetry import Metrics
 from app.tiles import routes as tiles_routes
 from app.tiles import routes_reductions, routes_tile, routes_zarr
@@ -188,7 +188,7 @@ def create_app(
     )
     board = board or Board()
     seat = seat or board.workers[0]
-    app.state.column = seat.column
+    app.state.column = seat.column or Column(Table())
     _add_services(app, settings, warm_up, resources, ledger)
     _add_operations(app, board, seat, resources)
     for router in ROUTERS:
@@ -219,8 +219,8 @@ def _add_services(
     migrate(storage.heads, input_files.sizes())
     quotas = make_quotas(settings)
     heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
-    decoders = _closing(resources, _decoders(settings))
-    catalogue = _closing(resources, _catalogue(settings, heads, decoders))
+    decoders = _closing(resources, _decoders(settings, app.state.column))
+    catalogue = _closing(resources, _catalogue(settings, heads, decoders, app.state.column))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     threads = _closing(resources, Workers(width, current_payer))
@@ -324,12 +324,12 @@ def _take_over_files(settings: Settings, storage: Storage, files: InputStore) ->
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
 
 
-def _ledger(settings: Settings, column: Column | None) -> Ledger:
+def _ledger(settings: Settings, column: Column) -> Ledger:
     share = int(settings.memory_limit * settings.owner_share)
     return Ledger(settings.memory_limit, share, column)
 
 
-def _buffers(settings: Settings, ledger: Ledger, column: Column | None) -> Buffers:
+def _buffers(settings: Settings, ledger: Ledger, column: Column) -> Buffers:
     share = int(settings.buffers * settings.owner_share)
     return Buffers(settings.buffers, settings.buffer_bytes, ledger, share, column)
 
@@ -351,13 +351,13 @@ def _sealer(settings: Settings, workshop: Workshop, lent: LentLedger | None) -> 
     return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger))
 
 
-def _throttle(settings: Settings, column: Column | None) -> Throttle:
+def _throttle(settings: Settings, column: Column) -> Throttle:
     share = int(settings.max_requests * settings.owner_share)
     rate = settings.owner_rate and Rate(settings.owner_rate, settings.owner_burst)
     return Throttle(settings.max_requests, share, rate or None, column=column)
 
 
-def _decoders(settings: Settings) -> DecoderPool:
+def _decoders(settings: Settings, column: Column) -> DecoderPool:
     return DecoderPool(
         DecoderLimits(
             workers=settings.decoders,
@@ -367,14 +367,18 @@ def _decoders(settings: Settings) -> DecoderPool:
             sandbox=settings.decoder_sandbox,
         ),
         current_owner,
+        column,
     )
 
 
-def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
+def _catalogue(
+    settings: Settings, store: StateStore, decoders: DecoderPool, column: Column
+) -> Catalogue:
     roots = Roots.parse(settings.dataset_roots, settings.kept_in, settings.max_entries)
     found = scan(roots, decoders) if settings.scan else Scan({})
     entries = found.specs | read_catalogue(settings.catalogue)
-    catalogue = Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
+    buffers = BufferPool(max(settings.read_buffers // column.table.processes, 1))
+    catalogue = Catalogue(store, roots, entries, buffers, decoders)
     catalogue.notice, catalogue.clashes = found.ended, found.clashes
     return catalogue
 

@@ -74,10 +74,11 @@ class Settings(BaseSettings):
     catalogue: Path | None = None
     """TOML catalogue of datasets."""
     read_buffers: int = Field(default=16, ge=1)
-    """Number of 1 MiB buffers for reading parts of datasets."""
+    """Number of 1 MiB buffers for reading parts of datasets; every process has as many of them, and
+    one at least."""
 
     decoders: int = Field(default=2, ge=1, le=64)
-    """Processes per server process that decode HDF5, zarr, parquet and Arrow."""
+    """Processes that decode HDF5, zarr, parquet and Arrow."""
     decoder_memory: int = Field(default=1024 * MIB, ge=64 * MIB)
     """Memory of each of them in bytes."""
     decoder_seconds: float = Field(default=10.0, gt=0)

@@ -42,6 +42,8 @@ NOTES = 8
 """Numbers that any process may set, under the lock."""
 BUCKETS = 16384
 """Pairs of numbers for whoever limits rates."""
+MOST = 1 << 62
+"""More than anybody holds."""
 _SHARED = _ROBUST = _RECURSIVE = 1
 """Attributes of a mutex."""
 

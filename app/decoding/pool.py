@@ -5,6 +5,10 @@ the file open, then any idle one, then a new one. While all are busy, owners tak
 there are several, none holds all workers (``turns``). A fault, be it a crash or a time-out, ends
 that worker alone.
 
+The number of workers is that of the service: each process counts those that it has or is starting
+(:mod:`app.tally`). Who may start none, because other processes have idle ones, leaves a note, and
+one of them stops one.
+
 Workers are started by one thread that lives as long as the pool, the keeper. The kernel ends a
 worker with the *thread* that started it (PR_SET_PDEATHSIG), and the threads that ask come and go.
 """
@@ -22,6 +26,7 @@ from typing import NoReturn
 import structlog
 
 from app.errors import BusyError, ShareExceededError
+from app.tally import DECODERS, Column, Table, Tally
 from core.budget import current
 
 from .base import Parse, Request, T
@@ -33,6 +38,11 @@ _RETRY_SECONDS = 10.0
 """Seconds after which a start that failed is tried again by itself."""
 _POLL_SECONDS = 0.2
 """Maximum seconds between two checks that somebody waits for a worker."""
+_SHARED_POLL_SECONDS = 0.05
+"""The same where another process may stop one; and between two looks whether it is to."""
+_WANTED, _WANTING = 5, 6
+"""Notes of the table: when a process last wanted a worker and could start none; and which one."""
+_WANTED_SECONDS = 1.0
 
 _RETRY_AFTER = 5
 """Seconds after which a request that got no worker may be tried again."""
@@ -45,6 +55,7 @@ class DecoderPool:
     Args:
         limits: number and limits of the workers.
         owner: returns who the current thread works for.
+        column: where the service counts the workers of this process; default: it is alone.
 
     Attributes:
         starts: number of workers started so far.
@@ -53,14 +64,25 @@ class DecoderPool:
             ``decoders``, or ``owner-share``.
     """
 
-    def __init__(self, limits: DecoderLimits | None = None, owner: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        limits: DecoderLimits | None = None,
+        owner: Callable[[], str] = str,
+        column: Column | None = None,
+    ) -> None:
+        column = column or Column(Table())
         self._limits = limits or DecoderLimits()
         self._owner = owner
         self._changed = threading.Condition()
         self._idle: list[DecoderProcess] = []
         self._busy: set[DecoderProcess] = set()
         self._starting = 0
-        self._turns = DecoderTurns(self._limits.workers)
+        self._turns = DecoderTurns(self._limits.workers, column=column)
+        self._number = Tally(column, DECODERS, self._limits.workers, self._limits.workers)
+        """Workers of the service; at least those of this process."""
+        self._notes = column.table.notes
+        self._process = column.process
+        self._is_alone = column.table.processes == 1
         self._closed = False
         self._logged = False
         self._failure: str | None = None
@@ -104,9 +126,8 @@ class DecoderPool:
         with self._changed:
             failure = self._failure
             due = failure is not None and time.monotonic() - self._tried >= _RETRY_SECONDS
-            if due and not (self._starting or self._closed):
+            if due and not (self._starting or self._closed) and self._may_start():
                 self._tried = time.monotonic()
-                self._starting += 1
                 self._tasks.put(self._try_again)
         return None if failure is None else f"no decoder could be started: {failure}"
 
@@ -122,7 +143,10 @@ class DecoderPool:
         finally:
             with self._changed:
                 self._starting -= 1
-                self._changed.notify_all()
+                if process is None:
+                    self._tell()
+                else:
+                    self._busy.add(process)
             if process is not None:
                 self._put(process)
 
@@ -162,6 +186,7 @@ class DecoderPool:
             self._changed.notify_all()
             while self._busy or self._starting:
                 self._changed.wait()
+            self._tell()
         for process in idle:
             process.kill()
         if keeper is not None:
@@ -179,7 +204,7 @@ class DecoderPool:
                 self._turns.take(owner)
             finally:
                 self._turns.leave(owner, turn)
-                self._changed.notify_all()
+                self._tell()
         if process is not None:
             return process
         try:
@@ -199,17 +224,33 @@ class DecoderPool:
                 if process := self._choose(key):
                     self._busy.add(process)
                     return process
-                if self._has_room():
-                    self._starting += 1
+                if self._may_start():
                     return None
             left = deadline - time.monotonic()
             if left <= 0:
                 self._refuse(owner)
-            self._changed.wait(min(left, _POLL_SECONDS))
+            self._changed.wait(min(left, self._poll_seconds))
 
-    def _has_room(self) -> bool:
-        """Whether fewer workers are busy or starting than there may be."""
-        return len(self._busy) + self._starting < self._limits.workers
+    @property
+    def _poll_seconds(self) -> float:
+        return _POLL_SECONDS if self._is_alone else _SHARED_POLL_SECONDS
+
+    def _may_start(self) -> bool:
+        """Count a worker as starting, if the service has fewer than it may."""
+        with self._number.lock:
+            if self._number.add("", 1) < 0:
+                self._starting += 1
+                return True
+            self._notes[_WANTED], self._notes[_WANTING] = time.monotonic(), self._process
+        return False
+
+    def _tell(self) -> None:
+        """Tell who waits that workers have changed, here and in the number of the service."""
+        gone = self._number.here - len(self._idle) - len(self._busy) - self._starting
+        if gone:
+            with self._number.lock:
+                self._number.remove("", gone)
+        self._changed.notify_all()
 
     def _refuse(self, owner: str) -> NoReturn:
         """Refuse a request that has waited for too long.
@@ -218,7 +259,7 @@ class DecoderPool:
             ShareExceededError: a worker is free, but not for this owner.
             BusyError: all workers are in use.
         """
-        if self._has_room() and self._turns.has_share(owner):
+        if self._turns.held < self._limits.workers and self._turns.has_share(owner):
             self.refused["owner-share"] += 1
             raise ShareExceededError(
                 "your requests in progress hold your share of the decoders",
@@ -260,6 +301,7 @@ class DecoderPool:
             if process.alive:
                 return process
             process.kill()
+            self._tell()
         return None
 
     def _hand_over_forgotten(self) -> None:
@@ -277,9 +319,12 @@ class DecoderPool:
             # Whoever takes it next asks the system whether it lives.
             if not (process.ended or self._closed):
                 self._idle.append(process)
+                if not self._is_alone:
+                    # The keeper looks more often now whether another process wants it.
+                    self._tasks.put(self._stop_idle)
             else:
                 process.kill()
-            self._changed.notify_all()
+            self._tell()
 
     def _start(self) -> DecoderProcess:
         """Start a worker, which counts as ``_starting`` so far, and as busy afterwards."""
@@ -306,7 +351,7 @@ class DecoderPool:
                     self._busy.add(process)
                     if self._closed:
                         process.interrupt()
-                self._changed.notify_all()
+                self._tell()
 
     def _spawned(self) -> DecoderProcess:
         """Have the keeper start a worker."""
@@ -328,8 +373,11 @@ class DecoderPool:
     def _keep(self) -> None:
         """Start workers, and stop those that were idle for long."""
         while True:
+            seconds = self._limits.idle_seconds / 2
+            if self._idle and not self._is_alone:
+                seconds = min(seconds, self._poll_seconds)
             try:
-                task = self._tasks.get(timeout=self._limits.idle_seconds / 2)
+                task = self._tasks.get(timeout=seconds)
             except queue.Empty:
                 self._stop_idle()
                 continue
@@ -342,9 +390,21 @@ class DecoderPool:
         oldest = time.monotonic() - self._limits.idle_seconds
         with self._changed:
             stopped = [process for process in self._idle if process.idle_since <= oldest]
+            if self._idle and not stopped and self._is_wanted():
+                stopped = [min(self._idle, key=lambda process: process.idle_since)]
             self._idle = [process for process in self._idle if process not in stopped]
         for process in stopped:
             process.kill()
+        with self._changed:
+            self._tell()
+
+    def _is_wanted(self) -> bool:
+        """Whether another process wants a worker; one process is told so."""
+        with self._number.lock:
+            if self._notes[_WANTING] == self._process:
+                return False
+            wanted, self._notes[_WANTED] = self._notes[_WANTED], 0.0
+        return wanted > time.monotonic() - _WANTED_SECONDS
 
     def _log(self, process: DecoderProcess) -> None:
         with self._changed:

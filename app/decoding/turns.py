@@ -15,17 +15,29 @@ would make every other wait for a whole read. Two rules, then:
 The first read of a newcomer may wait, no later one does. A worker kept free for newcomers at all
 times would cost a service with a single user half of the default two.
 
+Workers and owners are those of all processes of the service, but a queue is that of one process:
+where several wait for the same worker, the first that looks gets it.
+
+Of all who asked, two are remembered: the last one, and the last other one. Whoever asks is one of
+them, or neither; so one of the two is company, if anybody is.
+
 An instance is not synchronized: the pool calls it under its lock.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+
+from app.tally import DECODING, MOST, Column, Table, Tally
 
 _RECENT_SECONDS = 60.0
 """Time for which an owner who asked counts as present."""
+_LAST, _OTHER = (1, 2), (3, 4)
+"""Notes of the table: an owner, and when it last asked or gave a worker back."""
+_KEY_BITS = (1 << 52) - 1
+"""Bits of an owner's hash that a note holds."""
 
 
 class DecoderTurns:
@@ -36,18 +48,24 @@ class DecoderTurns:
 
     Args:
         workers: maximum number of workers.
-        clock: monotonic, in seconds.
+        clock: monotonic, in seconds, the same for all processes.
+        column: where the service counts the workers of this process; default: it is alone.
     """
 
-    def __init__(self, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        workers: int,
+        clock: Callable[[], float] = time.monotonic,
+        column: Column | None = None,
+    ) -> None:
+        column = column or Column(Table())
         self._workers = workers
         self._clock = clock
-        self._held: Counter[str] = Counter()
+        self._held = Tally(column, DECODING, MOST, MOST)
         """Workers of each owner that are busy or starting for it."""
+        self._notes = column.table.notes
         self._waiting: OrderedDict[str, deque[object]] = OrderedDict()
         """By owner; whose turn is next comes first."""
-        self._present: OrderedDict[str, float] = OrderedDict()
-        """When each owner last asked or gave a worker back; the latest comes last."""
 
     @property
     def waiting(self) -> int:
@@ -70,7 +88,7 @@ class DecoderTurns:
 
     def is_next(self, turn: object) -> bool:
         """Whether the next worker is for this place in the queue."""
-        owner = min(self._waiting, key=lambda owner: self._held[owner])
+        owner = min(self._waiting, key=self._held.of)
         return turn is self._waiting[owner][0] and not self.has_share(owner)
 
     def has_share(self, owner: str) -> bool:
@@ -78,30 +96,44 @@ class DecoderTurns:
         share = self._workers
         if share > 1 and self._has_company(owner):
             share -= 1
-        return self._held[owner] >= share
+        return self._held.of(owner) >= share
 
     def take(self, owner: str) -> None:
         """Count a worker as an owner's, whose next turn comes after those of others."""
         self._waiting.move_to_end(owner)
-        self._held[owner] += 1
+        with self._held.lock:
+            self._held.add(owner, 1)
 
     def give_back(self, owner: str) -> None:
         """Count a worker as the owner's no longer."""
         self._note(owner)
-        self._held[owner] -= 1
-        if not self._held[owner]:
-            del self._held[owner]
+        with self._held.lock:
+            self._held.remove(owner, 1)
+
+    @property
+    def held(self) -> int:
+        """Number of workers that owners hold, in all processes."""
+        return self._held.total
 
     def _has_company(self, owner: str) -> bool:
-        self._forget_the_absent()
-        return not {"", owner}.issuperset((*self._present, *self._waiting))
+        if not {"", owner}.issuperset(self._waiting):
+            return True
+        notes, oldest = self._notes, self._clock() - _RECENT_SECONDS
+        return any(
+            notes[key] not in {0.0, _key(owner)} and notes[stamp] > oldest
+            for key, stamp in (_LAST, _OTHER)
+        )
 
     def _note(self, owner: str) -> None:
-        self._present[owner] = self._clock()
-        self._present.move_to_end(owner)
-        self._forget_the_absent()
+        if not owner:
+            return
+        notes, key = self._notes, _key(owner)
+        with self._held.lock:
+            if notes[_LAST[0]] != key:
+                for last, other in zip(_LAST, _OTHER, strict=True):
+                    notes[other] = notes[last]
+            notes[_LAST[0]], notes[_LAST[1]] = key, self._clock()
 
-    def _forget_the_absent(self) -> None:
-        oldest = self._clock() - _RECENT_SECONDS
-        while self._present and next(iter(self._present.values())) <= oldest:
-            self._present.popitem(last=False)
+
+def _key(owner: str) -> float:
+    return float(hash(owner) & _KEY_BITS or 1)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from app.decoding.process import DecoderProcess
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
 from app.errors import BusyError, DatasetUnreadableError, ShareExceededError
+from app.tally import Column, Table
 from core.errors import BudgetExceededError, CancelledError, FormatError
 from core.tiles.recording import Hints
 from tests.server_process import ROOT
@@ -468,6 +470,30 @@ def test_one_owner_does_not_get_all_workers_while_another_asks(tmp_path: Path) -
             os.kill(pid, signal.SIGCONT)
         first.join()
     assert results["first"] == FRAMES.sum()
+
+
+def test_processes_share_the_number_of_workers_and_idle_ones_go_where_they_are_wanted(
+    tmp_path: Path,
+) -> None:
+    table, limits = Table(2), DecoderLimits(workers=1, wait_seconds=0.3)
+    first, second = (DecoderPool(limits, column=Column(table, process)) for process in (0, 1))
+    path = write(tmp_path / "a.h5")
+    with contextlib.closing(first), contextlib.closing(second):
+        with opened(path, first) as array:
+            (pid,) = first.pids
+            os.kill(pid, signal.SIGSTOP)
+            busy = threading.Thread(target=read, args=(array,))
+            busy.start()
+            wait_until(lambda: len(first._busy) == 1)
+            with pytest.raises(BusyError), opened(path, second):
+                pass
+            os.kill(pid, signal.SIGCONT)
+            busy.join()
+        second._limits = replace(limits, wait_seconds=60.0)
+        with opened(path, second) as array:
+            assert read(array).sum() == FRAMES.sum()
+        assert (first.counts, second.counts) == ((0, 0), (0, 1))
+    assert not any(table.cells.tolist())
 
 
 def test_closing_fails_what_runs_and_leaves_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.decoding.turns import DecoderTurns
+from app.tally import Column, Table
 
 
 class Clock:
@@ -104,15 +105,33 @@ def test_the_fewest_held_go_first_then_the_longest_wait(clock: Clock) -> None:
     assert turns.waiting == 0
 
 
-def test_nothing_is_remembered_of_owners_that_are_gone(clock: Clock) -> None:
+def test_owners_and_workers_are_those_of_all_processes(clock: Clock) -> None:
+    table = Table(2)
+    here, there = (DecoderTurns(3, clock, Column(table, process)) for process in (0, 1))
+    assert take(there, "bob")
+    assert [take(here, "ann") for _ in range(3)] == [True, True, False]
+    assert not take(there, "ann")
+    assert (here.held, there.held) == (3, 3)
+    there.give_back("bob")
+    table.clear(1)
+    clock.now += 60
+    assert take(here, "ann")
+    assert here.held == 3
+
+
+def test_of_many_who_asked_one_is_company_for_each(clock: Clock) -> None:
     turns = DecoderTurns(2, clock)
-    for number in range(100):
-        assert take(turns, f"owner {number}")
-        turns.give_back(f"owner {number}")
+    for owner in ("ann", "bob", "cid", "cid", "bob"):
+        assert take(turns, owner)
+        turns.give_back(owner)
         clock.now += 10
-    assert len(turns._present) <= 6
-    assert not turns._held
-    assert not turns._waiting
+    clock.now += 20
+    for owner, company in (("ann", True), ("bob", True), ("cid", True)):
+        assert take(turns, owner)
+        assert turns.has_share(owner) == company
+        turns._held.remove(owner, 1)
+    for owner in ("ann", "bob", "cid"):
+        assert turns._has_company(owner)
 
 
 def test_one_who_keeps_asking_does_not_keep_others_present(clock: Clock) -> None:
