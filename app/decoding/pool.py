@@ -247,7 +247,7 @@ class DecoderPool:
     def _tell(self) -> None:
         """Tell who waits that workers have changed, here and in the number of the service."""
         gone = self._number.here - len(self._idle) - len(self._busy) - self._starting
-        if gone:
+        if gone > 0:
             with self._number.lock:
                 self._number.remove("", gone)
         self._changed.notify_all()
