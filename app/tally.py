@@ -9,14 +9,21 @@ it holds in a column of its own, in memory that all share, and whoever wants mor
     memory of all             │   40 MiB  │     0     │    1 GiB  │   1064 of 2,048 MiB
     memory of alice     07c2… │     0     │     0     │    1 GiB  │   1024 of 1,433 MiB
 
-Adding up and adding are one step under a lock in the same memory: a *robust* mutex, which takes
-less than a microsecond, and which the kernel releases when its holder dies, wherever it was.
-There is nothing to mend then. A number is the sum of its row and is kept nowhere else, so the
-death of a process is the zeroing of its column, which the supervisor does when it notes the end.
+Nobody waits for anybody. A process first adds to its own column, and then adds up: of two that
+would exceed a limit together, the one that is later sees what the other one has added, takes back
+its own and is refused. A lock would do without that, but a process that loses its core while it
+holds one keeps all others waiting until it has a core again, for tens of milliseconds on a busy
+machine. A number is the sum of its row and is kept nowhere else, so the death of a process is the
+zeroing of its column, which the supervisor does when it notes the end.
 
-The row of an owner is one of the eight places that the hash of its name allows, and is its own
-for as long as any process holds something for it. Should all eight be taken by others, it shares a
-row with all who found none: together they may hold what one may, so limits hold in any case.
+The row of an owner is in one of the eight places that the hash of its name allows, and stays there
+until another owner needs the place while nobody holds anything in it. Who takes a place writes its
+key, and then sees whether the row is empty; who adds to a row sees afterwards whether the key is
+still the same: one of the two notices the other. Should all eight be in use, an owner shares a row
+with all who found none: together they may hold what one may.
+
+Places, and whatever else is changed by several processes, have a lock in the same memory, a
+*robust* mutex: the kernel releases it when its holder dies, wherever it was.
 
 Processes are forked from the one that made the table, so that all of them see the same memory and
 hash alike.
@@ -28,7 +35,7 @@ import ctypes
 import errno
 import mmap
 import os
-from collections import Counter
+import threading
 
 MEMORY, REQUESTS, BUFFERS, DECODERS, DECODING = range(5)
 """Kinds of what is held."""
@@ -39,9 +46,11 @@ _SETS = 2048
 _WORD = 8
 _MUTEX_WORDS = 16
 NOTES = 8
-"""Numbers that any process may set, under the lock."""
+"""Numbers that any process may set."""
 BUCKETS = 16384
 """Pairs of numbers for whoever limits rates."""
+_REMEMBERED = 4096
+"""Owners whose row a process remembers, besides those for whom it holds something."""
 MOST = 1 << 62
 """More than anybody holds."""
 _SHARED = _ROBUST = _RECURSIVE = 1
@@ -100,7 +109,8 @@ class Table:
 
     Attributes:
         processes: as above.
-        lock: must be held by whoever changes anything, and by ``Tally.add``.
+        lock: must be held by whoever takes places, or changes notes or buckets.
+        fence: a lock of this process, for its effect on the processor.
         cells: the rows: a key, and a number for each process.
         notes: ``NOTES`` numbers for anything, such as times.
         buckets: ``BUCKETS`` keys, and then as many times.
@@ -113,6 +123,7 @@ class Table:
         counts = (_MUTEX_WORDS, rows * self.width, NOTES, 2 * BUCKETS)
         ends = [sum(counts[: i + 1]) * _WORD for i in range(len(counts))]
         memory = mmap.mmap(-1, ends[-1])
+        self.fence = threading.Lock()
         self.lock = Mutex(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
         view = memoryview(memory)
         self.cells = view[ends[0] : ends[1]].cast("q")
@@ -126,11 +137,6 @@ class Table:
             for row, number in enumerate(cells[process + 1 :: width].tolist()):
                 if number:
                     cells[row * width + process + 1] = 0
-            for row, key in enumerate(cells[::width].tolist()):
-                at = row * width
-                if key and not any(cells[at + 1 : at + width]):
-                    # Nobody holds anything there, or its holder died before it counted.
-                    cells[at] = 0
 
 
 class Column:
@@ -150,34 +156,50 @@ class Column:
         self.table.clear(self.process)
 
 
+class _Row:
+    """Where an owner is counted, as its process knows.
+
+    Attributes:
+        key: of the owner.
+        row: where it is.
+        held: what this process holds for the owner.
+        is_sure: whether the row was seen to be the owner's since it has been added to.
+    """
+
+    __slots__ = ("held", "is_sure", "key", "row")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.row = 0
+        self.held = 0
+        self.is_sure = False
+
+
 class Tally:
-    """How much of one kind all processes hold; its process counts its own.
+    """How much of one kind all processes hold; its process counts its own. Thread-safe.
 
     Args:
         column: that of this process; default: there are no others.
         kind: of what.
         limit: maximum of all owners.
         share: maximum of one owner.
-
-    Attributes:
-        lock: must be held to add and remove.
     """
 
     def __init__(self, column: Column | None, kind: int, limit: int, share: int) -> None:
         column = column or Column(Table())
         self.limit = limit
         self.share = share
-        self.lock = column.table.lock
+        self._table = column.table
+        self._is_alone = column.table.processes == 1
         self._kind = kind
         self._cells = column.table.cells
         self._width = column.table.width
         self._own = column.process + 1
         self._all = kind * self._width
-        self._crowd_row = (_KINDS + kind) * self._width
-        self._rows: dict[str, int] = {}
-        """Rows of the owners for whom this process holds something."""
-        self._crowd: Counter[str] = Counter()
-        """What it holds for owners that share a row."""
+        self._crowd = (_KINDS + kind) * self._width
+        self._rows: dict[str, _Row] = {}
+        # A collection of garbage may release something in the middle of a change.
+        self._lock = threading.RLock()
 
     @property
     def total(self) -> int:
@@ -192,60 +214,101 @@ class Tally:
     @property
     def owners(self) -> int:
         """Number of owners that hold something in this process."""
-        return len(self._rows)
+        return sum(mine.held > 0 for mine in list(self._rows.values()))
 
     def of(self, owner: str) -> int:
         """What an owner holds."""
-        row = self._rows.get(owner) or self._find(hash((self._kind, owner)) or 1)
-        return sum(self._cells[row + 1 : row + self._width])
+        mine = self._rows.get(owner) or _Row(self._key(owner))
+        row = mine.row if mine.held else self._find(mine.key)
+        return (
+            sum(self._cells[row + 1 : row + self._width]) if row != self._crowd or mine.held else 0
+        )
 
     def add(self, owner: str, count: int) -> int:
         """Add to what an owner holds if it fits, and return -1; else what it would hold."""
-        cells, width = self._cells, self._width
-        row = self._rows.get(owner) or self._claimed(owner)
-        own = sum(cells[row + 1 : row + width]) + count
-        if own > self.share or self.total + count > self.limit:
-            self._settle(owner, row)
-            return own
-        cells[row + self._own] += count
-        cells[self._all + self._own] += count
-        if row == self._crowd_row:
-            self._crowd[owner] += count
+        with self._lock:
+            mine = self._rows.get(owner) or self._remember(owner)
+            if not mine.held:
+                mine.is_sure = self._is_alone
+                if self._cells[mine.row] != mine.key:
+                    mine.row = self._place(mine.key)
+            own = self._excess(mine.row, count)
+            if own >= 0:
+                return own
+            self._change(mine, count)
+        while not self._is_alone:
+            # To release a lock and to take it again keeps the processor from reading what others
+            # have written before they can read what we have.
+            with self._lock:
+                if mine.is_sure or mine.row == self._crowd or self._cells[mine.row] == mine.key:
+                    mine.is_sure = True
+                    own = self._excess(mine.row, 0)
+                    if own >= 0:
+                        self._change(mine, -count)
+                    return own
+                self._move(mine)
         return -1
 
     def remove(self, owner: str, count: int) -> None:
         """Remove from what an owner holds."""
-        cells, row = self._cells, self._rows[owner]
-        cells[row + self._own] -= count
-        cells[self._all + self._own] -= count
-        if row == self._crowd_row:
-            self._crowd[owner] -= count
-        self._settle(owner, row)
+        with self._lock:
+            self._change(self._rows[owner], -count)
 
-    def _claimed(self, owner: str) -> int:
-        key = hash((self._kind, owner)) or 1
-        row = self._rows[owner] = self._find(key)
-        if row != self._crowd_row:
-            self._cells[row] = key
-        return row
+    def _excess(self, row: int, count: int) -> int:
+        """Return what an owner would hold, if that is too much; else -1."""
+        cells, width = self._cells, self._width
+        own = sum(cells[row + 1 : row + width]) + count
+        return own if own > self.share or self.total + count > self.limit else -1
 
-    def _settle(self, owner: str, row: int) -> None:
-        """Forget an owner's row if this process holds nothing for it; free it if none does."""
-        if row == self._crowd_row:
-            if self._crowd[owner]:
-                return
-            del self._crowd[owner]
-        elif self._cells[row + self._own]:
-            return
-        elif not any(self._cells[row + 1 : row + self._width]):
-            self._cells[row] = 0
-        del self._rows[owner]
+    def _change(self, mine: _Row, count: int) -> None:
+        mine.held += count
+        self._cells[mine.row + self._own] += count
+        self._cells[self._all + self._own] += count
+
+    def _move(self, mine: _Row) -> None:
+        """Count what an owner holds in another row, as another owner has taken this one."""
+        self._cells[mine.row + self._own] -= mine.held
+        mine.row = self._place(mine.key)
+        self._cells[mine.row + self._own] += mine.held
+
+    def _key(self, owner: str) -> int:
+        return hash((self._kind, owner)) or 1
+
+    def _remember(self, owner: str) -> _Row:
+        if len(self._rows) >= _REMEMBERED:
+            for known, row in list(self._rows.items()):
+                if not row.held:
+                    del self._rows[known]
+        mine = self._rows[owner] = _Row(self._key(owner))
+        return mine
+
+    def _place(self, key: int) -> int:
+        """Return the row of a key: the one it has, a place that it takes, or that of the crowd."""
+        cells, width = self._cells, self._width
+        with self._table.lock:
+            row = self._find(key)
+            if row != self._crowd:
+                return row
+            # Those that nobody has had come first.
+            for row in sorted(self._places(key), key=lambda row: cells[row] != 0):
+                if any(cells[row + 1 : row + width]):
+                    continue
+                before, cells[row] = cells[row], key
+                for _ in range(2):
+                    # As above.
+                    with self._table.fence:
+                        pass
+                if not any(cells[row + 1 : row + width]):
+                    return row
+                cells[row] = before
+        return self._crowd
+
+    def _places(self, key: int) -> range:
+        first = (2 * _KINDS + key % _SETS * _WAYS) * self._width
+        return range(first, first + _WAYS * self._width, self._width)
 
     def _find(self, key: int) -> int:
-        """Return where the row of a key is, or may be."""
-        width = self._width
-        first = (2 * _KINDS + key % _SETS * _WAYS) * width
-        keys = self._cells[first : first + _WAYS * width : width].tolist()
-        if key in keys:
-            return first + keys.index(key) * width
-        return first + keys.index(0) * width if 0 in keys else self._crowd_row
+        """Return where the row of a key is; that of the crowd if it has none."""
+        places = self._places(key)
+        keys = self._cells[places.start : places.stop : self._width].tolist()
+        return places[keys.index(key)] if key in keys else self._crowd

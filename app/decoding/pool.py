@@ -80,7 +80,7 @@ class DecoderPool:
         self._turns = DecoderTurns(self._limits.workers, column=column)
         self._number = Tally(column, DECODERS, self._limits.workers, self._limits.workers)
         """Workers of the service; at least those of this process."""
-        self._notes = column.table.notes
+        self._notes, self._shared_lock = column.table.notes, column.table.lock
         self._process = column.process
         self._is_alone = column.table.processes == 1
         self._closed = False
@@ -237,10 +237,10 @@ class DecoderPool:
 
     def _may_start(self) -> bool:
         """Count a worker as starting, if the service has fewer than it may."""
-        with self._number.lock:
-            if self._number.add("", 1) < 0:
-                self._starting += 1
-                return True
+        if self._number.add("", 1) < 0:
+            self._starting += 1
+            return True
+        with self._shared_lock:
             self._notes[_WANTED], self._notes[_WANTING] = time.monotonic(), self._process
         return False
 
@@ -248,8 +248,7 @@ class DecoderPool:
         """Tell who waits that workers have changed, here and in the number of the service."""
         gone = self._number.here - len(self._idle) - len(self._busy) - self._starting
         if gone > 0:
-            with self._number.lock:
-                self._number.remove("", gone)
+            self._number.remove("", gone)
         self._changed.notify_all()
 
     def _refuse(self, owner: str) -> NoReturn:
@@ -400,7 +399,7 @@ class DecoderPool:
 
     def _is_wanted(self) -> bool:
         """Whether another process wants a worker; one process is told so."""
-        with self._number.lock:
+        with self._shared_lock:
             if self._notes[_WANTING] == self._process:
                 return False
             wanted, self._notes[_WANTED] = self._notes[_WANTED], 0.0

@@ -63,7 +63,7 @@ class DecoderTurns:
         self._clock = clock
         self._held = Tally(column, DECODING, MOST, MOST)
         """Workers of each owner that are busy or starting for it."""
-        self._notes = column.table.notes
+        self._notes, self._lock = column.table.notes, column.table.lock
         self._waiting: OrderedDict[str, deque[object]] = OrderedDict()
         """By owner; whose turn is next comes first."""
 
@@ -101,14 +101,12 @@ class DecoderTurns:
     def take(self, owner: str) -> None:
         """Count a worker as an owner's, whose next turn comes after those of others."""
         self._waiting.move_to_end(owner)
-        with self._held.lock:
-            self._held.add(owner, 1)
+        self._held.add(owner, 1)
 
     def give_back(self, owner: str) -> None:
         """Count a worker as the owner's no longer."""
         self._note(owner)
-        with self._held.lock:
-            self._held.remove(owner, 1)
+        self._held.remove(owner, 1)
 
     @property
     def held(self) -> int:
@@ -128,7 +126,7 @@ class DecoderTurns:
         if not owner:
             return
         notes, key = self._notes, _key(owner)
-        with self._held.lock:
+        with self._lock:
             if notes[_LAST[0]] != key:
                 for last, other in zip(_LAST, _OTHER, strict=True):
                     notes[other] = notes[last]

@@ -70,8 +70,7 @@ class Buffers:
 
     def _take(self, owner: str, count: int) -> list[mmap.mmap]:
         """Count buffers as taken; return those that need not be allocated."""
-        with self._tally.lock:
-            taken = self._tally.add(owner, count)
+        taken = self._tally.add(owner, count)
         if taken > self.share:
             raise ShareExceededError(
                 f"your requests in progress have {taken - count} buffers for request bodies,"
@@ -98,8 +97,7 @@ class Buffers:
         """Return an owner's buffers; nothing may write to them from now on."""
         count = len(buffers)
         self._ledger.remove(owner, PURPOSE, count * self.size)
-        with self._tally.lock:
-            self._tally.remove(owner, count)
+        self._tally.remove(owner, count)
         with self._lock:
             room = _MAX_FREE - len(self._free)
             # The others are not closed, since the traceback of a failed request may still

@@ -33,6 +33,7 @@ the service has no keys.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -74,7 +75,8 @@ class Ledger:
         self._peak = 0
         self._purposes: Counter[str] = Counter()
         self._tally = Tally(column, MEMORY, limit, self.share)
-        self._lock = self._tally.lock
+        # A collection of garbage may release something in the middle of a change.
+        self._lock = threading.RLock()
         self._notes = column.table.notes
         self._relieved = 0.0
 
@@ -169,12 +171,12 @@ class Ledger:
 
     def _added(self, owner: str, purpose: str, nbytes: int) -> int:
         """Add bytes if they fit, and return -1; else what the owner would hold."""
-        with self._lock:
-            own = self._tally.add(owner, nbytes)
-            if own < 0:
+        own = self._tally.add(owner, nbytes)
+        if own < 0:
+            with self._lock:
                 self._purposes[purpose] += nbytes
                 self._peak = max(self._peak, self._tally.total)
-            return own
+        return own
 
     def relieve(self) -> None:
         """Give up what is kept to save time, if a process has lacked memory since the last call."""
@@ -203,8 +205,8 @@ class Ledger:
 
     def remove(self, owner: str, purpose: str, nbytes: int) -> None:
         """Remove bytes from what an owner holds."""
+        self._tally.remove(owner, nbytes)
         with self._lock:
-            self._tally.remove(owner, nbytes)
             self._purposes[purpose] -= nbytes
 
 

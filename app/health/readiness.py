@@ -100,7 +100,8 @@ def _empty_lanes(workers: list[dict[str, Any]]) -> list[str]:
     """Return why requests of a lane would wait whose workers are all being replaced."""
     states: defaultdict[str, set[str]] = defaultdict(set)
     for worker in workers:
-        states[worker.get("lane", "")].add(worker["status"])
+        if "lane" in worker:
+            states[worker["lane"]].add(worker["status"])
     return [
         f"all workers of the lane {lane} are being replaced"
         for lane, found in states.items()

@@ -69,6 +69,7 @@ class Throttle:
         self._rate = rate
         self._clock = clock
         self._tally = Tally(column, REQUESTS, limit, self.share)
+        self._lock = column.table.lock
         buckets = column.table.buckets
         self._keys, self._full = (
             buckets[: len(buckets) // 2].cast("q"),
@@ -98,16 +99,14 @@ class Throttle:
         """
         if self._rate is not None:
             self._take(owner, self._rate)
-        with self._tally.lock:
-            own = self._tally.add(owner, 1)
+        own = self._tally.add(owner, 1)
         if own >= 0:
             self.refused["requests"] += 1
             self._refuse(own - 1)
 
     def leave(self, owner: str) -> None:
         """Note the end of a request."""
-        with self._tally.lock:
-            self._tally.remove(owner, 1)
+        self._tally.remove(owner, 1)
 
     def headers(self, owner: str) -> Mapping[str, str]:
         """Return the fields that tell an owner where it stands; none without a rate."""
@@ -139,7 +138,7 @@ class Throttle:
         return min(range(first, first + _WAYS), key=self._full.__getitem__), key
 
     def _take(self, owner: str, rate: Rate) -> None:
-        with self._tally.lock:
+        with self._lock:
             place, key = self._place(owner)
             full_at = self._full[place] if self._keys[place] == key else 0.0
             tokens = self._tokens(full_at, rate)

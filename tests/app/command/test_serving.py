@@ -15,6 +15,8 @@ from app.command import serving
 from app.command.main import main
 from app.command.serving import run_server
 from app.engine.warmup import WarmUp
+from app.errors import BusyError
+from app.main import create_app
 from app.server.board import Board
 from app.settings import Settings
 from app.state.storage import StorageError
@@ -193,6 +195,21 @@ def test_workers_get_the_settings_that_were_read(
     assert given == settings.model_copy(update={"token_keys": (token_key,)})
     assert given.api_keys == (f"alice:{DIGEST}",)
     assert len(board.workers) == 2
+
+
+def test_what_one_worker_holds_counts_for_all() -> None:
+    board = Board(2)
+    settings = Settings(ephemeral=True, buffers=4)
+    first, second = (create_app(settings, board, seat).state for seat in board.workers)
+    first.throttle.enter("alice")
+    first.losses.buffers.take("bob", 2)
+    assert second.throttle.running_of("alice") == 1
+    assert second.losses.ledger.held_by("bob") == 2 * settings.buffer_bytes
+    second.losses.buffers.take("carol", 2)
+    with pytest.raises(BusyError):
+        second.losses.buffers.take("dave", 1)
+    board.workers[0].clear()
+    assert (second.throttle.running, second.losses.ledger.held_by("bob")) == (0, 0)
 
 
 SPARED = """

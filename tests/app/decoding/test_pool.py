@@ -494,7 +494,7 @@ def test_processes_share_the_number_of_workers_and_idle_ones_go_where_they_are_w
         with opened(path, second) as array:
             assert read(array).sum() == FRAMES.sum()
         assert (first.counts, second.counts) == ((0, 0), (0, 1))
-    assert not any(table.cells.tolist())
+    assert (first._number.total, first._turns.held) == (0, 0)
 
 
 def test_closing_fails_what_runs_and_leaves_nothing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from app.server.board import MAX_REPORT, Board
+from app.tally import MEMORY, Tally
 
 
 def test_what_one_process_publishes_another_reads() -> None:
@@ -19,14 +20,17 @@ def test_what_one_process_publishes_another_reads() -> None:
         first.beat()
         first.note_asked()
         first.publish({"from": os.getpid()})
+        Tally(first.column, MEMORY, 10, 10).add("alice", 3)
         os._exit(0)
     os.waitpid(child, 0)
     assert first.report() == {"from": child}
     assert first.beaten > 0
     assert board.asked > 0
     assert (second.report(), second.beaten, board.supervisor.report()) == (None, 0, None)
+    held = Tally(second.column, MEMORY, 10, 10)
+    assert held.of("alice") == 3
     first.clear()
-    assert (first.report(), first.beaten) == (None, 0)
+    assert (first.report(), first.beaten, held.of("alice")) == (None, 0, 0)
 
 
 def test_a_report_may_fill_its_page_and_no_more() -> None:
