@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import resource
 import shutil
 import sys
 import tempfile
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from app.audit import AuditLog
@@ -30,6 +32,8 @@ from .exposure import check_exposure
 _THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
 Python's default is 700, 10 and 10."""
+_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Variables that keep numpy's linear algebra and Arrow's allocator from starting threads."""
 
 
 def _allow_open_files() -> None:
@@ -91,6 +95,7 @@ def run_server(settings: Settings) -> int:
     settings = settings.model_copy(update={"token_keys": _prepared(settings)})
     check_exposure(settings)
     board = Board(settings.workers, parse_lanes(settings.lanes))
+    lanes = Lanes(import_all, compiling, warm, lanes_of_routes, settings.memory_limit)
     shared = _share_metrics() if len(board.workers) > 1 else None
     try:
         return serve(
@@ -99,7 +104,7 @@ def run_server(settings: Settings) -> int:
             host=settings.host,
             port=settings.port,
             board=board,
-            lanes=Lanes(import_all, warm, lanes_of_routes) if board.has_lanes else None,
+            lanes=lanes if board.has_lanes else None,
             limits=_limits(settings),
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
@@ -132,18 +137,37 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
 
 
 def import_all() -> None:
-    """Import the application, in one thread: libraries that start some are told not to."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    import app.main  # noqa: F401, PLC0415 - as above
+    """Import the application in one thread: libraries that start others are told not to."""
+    told = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(_THREADS)
+    try:
+        for module in ("uvloop", "app.main", "app.server.protocol", "app.server.worker"):
+            importlib.import_module(module)
+    finally:
+        for name, value in told.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    # Kept for all lanes.
+    lanes_of_routes()
+
+
+def compiling() -> Callable[[], None] | None:
+    """Return what compiles the kernels in a process of its own; None if they are compiled."""
+    from app.engine import warmup  # noqa: PLC0415 - as above
+
+    return warmup.compiling()
 
 
 def warm() -> None:
-    """Load the kernels, or compile them."""
-    from app.engine.warmup import warm_kernels  # noqa: PLC0415 - as above
+    """Load the kernels."""
+    from app.engine.warmup import load_kernels  # noqa: PLC0415 - as above
 
-    warm_kernels()
+    load_kernels()
 
 
+@cache
 def lanes_of_routes() -> Table:
     """Return the lane of every route."""
     from app.main import ROUTERS  # noqa: PLC0415 - as above
