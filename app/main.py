@@ -57,6 +57,7 @@ from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.monitoring import (
     Watched,
+    has_long_work,
     monitor,
     noted_operations,
 )
@@ -158,13 +159,16 @@ def create_app(
     """
     resources = contextlib.ExitStack()
     warm_up = WarmUp()
+    board = board or Board()
+    seat = seat or board.workers[0]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         warm_up.start()
         with resources:
-            app.state.sweeper.start()
-            app.state.sealer.start()
+            if has_long_work(seat):
+                app.state.sweeper.start()
+                app.state.sealer.start()
             app.state.monitor.start()
             app.state.pulse.start()
             try:
@@ -184,9 +188,9 @@ def create_app(
         # proxies may not know.
         redirect_slashes=False,
     )
-    board = board or Board()
+    app.state.width = settings.threads or share_of_cores(board.count_like(seat))
     _add_services(app, settings, warm_up, resources, ledger)
-    _add_operations(app, board, seat or board.workers[0], resources)
+    _add_operations(app, board, seat, resources)
     for router in ROUTERS:
         app.include_router(router)
     add_problem_handlers(app)
@@ -210,7 +214,7 @@ def _add_services(
     ledger = lent or _ledger(settings)
     share = int(settings.buffers * settings.owner_share)
     buffers = Buffers(settings.buffers, settings.buffer_bytes, ledger, share)
-    width = settings.threads or share_of_cores(settings.workers)
+    width = app.state.width
     input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, storage, input_files)
     migrate(storage.heads, input_files.sizes())

@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from app.audit import AuditLog
+from app.cores import count_cores
 from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
 from app.server.lanes.table import Table, parse_lanes, table_of
@@ -63,7 +64,7 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    if settings.ephemeral and settings.workers > 1:
+    if settings.ephemeral and (settings.workers or 1) > 1:
         raise ValueError(
             "several workers need a data directory to share what clients register: start one "
             "worker, or leave out --ephemeral"
@@ -82,6 +83,16 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     return tuple(key.to_text() for key in keys)
 
 
+def _board(settings: Settings) -> Board:
+    """Return the board of so many processes as the settings say.
+
+    Raises:
+        ValueError: they are malformed.
+    """
+    lanes = parse_lanes(settings.lanes, settings.workers, count_cores())
+    return Board(settings.workers or 1, lanes)
+
+
 def run_server(settings: Settings) -> int:
     """Serve until a signal; return the exit code.
 
@@ -92,9 +103,9 @@ def run_server(settings: Settings) -> int:
         StorageError: the data directory cannot be used.
     """
     _allow_open_files()
+    board = _board(settings)
     settings = settings.model_copy(update={"token_keys": _prepared(settings)})
     check_exposure(settings)
-    board = Board(settings.workers, parse_lanes(settings.lanes))
     lanes = Lanes(import_all, compiling, warm, lanes_of_routes, settings.memory_limit)
     shared = _share_metrics() if len(board.workers) > 1 else None
     try:

@@ -156,6 +156,10 @@ class Board:
             for index, (page, lane) in enumerate(zip(pages[_OTHERS:], lanes, strict=True))
         )
 
+    def count_like(self, seat: Seat) -> int:
+        """Return how many workers do the work of one."""
+        return sum(other.lane == seat.lane for other in self.workers)
+
     @property
     def asked(self) -> float:
         """``time.monotonic()`` at which any worker was last asked for the readiness."""
