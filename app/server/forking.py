@@ -89,9 +89,9 @@ def _run(function: Callable[[], int], parent: int, close: Callable[[], None]) ->
     except BaseException:  # noqa: BLE001 - the last resort
         traceback.print_exc()
     finally:
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
+        # Waits for threads, and first tells those of executors to end: what the interpreter does
+        # at its end, and multiprocessing in its children.
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # Not the exit of the process that was forked: its frames are below ours.

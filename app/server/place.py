@@ -31,6 +31,8 @@ class Place:
     ordered: bool = False
     """Whether a process will come that has not told its pid."""
     started: float = 0.0
+    answered: int = 0
+    """Requests that all workers had answered then."""
     due: float = 0.0
     """When to start the next one."""
     failures: int = 0
@@ -51,8 +53,9 @@ class Place:
         """Whether there is no process, nor will one come that was ordered."""
         return not (self.pid or self.ordered)
 
-    def begin(self) -> None:
-        """Note that a process is being started."""
+    def begin(self, answered: int) -> None:
+        """Note that a process is being started, and what all workers have answered."""
+        self.answered = answered
         self.started, self.silent, self.fault, self.signalled = time.monotonic(), 0, None, 0
 
     def arrive(self, pid: int, memory: int | None) -> None:
@@ -105,10 +108,14 @@ class Place:
         self.due = time.monotonic() + pause
         return pause
 
-    def replace(self) -> float:
-        """Have the next one started at once if this one was ready, unless too many have ended."""
+    def replace(self, answered: int) -> float:
+        """Have the next one started at once if this one was ready, unless too many have ended.
+
+        Args:
+            answered: what all workers have answered; those of a process that is no worker.
+        """
         now = time.monotonic()
-        if self.seat.answered:
+        if self.seat.answered if self.seat.index >= 0 else answered != self.answered:
             self.ends.clear()
         else:
             self.ends.append(now)

@@ -183,11 +183,14 @@ class Supervisor:
                 log.error("the service cannot start", hint=end.hint)
             self._code = exit_code if exit_code > 0 else STARTUP_FAILURE
             return
-        pause = place.replace()
+        pause = place.replace(self._answered())
         place.seat.clear()
         self._ends[end.reason] += 1
         self._board.supervisor.publish({"pid": os.getpid(), "ends": self._ends})
         log.error("worker died", hint=end.hint, lived=round(lived, 1), pause=pause)
+
+    def _answered(self) -> int:
+        return sum(seat.answered for seat in self._board.workers)
 
     def _wait(self, wake: socket.socket) -> None:
         """Wait until a worker ends or tells something, a signal comes or a worker is due."""
@@ -216,7 +219,7 @@ class Supervisor:
     def _start(self, place: Place) -> None:
         if not self._can_start(place):
             return
-        place.begin()
+        place.begin(self._answered())
         # Collections in the worker would write to, and so copy, every page that we share.
         gc.freeze()
         try:
