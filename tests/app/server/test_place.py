@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from app.server import place
 from app.server.board import Board
 from app.server.place import Place
 
@@ -13,7 +12,7 @@ from app.server.place import Place
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which tests set."""
     clock = [1000.0]
-    monkeypatch.setattr(place.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("app.server.place.time.monotonic", lambda: clock[0])
     return clock
 
 
