@@ -13,13 +13,13 @@ import structlog
 from core._jit import absorb, is_build_published
 from core.warmup import Wait, halves, tasks, warm_up
 
-_APART = """
+_BOUND = """
 import sys
 from app.decoding.worker.sandbox import die_with
-die_with(int(sys.argv[1]))
-from core.warmup import compile_apart
-print(compile_apart(sys.argv[2:]))
+die_with(int(sys.argv.pop(1)))
 """
+"""Has a process end with the thread that started it."""
+_APART = "from core.warmup import compile_apart; print(compile_apart(sys.argv[1:]))"
 
 
 def warm_kernels() -> dict[str, float]:
@@ -53,7 +53,7 @@ def _compile() -> None:
 
 def _start(names: Sequence[str]) -> Wait:
     """Compile the kernels of these tasks in another process; if it fails, this one does it."""
-    command = [sys.executable, "-c", _APART, str(os.getpid()), *names]
+    command = [sys.executable, "-c", _BOUND + _APART, str(os.getpid()), *names]
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
     except OSError as e:
