@@ -57,6 +57,7 @@ from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.monitoring import (
     Watched,
+    has_long_work,
     monitor,
     noted_operations,
 )
@@ -160,13 +161,16 @@ def create_app(
     """
     resources = contextlib.ExitStack()
     warm_up = WarmUp()
+    board = board or Board()
+    seat = seat or board.workers[0]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         warm_up.start()
         with resources:
-            app.state.sweeper.start()
-            app.state.sealer.start()
+            if has_long_work(seat):
+                app.state.sweeper.start()
+                app.state.sealer.start()
             app.state.monitor.start()
             app.state.pulse.start()
             try:
@@ -186,9 +190,8 @@ def create_app(
         # proxies may not know.
         redirect_slashes=False,
     )
-    board = board or Board()
-    seat = seat or board.workers[0]
     app.state.column = seat.column or Column(Table())
+    app.state.width = settings.threads or share_of_cores(board.count_like(seat))
     _add_services(app, settings, warm_up, resources, ledger)
     _add_operations(app, board, seat, resources)
     for router in ROUTERS:
@@ -213,7 +216,7 @@ def _add_services(
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     ledger = lent or _ledger(settings, app.state.column)
     buffers = _buffers(settings, ledger, app.state.column)
-    width = settings.threads or share_of_cores(settings.workers)
+    width = app.state.width
     input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, storage, input_files)
     migrate(storage.heads, input_files.sizes())

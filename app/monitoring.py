@@ -19,6 +19,7 @@ from app.http.throttle import Throttle
 from app.losses.spool import Spools
 from app.runs.sealing.jobs import Jobs
 from app.server.board import Board, Seat
+from app.server.lanes.table import FRONT, LONG
 from app.state.base import StoreError
 from app.state.claims import Claims
 from app.state.quotas import Quotas
@@ -49,6 +50,11 @@ class Watched:
     width: int
 
 
+def has_long_work(seat: Seat) -> bool:
+    """Whether a process seals and sweeps: one that serves everything, or the long lane."""
+    return seat.lane in {"", LONG}
+
+
 def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Monitor:
     """Return what watches a worker, and exports what it sees."""
     pulse = watched.pulse
@@ -62,12 +68,13 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
         ),
         "decoders": watched.decoders.problem,
     }
-    slow: dict[str, Check] = {
-        "store": lambda: _store_problem(watched.storage),
-        "spool": watched.spools.problem,
-    }
     disk = _Disk(watched.storage)
-    if watched.storage.space is not None:
+    slow: dict[str, Check] = {}
+    # Who is asked for the readiness writes to the disk for all.
+    if seat.lane in {"", FRONT}:
+        slow["store"] = lambda: _store_problem(watched, seat)
+        slow["spool"] = watched.spools.problem
+    if slow and watched.storage.space is not None:
         slow["disk"] = disk.problem
     metrics.share(
         ServiceMetrics(
@@ -79,9 +86,12 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
     return Monitor(checks, slow, board, seat, _observer(watched, seat, metrics))
 
 
-def _store_problem(storage: Storage) -> str | None:
+def _store_problem(watched: Watched, seat: Seat) -> str | None:
     try:
-        storage.check()
+        watched.storage.check()
+        if not has_long_work(seat):
+            # No sealer counts jobs here, but whoever is asked tells of all.
+            watched.jobs.claimable()
     except StoreError as e:
         return str(e)
     return None

@@ -45,11 +45,11 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
-    workers: int = Field(default=1, ge=1, le=256)
-    """Number of server processes."""
+    workers: int | None = Field(default=None, ge=1, le=256)
+    """Number of server processes, 1 by default; with lanes, of those for long work."""
     lanes: str = "one"
     """``one`` for processes that serve all requests; or processes by lane, such as
-    ``front=1,quick=1,long=2``."""
+    ``front=1,quick=1,long=2``; or ``auto`` for as many as the cores are worth."""
     threads: int | None = Field(default=None, ge=1, le=256)
     """Compute threads per process; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")

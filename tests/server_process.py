@@ -118,7 +118,8 @@ class ServerProcess:
 
     def _has_several_workers(self) -> bool:
         flags = [flag for flag in self._flags if flag.startswith("--workers")]
-        return bool(flags) or self._environment.get("THALWEG_WORKERS", "1") != "1"
+        several = self._environment.get("THALWEG_WORKERS", "1") != "1"
+        return bool(flags) or several or self._environment.get("THALWEG_LANES", "one") != "one"
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS

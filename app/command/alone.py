@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import signal
 import sys
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import structlog
 
@@ -18,6 +15,7 @@ from app.logs import configure_logging
 from app.main import create_app
 from app.runs.sealing.alone import BESIDE_BYTES, LentLedger
 from app.runs.sealing.jobs import Job
+from app.server.memory import bound_memory, offer_to_be_killed
 from app.settings import Settings
 
 
@@ -26,8 +24,7 @@ def main() -> None:
     descriptor, parent = map(int, sys.argv[1:])
     die_with(parent)
     # Whoever has to be ended for lack of memory, it is not to be the service.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    offer_to_be_killed(1000)
     connection = Connection(descriptor)
     settings: Settings
     job: Job
@@ -52,15 +49,6 @@ def main() -> None:
     sys.stderr.flush()
     # Threads of pools and the decoders end with the process.
     os._exit(0)
-
-
-def bound_memory(nbytes: int) -> None:
-    """Let the process take so much more than it has: a job fails that does not count its own."""
-    status = Path("/proc/self/status").read_text()
-    used = 1024 * int(status.partition("VmData:")[2].split()[0])
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or hard > used + nbytes:
-        resource.setrlimit(resource.RLIMIT_DATA, (used + nbytes, hard))
 
 
 if __name__ == "__main__":

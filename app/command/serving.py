@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import resource
 import sys
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
 from app.audit import AuditLog
+from app.cores import count_cores
 from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
 from app.server.lanes.table import Table, parse_lanes, table_of
@@ -29,6 +32,8 @@ from .exposure import check_exposure
 _THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
 Python's default is 700, 10 and 10."""
+_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Variables that keep numpy's linear algebra and Arrow's allocator from starting threads."""
 
 
 def _allow_open_files() -> None:
@@ -72,6 +77,16 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     return tuple(key.to_text() for key in keys)
 
 
+def _board(settings: Settings) -> Board:
+    """Return the board of so many processes as the settings say.
+
+    Raises:
+        ValueError: they are malformed.
+    """
+    lanes = parse_lanes(settings.lanes, settings.workers, count_cores())
+    return Board(settings.workers or 1, lanes)
+
+
 def run_server(settings: Settings) -> int:
     """Serve until a signal; return the exit code.
 
@@ -81,7 +96,8 @@ def run_server(settings: Settings) -> int:
         StorageError: the data directory cannot be used.
     """
     _allow_open_files()
-    board = Board(settings.workers, parse_lanes(settings.lanes))
+    board = _board(settings)
+    lanes = Lanes(import_all, compiling, warm, lanes_of_routes, settings.memory_limit)
     several = len(board.workers) > 1
     with contextlib.ExitStack() as undo:
         if several and settings.ephemeral:
@@ -99,7 +115,7 @@ def run_server(settings: Settings) -> int:
             host=settings.host,
             port=settings.port,
             board=board,
-            lanes=Lanes(import_all, warm, lanes_of_routes) if board.has_lanes else None,
+            lanes=lanes if board.has_lanes else None,
             limits=_limits(settings),
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
@@ -128,18 +144,37 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
 
 
 def import_all() -> None:
-    """Import the application, in one thread: libraries that start some are told not to."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    import app.main  # noqa: F401, PLC0415 - as above
+    """Import the application in one thread: libraries that start others are told not to."""
+    told = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(_THREADS)
+    try:
+        for module in ("uvloop", "app.main", "app.server.protocol", "app.server.worker"):
+            importlib.import_module(module)
+    finally:
+        for name, value in told.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    # Kept for all lanes.
+    lanes_of_routes()
+
+
+def compiling() -> Callable[[], None] | None:
+    """Return what compiles the kernels in a process of its own; None if they are compiled."""
+    from app.engine import warmup  # noqa: PLC0415 - as above
+
+    return warmup.compiling()
 
 
 def warm() -> None:
-    """Load the kernels, or compile them."""
-    from app.engine.warmup import warm_kernels  # noqa: PLC0415 - as above
+    """Load the kernels."""
+    from app.engine.warmup import load_kernels  # noqa: PLC0415 - as above
 
-    warm_kernels()
+    load_kernels()
 
 
+@cache
 def lanes_of_routes() -> Table:
     """Return the lane of every route."""
     from app.main import ROUTERS  # noqa: PLC0415 - as above

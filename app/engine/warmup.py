@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,9 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from core.warmup import Wait, warm_up
+from core._jit import absorb, is_build_published
+from core.warmup import Wait, halves, tasks, warm_up
 
-_APART = "import sys; from core.warmup import compile_apart; print(compile_apart(sys.argv[1:]))"
+_BOUND = """
+import sys
+from app.decoding.worker.sandbox import die_with
+die_with(int(sys.argv.pop(1)))
+"""
+"""Has a process end with the thread that started it."""
+_APART = "from core.warmup import compile_apart; print(compile_apart(sys.argv[1:]))"
 
 
 def warm_kernels() -> dict[str, float]:
@@ -19,9 +27,33 @@ def warm_kernels() -> dict[str, float]:
     return warm_up(_start)
 
 
+def load_kernels() -> None:
+    """Load every kernel, or compile those that no other process has compiled for this one."""
+    warm_up()
+
+
+def compiling() -> Callable[[], None] | None:
+    """Return what compiles every kernel for the process that this one was forked from.
+
+    Returns:
+        None if all are compiled.
+    """
+    return None if is_build_published() else _compile
+
+
+def _compile() -> None:
+    mine, theirs = halves(tasks())
+    wait = _start([task.name for task in theirs])
+    for task in mine:
+        task.use()
+    build = wait()
+    if build is not None:
+        absorb(build)
+
+
 def _start(names: Sequence[str]) -> Wait:
     """Compile the kernels of these tasks in another process; if it fails, this one does it."""
-    command = [sys.executable, "-c", _APART, *names]
+    command = [sys.executable, "-c", _BOUND + _APART, str(os.getpid()), *names]
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
     except OSError as e:

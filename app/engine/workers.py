@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 from collections import OrderedDict, deque
@@ -32,6 +31,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from app.cores import count_cores
 
 from .inheriting import inherited
 from .results import Result
@@ -237,4 +238,4 @@ class Workers:
 
 def share_of_cores(processes: int) -> int:
     """Return the number of threads per process: at least two, so that no call blocks all."""
-    return max(2, len(os.sched_getaffinity(0)) // processes)
+    return max(2, count_cores() // processes)

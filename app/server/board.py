@@ -7,9 +7,9 @@ writes what it knows of itself into memory that all share, and the others read i
     page 0   supervisor   starts of workers, by reason
     page 1   acceptor
     page 2   template
-    page 3   worker 0     ┌──────┬───────┬─────────┬────────┬──────────┬─────────────────┐
-    page 4   worker 1     │ beat │ asked │ running │ length │ checksum │ report, as JSON │
-    …                     └──────┴───────┴─────────┴────────┴──────────┴─────────────────┘
+    page 3   worker 0     ┌──────┬───────┬─────────┬──────────┬────────┬──────────┬────────┐
+    page 4   worker 1     │ beat │ asked │ running │ answered │ length │ checksum │ report │
+    …                     └──────┴───────┴─────────┴──────────┴────────┴──────────┴────────┘
 
 The memory is an anonymous mapping made before the workers are forked: it has no name, needs
 no cleaning up, and is gone with the last process. A reader takes no lock. A report that it
@@ -35,8 +35,8 @@ _OTHERS = 3
 """Processes that are not workers."""
 _STAMP = struct.Struct("=d")
 _HEAD = struct.Struct("=II")
-_RUNNING_COUNT = struct.Struct("=q")
-_BEAT, _ASKED, _RUNNING, _REPORT = 0, 8, 16, 24
+_COUNT = struct.Struct("=q")
+_BEAT, _ASKED, _RUNNING, _ANSWERED, _REPORT = 0, 8, 16, 24, 32
 _BODY = _REPORT + _HEAD.size
 _ATTEMPTS = 5
 MAX_REPORT = _PAGE - _BODY
@@ -76,16 +76,28 @@ class Seat:
     @property
     def beaten(self) -> float:
         """``time.monotonic()`` of the last beat; 0 before the first and after the last."""
-        return float(_STAMP.unpack_from(self._memory, _BEAT)[0])
+        return max(float(_STAMP.unpack_from(self._memory, _BEAT)[0]), 0.0)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the process has beaten, or rested."""
+        return bool(_STAMP.unpack_from(self._memory, _BEAT)[0])
 
     @property
     def running(self) -> int:
         """Requests in progress."""
-        return int(_RUNNING_COUNT.unpack_from(self._memory, _RUNNING)[0])
+        return int(_COUNT.unpack_from(self._memory, _RUNNING)[0])
 
     def note_running(self, count: int) -> None:
-        """Note how many requests are in progress."""
-        _RUNNING_COUNT.pack_into(self._memory, _RUNNING, count)
+        """Note how many requests are in progress; one less means that one was answered."""
+        if count < self.running:
+            _COUNT.pack_into(self._memory, _ANSWERED, self.answered + 1)
+        _COUNT.pack_into(self._memory, _RUNNING, count)
+
+    @property
+    def answered(self) -> int:
+        """Requests that this process has answered."""
+        return int(_COUNT.unpack_from(self._memory, _ANSWERED)[0])
 
     def publish(self, report: Any) -> None:  # noqa: ANN401 - JSON
         """Replace the report.
@@ -111,13 +123,14 @@ class Seat:
         return None
 
     def rest(self) -> None:
-        """Note that no more beats are to be expected: the process is about to end."""
-        _STAMP.pack_into(self._memory, _BEAT, 0.0)
+        """Note that no more beats are to be expected, though the process goes on."""
+        _STAMP.pack_into(self._memory, _BEAT, -1.0)
 
     def clear(self) -> None:
-        """Forget the beat, the report and the holdings of a process that has ended."""
-        self.rest()
-        self.note_running(0)
+        """Forget all but when it was asked of a process that has ended, and what it held."""
+        _STAMP.pack_into(self._memory, _BEAT, 0.0)
+        _COUNT.pack_into(self._memory, _RUNNING, 0)
+        _COUNT.pack_into(self._memory, _ANSWERED, 0)
         _HEAD.pack_into(self._memory, _REPORT, 0, 0)
         if self.column is not None:
             self.column.clear()
@@ -152,6 +165,10 @@ class Board:
             Seat(page, index, lane, table)
             for index, (page, lane) in enumerate(zip(pages[_OTHERS:], lanes, strict=True))
         )
+
+    def count_like(self, seat: Seat) -> int:
+        """Return how many workers do the work of one."""
+        return sum(other.lane == seat.lane for other in self.workers)
 
     @property
     def asked(self) -> float:

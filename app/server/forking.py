@@ -26,8 +26,12 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def fork(function: Callable[[], int]) -> int:
+def fork(function: Callable[[], int], close: Callable[[], None]) -> int:
     """Run a function in a child, which ends with this process; return its pid.
+
+    Args:
+        function: returns an exit code.
+        close: called in the child first, to close what is this process's.
 
     Raises:
         OSError: the system has no room for it.
@@ -37,7 +41,7 @@ def fork(function: Callable[[], int]) -> int:
     try:
         pid = os.fork()
         if not pid:
-            _run(function, parent)
+            _run(function, parent, close)
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
@@ -64,10 +68,10 @@ def fork_for(parent: int, function: Callable[[], int]) -> None:
         os._exit(1)
     if pid:
         os._exit(0)
-    _run(function, parent)
+    _run(function, parent, lambda: None)
 
 
-def _run(function: Callable[[], int], parent: int) -> NoReturn:
+def _run(function: Callable[[], int], parent: int, close: Callable[[], None]) -> NoReturn:
     """Run a function in a new process; its result is the exit code."""
     code = 1
     try:
@@ -78,15 +82,16 @@ def _run(function: Callable[[], int], parent: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+        close()
         code = function()
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
     except BaseException:  # noqa: BLE001 - the last resort
         traceback.print_exc()
     finally:
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
+        # Waits for threads, and first tells those of executors to end: what the interpreter does
+        # at its end, and multiprocessing in its children.
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # Not the exit of the process that was forked: its frames are below ours.
@@ -96,8 +101,10 @@ def _run(function: Callable[[], int], parent: int) -> NoReturn:
 def _end_with(parent: int) -> None:
     """Have the kernel end this process with its parent, once that has adopted it."""
     latest = time.monotonic() + _ADOPTION_SECONDS
-    while os.getppid() != parent:
-        if time.monotonic() > latest:
+    first = os.getppid()
+    while (present := os.getppid()) != parent:
+        # A third one has adopted us where the parent has ended meanwhile.
+        if present != first or time.monotonic() > latest:
             raise SystemExit(1)
         time.sleep(_LOOK_SECONDS)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -9,9 +9,11 @@ once a second, and returns it to the system when there is much, or some and litt
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +61,22 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def bound_memory(nbytes: int) -> None:
+    """Let the process take so much more than it has: what would take more fails."""
+    status = Path("/proc/self/status").read_text()
+    used = 1024 * int(status.partition("VmData:")[2].split()[0])
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or hard > used + nbytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (used + nbytes, hard))
+
+
+def offer_to_be_killed(more: int = 200) -> None:
+    """Have the kernel, where it lacks memory, end this process rather than the one it is from."""
+    path = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        path.write_text(str(min(int(path.read_text()) + more, 1000)))
 
 
 class _Mallinfo(ctypes.Structure):

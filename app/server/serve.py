@@ -18,7 +18,9 @@ from .lanes.table import Table
 from .lanes.template import Loading
 from .lanes.wiring import Wiring
 from .limits import ServerLimits
+from .memory import bound_memory, offer_to_be_killed
 from .supervisor import END_SECONDS, STARTUP_FAILURE, Supervisor
+from .watcher import SLACK_BYTES
 
 if TYPE_CHECKING:
     from .worker import DrainHook, ServerConfig
@@ -89,6 +91,8 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         config.seat, config.address = seat, address
         if lanes is None or control is None:
             return run_worker(config, [sock])
+        bound_memory(2 * (lanes.memory + SLACK_BYTES))
+        offer_to_be_killed()
         config.table = lanes.table()
         return run_worker(config, [], control)
 
@@ -97,8 +101,9 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     supervisor.on_end = on_worker_end
     if lanes is not None:
         sock.listen(BACKLOG)
-        loading = Loading(lanes.imports, lanes.warms, run)
+        loading = Loading(lanes.imports, lanes.compiling, lanes.warms, run)
         supervisor.wiring = Wiring(board, loading, [sock], limits, drain_delay)
+        supervisor.memory = lanes.memory + SLACK_BYTES
     try:
         return supervisor.run()
     finally:
@@ -113,13 +118,18 @@ class Lanes:
 
     Attributes:
         imports: imports the application.
-        warms: loads or compiles the kernels.
+        compiling: returns what compiles the kernels in a process of its own; None if they are
+            compiled.
+        warms: loads the kernels.
         table: returns the lanes of all routes.
+        memory: bytes that requests of a process may hold.
     """
 
     imports: Callable[[], object]
+    compiling: Callable[[], Callable[[], object] | None]
     warms: Callable[[], object]
     table: Callable[[], Table]
+    memory: int
 
 
 def _config(
@@ -137,6 +147,7 @@ def _config(
         factory=factory,
         loop="uvloop",
         http=protocol_class(limits),
+        ws="none",
         access_log=False,
         log_config=log_config,
         proxy_headers=trusted_proxies is not None,

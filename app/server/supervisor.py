@@ -4,14 +4,15 @@ It is the process that was started, whatever the number of workers: a crash of t
 ends the requests it was answering, not the service. The listening socket is the supervisor's,
 so connections wait in its queue while a worker is replaced.
 
-    supervisor ──fork──▶ worker 0      imports the engine, serves, beats once per second
+    supervisor ──fork──▶ worker 0      imports the engine, serves, beats ten times per second
         │      ──fork──▶ worker 1      (on the board, see there)
         │
-        ├─ a worker ended        log why, start another: at once, or after a pause that
-        │                        doubles up to half a minute if it never served, or if five
-        │                        ended within ten seconds
+        ├─ a worker ended        log why, start another: at once if it was ready, or after a
+        │                        pause that doubles up to half a minute if it never was, or if
+        │                        five ended within ten seconds and answered nothing
         ├─ it stopped beating    kill it; then as above
-        ├─ it never served       give up, if no worker ever did: the reason will not go away
+        ├─ it takes too much     kill it; then as above (in lanes, see :mod:`.watcher`)
+        ├─ none was ever ready   give up: the reason will not go away
         └─ SIGTERM or SIGINT     pass it on, wait for the drain, kill what is left
 
 With lanes there are two processes more, and workers are forked by one of them: see
@@ -30,86 +31,32 @@ import select
 import signal
 import socket
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from types import FrameType
 
 import structlog
 
+from . import watcher
 from .board import Board, Seat
-from .ends import count_memory_kills, describe_end
+from .ends import End, count_memory_kills, describe_end
 from .forking import PASSED_ON, adopt_orphans, fork
 from .lanes.wiring import Wiring
+from .place import Place
 
 STARTUP_FAILURE = 3
 """Exit code of a worker that could not start, and of the service then."""
 USAGE = 2
 """Exit code of a worker that could not start and has said why."""
-SILENT_TICKS = 30
-"""Ticks, of about a second each, without a beat after which a worker is replaced."""
+SILENT_TICKS = 10
+"""Ticks, of about a second each, without a beat after which a worker is replaced. They are the
+supervisor's own: while a whole machine stands still, there are none."""
 END_SECONDS = 10.0
 """Seconds that a worker may take after its drain before it is killed."""
 _TICK = 1.0
 """Seconds."""
-_FEW_ENDS, _FEW_SECONDS = 5, 10.0
-"""Ends within so many seconds after which a worker that served is replaced after a pause."""
-_START_SECONDS = 20.0
+_ORDER_SECONDS = 20.0
 """Seconds within which a process that was ordered must tell its pid."""
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
-
-
-@dataclass
-class _Place:
-    """A worker, and the attempts to keep one there."""
-
-    seat: Seat
-    pid: int = 0
-    """Of its process; 0 while there is none, or it has not told."""
-    end: int = -1
-    """A descriptor that is readable once the process has ended."""
-    ordered: bool = False
-    """Whether a process will come that has not told its pid."""
-    started: float = 0.0
-    due: float = 0.0
-    """When to start the next one."""
-    failures: int = 0
-    """Ends in a row of workers that did not last."""
-    ends: deque[float] = field(default_factory=lambda: deque(maxlen=_FEW_ENDS))
-    """When the last ones ended."""
-    beaten: float = 0.0
-    silent: int = 0
-    """Ticks since the beat changed, of a worker that beats."""
-    hung: bool = False
-    """Whether it was killed because it did not beat."""
-
-    def arrive(self, pid: int) -> None:
-        """Note the process."""
-        self.pid, self.end, self.ordered = pid, os.pidfd_open(pid), False
-
-    def leave(self) -> None:
-        """Note that there is none any more."""
-        if self.pid:
-            os.close(self.end)
-        self.pid, self.ordered = 0, False
-
-    def defer(self) -> float:
-        """Put the next start off, for longer after each failure; return the seconds."""
-        self.failures += 1
-        # An exponent without bound would overflow in a long night.
-        pause = min(_FIRST_PAUSE * 2.0 ** min(self.failures - 1, 32), _LONGEST_PAUSE)
-        self.due = time.monotonic() + pause
-        return pause
-
-    def replace(self, *, served: bool) -> float:
-        """Have the next one started at once if this one served, unless too many have ended."""
-        now = time.monotonic()
-        self.ends.append(now)
-        if not served or (len(self.ends) == _FEW_ENDS and now - self.ends[0] < _FEW_SECONDS):
-            return self.defer()
-        self.failures, self.due = 0, now
-        return 0.0
 
 
 class Supervisor:
@@ -124,10 +71,13 @@ class Supervisor:
     Attributes:
         on_end: called with the pid of a worker that died.
         wiring: starts the processes of lanes; None without lanes.
+        memory: bytes that a process of a lane may take besides what it has when it is ready;
+            None for any number.
     """
 
     on_end: Callable[[int], None] | None = None
     wiring: Wiring | None = None
+    memory: int | None = None
 
     def __init__(
         self,
@@ -140,11 +90,13 @@ class Supervisor:
         self._run = run
         self._sockets = sockets
         self._stop_seconds = stop_seconds
-        self._places: list[_Place] = []
+        self._places: list[Place] = []
         self._statuses: dict[int, int] = {}
         """Exit codes of children that have ended, by pid."""
-        self._served = False
+        self._ready: set[str] = set()
+        """Which kinds of processes were ever ready."""
         self._signals = 0
+        self._wakers: tuple[socket.socket, ...] = ()
         self._code = 0
         self._ends: Counter[str] = Counter()
         self._memory_kills = count_memory_kills()
@@ -153,43 +105,45 @@ class Supervisor:
     def run(self) -> int:
         """Start the workers and keep them running; return the exit code of the service."""
         seats = self._board.workers if self.wiring is None else self.wiring.seats
-        self._places = [_Place(seat) for seat in seats]
+        self._places = [Place(seat) for seat in seats]
         adopt_orphans()
         with self._woken_by_signals() as wake:
             while not self._signals and not self._code:
                 self._look_after()
-                self._wait(wake, _TICK)
+                self._wait(wake)
             self._end(wake)
         return self._code
 
     # -- keeping workers running -------------------------------------------------------
 
     def _look_after(self) -> None:
-        self._served = self._served or any(seat.beaten for seat in self._board.workers)
         if time.monotonic() - self._ticked >= _TICK:
             self._ticked = time.monotonic()
-            self._check_beats()
-        self._hear()
+            for place in self._places:
+                if place.tick() > SILENT_TICKS:
+                    place.kill("hung")
         self._reap()
-        for place in self._places:
-            if place.pid in self._statuses:
-                self._note_end(place, self._statuses.pop(place.pid))
-            if self._code:
-                return
-            if not (place.pid or place.ordered) and time.monotonic() >= place.due:
-                self._start(place)
+        self._hear()
+        self._ready.update(_kind(place.seat) for place in self._places if place.seat.has_begun)
+        ended = [place for place in self._places if place.pid in self._statuses]
+        pids = [place.pid for place in ended]
+        for place in ended:
+            self._note_end(place, self._statuses[place.pid])
         self._statuses.clear()
-
-    def _check_beats(self) -> None:
-        """Kill workers that hang; counted in our own ticks, so that we may sleep ourselves."""
+        if self._code:
+            return
         for place in self._places:
-            beaten = place.seat.beaten
-            place.silent = 0 if beaten != place.beaten else place.silent + bool(beaten)
-            place.beaten = beaten
-            if place.pid and place.silent > SILENT_TICKS and not place.hung:
-                # Its end is noted when it comes: what waits for a dead disk ends late.
-                place.hung = True
-                self._tell([place], signal.SIGKILL)
+            if place.is_empty and time.monotonic() >= place.due:
+                self._start(place)
+        if self.on_end is not None:
+            # After the start of others: this may take a moment.
+            for pid in pids:
+                self.on_end(pid)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
 
     def _hear(self) -> None:
         """Note processes of lanes that have told their pid, or ended before they could."""
@@ -198,78 +152,96 @@ class Supervisor:
         places = {place.seat: place for place in self._places}
         for seat, pid in self.wiring.hear():
             place = places[seat]
-            if pid:
-                # If it has ended meanwhile, it waits to be reaped.
-                place.arrive(pid)
+            if pid in self._statuses:
+                place.pid, place.ordered = pid, False
+            elif pid:
+                place.arrive(pid, self.memory)
             elif place.ordered:
                 place.leave()
                 place.defer()
         for place in self._places:
-            if place.ordered and time.monotonic() > place.started + _START_SECONDS:
+            if place.ordered and time.monotonic() > place.started + _ORDER_SECONDS:
                 self._give_up_on(place, "it did not tell its pid")
+                if self.wiring.has_loaded:
+                    places[self._board.template].kill("hung")
 
-    def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                self._statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
-
-    def _note_end(self, place: _Place, exit_code: int) -> None:
-        pid, lived, served = place.pid, time.monotonic() - place.started, bool(place.seat.beaten)
+    def _note_end(self, place: Place, exit_code: int) -> None:
+        pid, lived = place.pid, time.monotonic() - place.started
         place.leave()
         kills = count_memory_kills()
         end = describe_end(exit_code, out_of_memory=kills > self._memory_kills)
         self._memory_kills = kills
-        hang = f"its event loop stood still for {SILENT_TICKS} seconds" if place.hung else None
-        reason = "hung" if hang else end.reason
-        place.seat.clear()
+        if place.fault == "hung":
+            end = End("hung", f"its event loop stood still for {SILENT_TICKS} seconds")
+        elif place.fault == "memory":
+            end = End("memory", "it took more than requests account for: please report it")
         if self.wiring is not None:
             self.wiring.forget(place.seat)
-        if self.on_end is not None:
-            self.on_end(pid)
-        log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=reason)
-        if not self._served:
+        log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=end.reason)
+        if _kind(place.seat) not in self._ready and (exit_code >= 0 or place.seat.index >= 0):
             if exit_code != USAGE:
                 log.error("the service cannot start", hint=end.hint)
             self._code = exit_code if exit_code > 0 else STARTUP_FAILURE
             return
-        pause = place.replace(served=served or place.seat is self._board.template)
-        self._ends[reason] += 1
+        pause = place.replace(self._answered())
+        place.seat.clear()
+        self._ends[end.reason] += 1
         self._board.supervisor.publish({"pid": os.getpid(), "ends": self._ends})
-        log.error("worker died", hint=hang or end.hint, lived=round(lived, 1), pause=pause)
+        log.error("worker died", hint=end.hint, lived=round(lived, 1), pause=pause)
 
-    def _wait(self, wake: socket.socket, seconds: float) -> None:
+    def _answered(self) -> int:
+        return sum(seat.answered for seat in self._board.workers)
+
+    def _wait(self, wake: socket.socket) -> None:
         """Wait until a worker ends or tells something, a signal comes or a worker is due."""
         now = time.monotonic()
-        absent = [place for place in self._places if not (place.pid or place.ordered)]
-        dues = [place.due - now for place in absent if self._can_start(place)]
-        ends = [place.end for place in self._places if place.pid]
-        told = [] if self.wiring is None else self.wiring.sources
-        _wait(wake, [*told, *ends], max(min([seconds, *dues]), 0.0))
+        dues = [p.due for p in self._places if p.is_empty and self._can_start(p)]
+        until = min([now + _TICK, *dues])
+        sources: list[socket.socket | int] = [p.end for p in self._places if p.end >= 0]
+        if self.wiring is not None:
+            sources += self.wiring.sources
+        watched = [p for p in self._places if p.watched is not None and p.seat.has_begun]
+        while True:
+            left = max(until - time.monotonic(), 0.0)
+            if _wait(wake, sources, min(left, watcher.LOOK_SECONDS) if watched else left):
+                return
+            for place in watched:
+                if place.watched is not None and place.watched.is_over():
+                    place.kill("memory")
+            if time.monotonic() >= until:
+                return
 
     # -- starting ----------------------------------------------------------------------
 
-    def _can_start(self, place: _Place) -> bool:
+    def _can_start(self, place: Place) -> bool:
         return self.wiring is None or self.wiring.can_start(place.seat)
 
-    def _start(self, place: _Place) -> None:
+    def _start(self, place: Place) -> None:
         if not self._can_start(place):
             return
-        place.started, place.silent, place.hung = time.monotonic(), 0, False
+        place.begin(self._answered())
         # Collections in the worker would write to, and so copy, every page that we share.
         gc.freeze()
         try:
             if self.wiring is None:
-                pid: int | None = fork(lambda: self._run(place.seat))
+                pid: int | None = fork(lambda: self._run(place.seat), self._close)
             else:
-                pid = self.wiring.start(place.seat)
+                pid = self.wiring.start(place.seat, self._close)
             if pid is None:
                 place.ordered = True
             else:
-                place.arrive(pid)
+                place.arrive(pid, self.memory)
         except OSError as e:
             self._give_up_on(place, str(e))
 
-    def _give_up_on(self, place: _Place, reason: str) -> None:
+    def _close(self) -> None:
+        """Close, in a process that was forked, what is the supervisor's."""
+        for waker in self._wakers:
+            waker.close()
+        for place in self._places:
+            place.close()
+
+    def _give_up_on(self, place: Place, reason: str) -> None:
         """Try again later to start a process that did not come."""
         if self.wiring is not None:
             self.wiring.forget(place.seat)
@@ -284,33 +256,30 @@ class Supervisor:
         # A socket left open here would accept connections that no worker answers.
         for sock in self._sockets:
             sock.close()
-        told = 0
         deadline = time.monotonic() + self._stop_seconds
         while running := self._running():
-            if told < max(self._signals, 1):
+            for place in running:
                 # A second signal is passed on too: it cuts running requests.
-                told = max(self._signals, 1)
-                self._tell(running, signal.SIGTERM)
+                if place.signalled < max(self._signals, 1):
+                    place.signalled = max(self._signals, 1)
+                    place.tell(signal.SIGTERM)
             if time.monotonic() >= deadline:
                 pids = [place.pid for place in running]
                 structlog.get_logger().error("workers did not end and were killed", pids=pids)
-                self._tell(running, signal.SIGKILL)
+                for place in running:
+                    place.tell(signal.SIGKILL)
                 deadline += self._stop_seconds
-            _wait(wake, [place.end for place in running], _TICK)
+            told = [] if self.wiring is None else self.wiring.sources
+            _wait(wake, [*told, *(place.end for place in running)], _TICK)
 
-    def _running(self) -> list[_Place]:
-        self._hear()
+    def _running(self) -> list[Place]:
         self._reap()
+        self._hear()
         for place in self._places:
             if place.pid in self._statuses:
                 place.leave()
+        self._statuses.clear()
         return [place for place in self._places if place.pid]
-
-    @staticmethod
-    def _tell(running: list[_Place], number: signal.Signals) -> None:
-        for place in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(place.pid, number)
 
     @contextlib.contextmanager
     def _woken_by_signals(self) -> Iterator[socket.socket]:
@@ -322,7 +291,7 @@ class Supervisor:
 
         handled = dict.fromkeys(PASSED_ON, note)
         with contextlib.ExitStack() as undo:
-            receiver, sender = socket.socketpair()
+            receiver, sender = self._wakers = socket.socketpair()
             undo.enter_context(receiver)
             undo.enter_context(sender)
             receiver.setblocking(False)
@@ -336,10 +305,20 @@ class Supervisor:
             yield receiver
 
 
-def _wait(wake: socket.socket, sources: Sequence[socket.socket | int], seconds: float) -> None:
-    """Wait until one of these is readable; empty the first one."""
-    if wake in select.select([wake, *sources], [], [], seconds)[0]:
+def _kind(seat: Seat) -> str:
+    """Which processes can replace that of a seat."""
+    return seat.lane if seat.index >= 0 else str(seat.index)
+
+
+def _wait(wake: socket.socket, sources: Sequence[socket.socket | int], seconds: float) -> bool:
+    """Wait until one of these is readable; empty the first one. Return False if none is."""
+    poll = select.poll()
+    for source in (wake, *sources):
+        poll.register(source, select.POLLIN)
+    readable = [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
+    if wake.fileno() in readable:
         wake.recv(4096)
+    return bool(readable)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

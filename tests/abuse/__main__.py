@@ -170,7 +170,7 @@ def documented_bound(settings: Settings) -> int:
     """Return the memory that the service takes at most, as ``deploy/README.md`` says, in bytes."""
     decoder = 200 * MIB + settings.decoder_memory
     worker = 300 * MIB + settings.memory_limit + settings.decoders * decoder
-    return 55 * MIB + settings.workers * worker
+    return 55 * MIB + (settings.workers or 1) * worker
 
 
 def _resident(pid: int) -> int:

@@ -15,7 +15,17 @@ from app.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 NO_LIMITS = {
-    *("host", "port", "workers", "threads", "data_dir", "ephemeral", "log_level", "audit_log"),
+    *(
+        "host",
+        "port",
+        "workers",
+        "lanes",
+        "threads",
+        "data_dir",
+        "ephemeral",
+        "log_level",
+        "audit_log",
+    ),
     *("dataset_roots", "scan", "catalogue", "decoder_sandbox", "public_url", "trusted_proxies"),
     *("cors_origins", "api_keys", "api_keys_file", "allow_anonymous", "open_metrics"),
     *("token_keys", "token_keys_file", "uploads_without_version"),

@@ -120,8 +120,13 @@ def table_of(routes: Iterable[Any]) -> Table:
     return Table(Rule(pattern, lanes) for pattern, lanes in rules.items())
 
 
-def parse_lanes(text: str) -> list[str]:
+def parse_lanes(text: str, workers: int | None = None, cores: int = 1) -> list[str]:
     """Return the lane of each process, as a setting says it: ``front=1,quick=1,long=2``.
+
+    Args:
+        text: the setting; ``auto`` is a process for long work for each core.
+        workers: processes for long work, whatever the setting says of them; None if it does.
+        cores: number of cores.
 
     Returns:
         The lanes; none for ``one``.
@@ -131,17 +136,17 @@ def parse_lanes(text: str) -> list[str]:
     """
     if text == "one":
         return []
+    if text == "auto":
+        text = f"{FRONT}=1,{QUICK}=1,{LONG}={cores}"
     counts: dict[str, int] = {}
     for part in text.split(","):
         name, _, count = part.strip().partition("=")
-        if (
-            name not in LANES
-            or name in counts
-            or not count.isdecimal()
-            or not 0 < int(count) <= _MOST
-        ):
+        known = name in LANES and name not in counts
+        if not (known and count.isdecimal() and 0 < int(count) <= _MOST):
             raise ValueError(f"THALWEG_LANES: {part.strip()!r} is not a lane and a number")
         counts[name] = int(count)
+    if workers is not None:
+        counts[LONG] = workers
     if missing := [lane for lane in LANES if lane not in counts]:
         raise ValueError(f"THALWEG_LANES: the lane {missing[0]} has no process")
     return [lane for lane in LANES for _ in range(counts[lane])]

@@ -5,21 +5,25 @@ nothing that a fork could not share; a process forked from it has all of it at o
 they share::
 
     import the application ──LOADED front──▶ supervisor ──FORK──▶ the front, which answers already
-    load or compile kernels ──LOADED all───▶ supervisor ──FORK──▶ the other lanes
+    compile kernels, in another process
+    load kernels ────────────LOADED all────▶ supervisor ──FORK──▶ the other lanes
 
 Processes are adopted by the supervisor (:mod:`app.server.forking`): they outlive the template.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import select
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.server.board import Board, Seat
-from app.server.forking import fork_for
+from app.server.forking import fork, fork_for
 
 from .channel import HELLO, LOADED, Message, receive, send
 from .table import FRONT
@@ -34,11 +38,14 @@ class Loading:
 
     Attributes:
         imports: imports the application.
-        warms: loads or compiles the kernels.
+        compiling: returns what compiles the kernels, in a process of its own; None if they are
+            compiled.
+        warms: loads the kernels.
         serves: serves in a lane, given its seat and its control channel; returns an exit code.
     """
 
     imports: Callable[[], object]
+    compiling: Callable[[], Callable[[], object] | None]
     warms: Callable[[], object]
     serves: Callable[[Seat, socket.socket], int]
 
@@ -51,33 +58,76 @@ def run_template(loading: Loading, board: Board, control: socket.socket) -> int:
         board: the seats of all processes.
         control: our end of a channel to the supervisor.
     """
-    supervisor = os.getppid()
-    control.setblocking(True)
-    for lane, load in ((FRONT, loading.imports), (ALL, loading.warms)):
-        load()
-        # Collections in a lane would write to, and so copy, every page that it shares.
-        gc.collect()
-        gc.freeze()
-        send(control, Message(LOADED, lane))
-        if lane == FRONT:
-            _fork_one(loading, board, control, supervisor)
-    while _fork_one(loading, board, control, supervisor):
+    template = _Template(loading, board, control)
+    loading.imports()
+    template.announce(FRONT)
+    compiling = loading.compiling()
+    if compiling is not None and not template.fork_during(compiling):
+        return 0
+    loading.warms()
+    template.announce(ALL)
+    while template.fork_one():
         pass
     return 0
 
 
-def _fork_one(loading: Loading, board: Board, control: socket.socket, supervisor: int) -> bool:
-    """Wait for an order, and fork; return False if the supervisor is gone."""
-    order = receive(control)
-    if order is None or order.sock is None:
-        return False
-    seat, lane_control = board.workers[int(order.text)], order.sock
+class _Template:
+    def __init__(self, loading: Loading, board: Board, control: socket.socket) -> None:
+        self._loading = loading
+        self._board = board
+        self._control = control
+        self._supervisor = os.getppid()
+        control.setblocking(True)
 
-    def serve() -> int:
-        control.close()
-        send(lane_control, Message(HELLO, str(os.getpid())))
-        return loading.serves(seat, lane_control)
+    def announce(self, lane: str) -> None:
+        """Tell that processes of a lane can be forked."""
+        # Collections in a lane would write to, and so copy, every page that it shares.
+        gc.collect()
+        gc.freeze()
+        self._board.template.rest()
+        send(self._control, Message(LOADED, lane))
 
-    fork_for(supervisor, serve)
-    lane_control.close()
-    return True
+    def fork_during(self, compiling: Callable[[], object]) -> bool:
+        """Fork as told while another process works; return False if the supervisor is gone."""
+
+        def run() -> int:
+            compiling()
+            return 0
+
+        pid = fork(run, self._control.close)
+        end = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(self._control, select.POLLIN)
+            poll.register(end, select.POLLIN)
+            while end not in dict(poll.poll()):
+                if not self.fork_one():
+                    return False
+        finally:
+            os.close(end)
+        os.waitpid(pid, 0)
+        return True
+
+    def fork_one(self) -> bool:
+        """Wait for an order, and fork; return False if the supervisor is gone."""
+        order = receive(self._control)
+        if order is None or order.sock is None:
+            return False
+        seat, control = self._board.workers[int(order.text)], order.sock
+
+        def serve() -> int:
+            self._control.close()
+            send(control, Message(HELLO, str(os.getpid())))
+            _reseed()
+            return self._loading.serves(seat, control)
+
+        # Once its control channel is closed, the supervisor knows that it will not come.
+        with control, contextlib.suppress(OSError):
+            fork_for(self._supervisor, serve)
+        return True
+
+
+def _reseed() -> None:
+    """Draw other random numbers than the other lanes; Python sees to its own generator."""
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()

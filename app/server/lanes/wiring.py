@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from app.server.board import Board, Seat
 from app.server.forking import fork
@@ -67,14 +67,23 @@ class Wiring:
         """Sockets that are readable when ``hear`` would have something to tell."""
         return list(self._controls.values())
 
+    @property
+    def has_loaded(self) -> bool:
+        """Whether the template has nothing to do but to fork."""
+        return self._loaded == ALL
+
     def can_start(self, seat: Seat) -> bool:
         """Whether a process can be started now."""
         if not seat.lane:
             return True
-        return self._loaded == ALL or self._loaded == seat.lane == FRONT
+        return self.has_loaded or self._loaded == seat.lane == FRONT
 
-    def start(self, seat: Seat) -> int | None:
+    def start(self, seat: Seat, close: Callable[[], None]) -> int | None:
         """Start a process; return its pid, or None if ``hear`` will tell it.
+
+        Args:
+            seat: the process's.
+            close: called in a process that is forked here, to close what is the supervisor's.
 
         Raises:
             OSError: the system has no room for it.
@@ -87,7 +96,7 @@ class Wiring:
                 send(template, Message(FORK, str(seat.index), sock=theirs))
                 return None
             run = self._accept if seat is self._board.acceptor else self._template
-            pid = fork(lambda: run(theirs))
+            pid = fork(lambda: run(theirs), close)
         if seat is self._board.acceptor:
             for worker in self._board.workers:
                 self._connect(worker)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.command.alone import bound_memory
+from app.server.memory import bound_memory
 from tests.forked import ForkedProcess
 
 _ALLOWED = 128 << 20

@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -212,6 +213,36 @@ def test_what_one_worker_holds_counts_for_all() -> None:
     assert (second.throttle.running, second.losses.ledger.held_by("bob")) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("settings", "lanes"),
+    [
+        ({}, [""]),
+        ({"workers": 2}, ["", ""]),
+        ({"lanes": "auto"}, ["front", "quick", "long", "long", "long"]),
+        ({"lanes": "auto", "workers": 1}, ["front", "quick", "long"]),
+        ({"lanes": "long=1, quick=2,front=1"}, ["front", "quick", "quick", "long"]),
+        ({"lanes": "front=1,quick=1", "workers": 2}, ["front", "quick", "long", "long"]),
+    ],
+)
+def test_processes_are_as_many_as_settings_and_cores_say(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], lanes: list[str]
+) -> None:
+    monkeypatch.setattr(serving, "count_cores", lambda: 3)
+    board = serving._board(Settings(**settings))
+    assert [seat.lane for seat in board.workers] == lanes
+
+
+@pytest.mark.parametrize(
+    "lanes",
+    ["", "two", "front=1", "front=1,quick=1", "front=0,quick=1,long=1", "front=1,front=1,long=1"],
+)
+def test_lanes_that_cannot_be(
+    lanes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("THALWEG_LANES", lanes)
+    assert "THALWEG_LANES" in refused(capsys, "--data-dir", str(tmp_path / "data"))
+
+
 SPARED = """
 import gc, math
 from app.command.serving import spare_collections
@@ -248,8 +279,24 @@ import sys
 import app.command.main as command
 from app.command import serving
 command.build_parser(["serve", "--port", "0"])
-print(*sorted({"numba", "fastapi", "uvicorn", "prometheus_client"} & sys.modules.keys()))
+print(*sorted({"numba", "numpy", "fastapi", "uvicorn", "prometheus_client"} & sys.modules.keys()))
 """
+
+
+THREADS = """
+import os
+from app.command import serving
+before = dict(os.environ)
+serving.import_all()
+print(len(os.listdir("/proc/self/task")), dict(os.environ) == before)
+"""
+
+
+def test_everything_is_imported_in_one_thread() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "True"]
 
 
 def test_the_supervisor_imports_neither_the_engine_nor_the_web_framework() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import threading
 import weakref
 
@@ -197,5 +196,5 @@ def test_closing_waits_for_the_current_call_and_drops_the_next(
 
 
 def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    monkeypatch.setattr("app.engine.workers.count_cores", lambda: 12)
     assert [share_of_cores(count) for count in (1, 2, 4, 6, 12, 50)] == [12, 6, 3, 2, 2, 2]

@@ -33,6 +33,19 @@ def test_what_one_process_publishes_another_reads() -> None:
     assert (first.report(), first.beaten, held.of("alice")) == (None, 0, 0)
 
 
+def test_what_is_known_of_a_process_is_forgotten_with_it() -> None:
+    seat = Board().workers[0]
+    assert (seat.has_begun, seat.running, seat.answered) == (False, 0, 0)
+    seat.beat()
+    seat.rest()
+    assert (seat.has_begun, seat.beaten) == (True, 0)
+    for count in (1, 2, 1, 2, 0):
+        seat.note_running(count)
+    assert (seat.running, seat.answered) == (0, 2)
+    seat.clear()
+    assert (seat.has_begun, seat.running, seat.answered) == (False, 0, 0)
+
+
 def test_a_report_may_fill_its_page_and_no_more() -> None:
     board = Board(2)
     first, second = board.workers

@@ -20,14 +20,14 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import json, os, signal, socket, sys, time
 import structlog
-from app.server import supervisor
+from app.server import place, supervisor
 from app.server.board import Board
 
 structlog.configure(
     processors=[structlog.processors.JSONRenderer()],
     logger_factory=structlog.PrintLoggerFactory(sys.stdout),
 )
-supervisor._TICK, supervisor._FIRST_PAUSE, supervisor.SILENT_TICKS = 0.02, 0.001, 20
+supervisor._TICK, place._FIRST_PAUSE, supervisor.SILENT_TICKS = 0.02, 0.001, 20
 
 def tell(**what):
     os.write(1, json.dumps(what).encode() + b"\\n")
@@ -44,6 +44,16 @@ def obey(seat):
 def crash(seat):
     seat.beat()
     os._exit(5)
+
+def answer_and_crash(seat):
+    seat.beat()
+    seat.note_running(1)
+    seat.note_running(0)
+    os._exit(5)
+
+def rest_and_end(seat):
+    seat.beat()
+    seat.rest()
 
 def refuse(seat):
     sys.exit(4)
@@ -63,14 +73,14 @@ def obey_late(seat):
     obey(seat)
 
 if sys.argv[1] == "obey_late":
-    start, refusals = supervisor.ForkProcess.start, iter("ab")
+    fork, refusals = supervisor.fork, iter("ab")
 
-    def start_late(process):
+    def fork_late(function, close):
         if next(refusals, None):
             raise BlockingIOError(11, "Resource temporarily unavailable")
-        start(process)
+        return fork(function, close)
 
-    supervisor.ForkProcess.start = start_late
+    supervisor.fork = fork_late
 
 board = Board(int(sys.argv[2]))
 code = supervisor.Supervisor(board, globals()[sys.argv[1]], [], float(sys.argv[3])).run()
@@ -155,8 +165,16 @@ def test_the_other_worker_stays() -> None:
 
 def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses() -> None:
     with family("crash") as here:
-        pauses = [here.line()["pause"] for _ in range(8)]
-    assert pauses == [0.001 * 2**n for n in range(8)]
+        pauses = [here.line()["pause"] for _ in range(9)]
+    assert pauses == [0, 0, 0, 0, *(0.001 * 2**n for n in range(5))]
+
+
+@pytest.mark.parametrize("run", ["answer_and_crash", "rest_and_end"])
+def test_what_was_ready_is_replaced_at_once(run: str) -> None:
+    """A few times; again and again if it has answered requests."""
+    with family(run) as here:
+        ends = [here.line()["pause"] for _ in range(8 if run == "answer_and_crash" else 4)]
+    assert not any(ends)
 
 
 def test_a_machine_that_has_no_room_for_a_process_is_asked_again() -> None:

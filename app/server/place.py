@@ -1,0 +1,126 @@
+"""A place of a process that the supervisor keeps running, and the attempts to keep one there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from .board import Seat
+from .watcher import Watched
+
+_FEW_ENDS, _FEW_SECONDS = 5, 10.0
+"""Ends within so many seconds, without a request answered, after which a process that was ready
+is replaced after a pause."""
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+
+
+@dataclass
+class Place:
+    """A process, and the attempts to keep one there."""
+
+    seat: Seat
+    pid: int = 0
+    """Of the process; 0 while there is none, or it has not told."""
+    end: int = -1
+    """A descriptor that is readable once the process has ended."""
+    ordered: bool = False
+    """Whether a process will come that has not told its pid."""
+    started: float = 0.0
+    answered: int = 0
+    """Requests that all workers had answered then."""
+    due: float = 0.0
+    """When to start the next one."""
+    failures: int = 0
+    """Ends in a row after which there was a pause."""
+    ends: deque[float] = field(default_factory=lambda: deque(maxlen=_FEW_ENDS))
+    """When the last ones ended that answered no request."""
+    beaten: float = 0.0
+    silent: int = 0
+    """Ticks since the beat changed, of a process that beats."""
+    fault: str | None = None
+    """Why it was killed: ``hung`` or ``memory``; None if it was not."""
+    signalled: int = 0
+    """How many of the supervisor's signals it was told."""
+    watched: Watched | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no process, nor will one come that was ordered."""
+        return not (self.pid or self.ordered)
+
+    def begin(self, answered: int) -> None:
+        """Note that a process is being started, and what all workers have answered."""
+        self.answered = answered
+        self.started, self.silent, self.fault, self.signalled = time.monotonic(), 0, None, 0
+
+    def arrive(self, pid: int, memory: int | None) -> None:
+        """Note the process.
+
+        Args:
+            pid: the process, which has not been reaped.
+            memory: bytes that it may take besides those that it has when it is ready.
+        """
+        self.pid, self.end, self.ordered = pid, os.pidfd_open(pid), False
+        if memory is not None and self.seat.lane:
+            self.watched = Watched(pid, memory)
+
+    def leave(self) -> None:
+        """Note that there is none any more."""
+        self.close()
+        self.pid, self.ordered = 0, False
+
+    def close(self) -> None:
+        """Close the descriptors of the process."""
+        if self.end >= 0:
+            os.close(self.end)
+        if self.watched is not None:
+            self.watched.close()
+        self.end, self.watched = -1, None
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send the process a signal."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.end, number)
+
+    def kill(self, fault: str) -> None:
+        """End the process for a fault; its end is noted when it comes, which may be late."""
+        if self.pid and self.fault is None:
+            self.fault = fault
+            self.tell(signal.SIGKILL)
+
+    def tick(self) -> int:
+        """Note whether it has beaten since the last tick; return the ticks of silence."""
+        beaten = self.seat.beaten
+        self.silent = 0 if beaten != self.beaten else self.silent + bool(beaten)
+        self.beaten = beaten
+        return self.silent
+
+    def defer(self) -> float:
+        """Put the next start off, for longer after each failure; return the seconds."""
+        self.failures += 1
+        # An exponent without bound would overflow in a long night.
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self.failures - 1, 32), _LONGEST_PAUSE)
+        self.due = time.monotonic() + pause
+        return pause
+
+    def replace(self, answered: int) -> float:
+        """Have the next one started at once if this one was ready, unless too many have ended.
+
+        Args:
+            answered: what all workers have answered; those of a process that is no worker.
+        """
+        now = time.monotonic()
+        if self.seat.answered if self.seat.index >= 0 else answered != self.answered:
+            self.ends.clear()
+        else:
+            self.ends.append(now)
+        few = len(self.ends) < _FEW_ENDS or now - self.ends[0] >= _FEW_SECONDS
+        if not (self.seat.has_begun and few):
+            return self.defer()
+        self.failures, self.due = 0, now
+        return 0.0

@@ -1,0 +1,62 @@
+"""When the next process of a place is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.server.board import Board
+from app.server.place import Place
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which tests set."""
+    clock = [1000.0]
+    monkeypatch.setattr("app.server.place.time.monotonic", lambda: clock[0])
+    return clock
+
+
+def test_pauses_double_up_to_a_bound_and_begin_anew_after_a_process_that_was_ready(
+    now: list[float],
+) -> None:
+    kept = Place(Board().workers[0])
+    pauses = [kept.replace(0) for _ in range(40)]
+    assert pauses == [*(0.5 * 2**n for n in range(6)), *([30.0] * 34)]
+    assert kept.due == now[0] + 30
+    kept.seat.beat()
+    now[0] += 100
+    assert kept.replace(0) == 0
+    kept.seat.clear()
+    assert kept.replace(0) == 0.5
+
+
+def test_the_fifth_in_ten_seconds_is_replaced_after_a_pause(now: list[float]) -> None:
+    kept = Place(Board().workers[0])
+    kept.seat.beat()
+    pauses = []
+    for _ in range(5):
+        pauses.append(kept.replace(0))
+        now[0] += 2.4
+    assert pauses == [0, 0, 0, 0, 0.5]
+    now[0] += 0.5
+    assert kept.replace(0) == 0
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_whoever_has_answered_requests_is_replaced_at_once(
+    now: list[float], *, worker: bool
+) -> None:
+    """The acceptor and the template answer none; what the workers do counts for them."""
+    board = Board()
+    kept = Place(board.workers[0] if worker else board.acceptor)
+    pauses = []
+    for number in range(8):
+        kept.begin(answered=number)
+        kept.seat.beat()
+        if worker:
+            kept.seat.note_running(1)
+            kept.seat.note_running(0)
+        pauses.append(kept.replace(number + 1))
+        kept.seat.clear()
+        now[0] += 0.1
+    assert not any(pauses)

@@ -1,0 +1,64 @@
+"""The number of cores, by what the system says of affinity and quotas."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app.cores import count_cores
+
+V2 = "0::/pods/this"
+V1 = "5:memory:/other\n4:cpu,cpuacct:/pods/this"
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "cores"),
+    [
+        (V2, {}, 8),
+        (V2, {"pods/this/cpu.max": "max 100000"}, 8),
+        (V2, {"pods/this/cpu.max": "100000 100000"}, 1),
+        (V2, {"pods/this/cpu.max": "50000 100000"}, 1),
+        (V2, {"pods/this/cpu.max": "150000 100000"}, 2),
+        (V2, {"pods/this/cpu.max": "3200000 100000"}, 8),
+        (V2, {"pods/this/cpu.max": "max 100000", "pods/cpu.max": "200000 50000"}, 4),
+        (V2, {"cpu.max": "300000 100000"}, 3),
+        (V2, {"cpu.max": "nonsense"}, 8),
+        (V1, {"cpu,cpuacct/pods/this/cpu.cfs_quota_us": "-1"}, 8),
+        (
+            V1,
+            {
+                "cpu,cpuacct/pods/this/cpu.cfs_quota_us": "250000",
+                "cpu,cpuacct/pods/this/cpu.cfs_period_us": "100000",
+            },
+            3,
+        ),
+        (
+            V1,
+            {"cpu,cpuacct/cpu.cfs_quota_us": "10000", "cpu,cpuacct/cpu.cfs_period_us": "10000"},
+            1,
+        ),
+        ("", {}, 8),
+    ],
+)
+def test_cores_are_the_lesser_of_affinity_and_quota(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    files: Mapping[str, str],
+    cores: int,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(group)
+    for name, content in files.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert count_cores(tmp_path / "cgroup", tmp_path / "proc") == cores
+
+
+def test_this_machine_has_some() -> None:
+    assert 1 <= count_cores() <= len(os.sched_getaffinity(0))
