@@ -182,6 +182,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/server/connection.py": _CONNECTIONS,
     "app/server/drain.py": (*_SERVE, "tests/e2e/test_drain.py"),
     "app/server/flow.py": _CONNECTIONS,
+    "app/server/leaving.py": _CONNECTIONS,
     "app/server/limits.py": _CONNECTIONS,
     "app/server/protocol.py": _CONNECTIONS,
     "app/server/reader.py": _BODIES,
