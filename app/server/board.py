@@ -54,12 +54,15 @@ class Seat:
         lane: as above.
         refusals: requests that this process's connections refused before its application
             saw them, by code. Of this process alone, not on the board.
+        expected: connections that the acceptor gave it and whose request has not begun. Of this
+            process alone, but part of ``running``.
     """
 
     def __init__(self, memory: memoryview, index: int, lane: str = "") -> None:
         self.index = index
         self.lane = lane
         self.refusals: Counter[str] = Counter()
+        self.expected = 0
         self._memory = memory
 
     def beat(self) -> None:
@@ -73,12 +76,18 @@ class Seat:
 
     @property
     def running(self) -> int:
-        """Requests in progress."""
+        """Requests in progress, and those that are expected."""
         return int(_RUNNING_COUNT.unpack_from(self._memory, _RUNNING)[0])
 
     def note_running(self, count: int) -> None:
         """Note how many requests are in progress."""
-        _RUNNING_COUNT.pack_into(self._memory, _RUNNING, count)
+        _RUNNING_COUNT.pack_into(self._memory, _RUNNING, count + self.expected)
+
+    def expect(self, change: int) -> None:
+        """Note that so many more requests are expected."""
+        running = self.running
+        self.expected += change
+        _RUNNING_COUNT.pack_into(self._memory, _RUNNING, running + change)
 
     def publish(self, report: Any) -> None:  # noqa: ANN401 - JSON
         """Replace the report.
@@ -110,7 +119,7 @@ class Seat:
     def clear(self) -> None:
         """Forget the beat and the report of a process that has ended."""
         self.rest()
-        self.note_running(0)
+        _RUNNING_COUNT.pack_into(self._memory, _RUNNING, 0)
         _HEAD.pack_into(self._memory, _REPORT, 0, 0)
 
     @property

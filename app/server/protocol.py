@@ -105,6 +105,8 @@ class BodyProtocol(Leaving):
         self._destination: str | None = None
         """Lane to which the connection goes once the answer before is sent."""
         self._has_moved = False
+        self._is_expected = False
+        """Whether the process expects its first request."""
         self._client: tuple[str, int] | None = None
         self._server: tuple[str, int | None] | None = None
         self._peer: str | None = None
@@ -124,10 +126,15 @@ class BodyProtocol(Leaving):
         refusal = self.connected.add(self._peer) if given is None else given.text or None
         seconds = self.limits.write_idle_seconds
         self.watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
+        if given is not None:
+            self._is_expected = True
+            self._held, given.octets = given.octets, b""
         if refusal is None:
             self._set_timer("idle", self.limits.header_seconds, self._on_idle)
-            if given is not None and given.octets:
-                self._held = given.octets
+            if given is not None and given.seconds:
+                left = self.limits.header_seconds - given.seconds
+                self._set_timer("head", left, self._on_slow_head)
+            if self._held:
                 self.loop.call_soon(self._parse_held)
         elif given is not None or self.connected.may_linger:
             self.refuse(*_REFUSALS[refusal])
@@ -143,6 +150,7 @@ class BodyProtocol(Leaving):
             self.connected.remove(self._peer)
         elif not self._has_moved:
             self.lane.note_gone(self._peer)
+        self._stop_expecting()
         for name in list(self._timers):
             self._stop_timer(name)
         self._stop_watching()
@@ -215,7 +223,7 @@ class BodyProtocol(Leaving):
         """Parse a head; what arrived after it is the beginning of its body."""
         if not data:
             return
-        if not self._head.begun:
+        if not self._head.begun and "head" not in self._timers:
             self._set_timer("head", self.limits.header_seconds, self._on_slow_head)
         try:
             head, rest = self._head.feed(data)
@@ -243,6 +251,8 @@ class BodyProtocol(Leaving):
             early: bytes that arrived in one read with the head.
         """
         self._stop_timer("head")
+        if self._is_expected:
+            self._stop_expecting()
         reader = SocketBody(self, head.size, early)
         self._active = cycle = BodyCycle(self, reader, head, self._scope(head))
         if early or not reader.complete:
@@ -287,6 +297,11 @@ class BodyProtocol(Leaving):
 
     # Another lane.
 
+    def _stop_expecting(self) -> None:
+        if self._is_expected and self._seat is not None:
+            self._seat.expect(-1)
+        self._is_expected = False
+
     def _move(self, lane: str, octets: bytes) -> None:
         """Hand the connection over, as soon as the answer before is sent."""
         self._stop_timer("head")
@@ -301,8 +316,8 @@ class BodyProtocol(Leaving):
         if sock is not None and self.lane is not None:
             self.lane.move(sock, self._held, lane, self._peer)
             self._has_moved = self._leaving = True
-            # It closes our handle only.
-            self.transport.abort()
+        # Only our handle is closed; the connection ends if there was no descriptor for another.
+        self.transport.abort()
 
     # The body of a request.
 
