@@ -1,0 +1,219 @@
+"""Clients in processes of their own, so that none waits for the interpreter of another."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import multiprocessing
+import resource
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from .place import Place
+
+_PIECE = 1 << 20
+_FORK = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Work that a client repeats.
+
+    Attributes:
+        owner: whose key it uses.
+        pause: seconds between two requests.
+        request: what to ask the n-th time: method, path and body.
+    """
+
+    owner: str
+    request: Callable[[Place, Mapping[str, str], int], tuple[str, str, bytes | None]]
+    pause: float = 0.0
+
+
+def _small(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, None]:
+    del place
+    listed = ("/v1/datasets/scan", "/v1/datasets", paths["batches"].rsplit("/", 1)[0])
+    return "GET", listed[number % len(listed)], None
+
+
+def _reduce(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+    del place, paths
+    # Another one each time: results are kept.
+    disk = {"centre": [64, 64], "radius": 30 + (time.monotonic_ns() % 10**9 + number) / 1e12}
+    reduction = {"op": "virtual", "detectors": [{"disk": disk}]}
+    return "POST", "/v1/datasets/scan/reduce", json.dumps({"reduction": reduction}).encode()
+
+
+def _statistics(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+    del place, paths
+    # Another part each time, as above.
+    select = {"frames": {"start": number % 16, "stop": 4080 + number % 16}}
+    body = {"view": {"select": select}, "reduction": {"op": "std"}}
+    return "POST", "/v1/datasets/scan/reduce", json.dumps(body).encode()
+
+
+def _post(report: str, options: str = "") -> Callable[..., tuple[str, str, bytes | None]]:
+    def request(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+        del paths, number
+        return "POST", f"/v1/losses/{report}?format=bin{options}", place.data.stream
+
+    return request
+
+
+def _get(name: str) -> Callable[..., tuple[str, str, None]]:
+    def request(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, None]:
+        del place, number
+        return "GET", paths[name], None
+
+    return request
+
+
+def _tiles(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+    del place, paths, number
+    return "POST", "/v1/datasets/scan/tiles", b"{}"
+
+
+KINDS: Mapping[str, Kind] = {
+    "small reads": Kind("reader", _small, 0.005),
+    "small reads without pause": Kind("flooder", _small),
+    "200 small reads a second": Kind("flooder", _small, 0.004),
+    "one tile": Kind("reader", _get("tile"), 0.01),
+    "one batch": Kind("reader", _get("one of small batches"), 0.01),
+    "reductions": Kind("reducer", _reduce),
+    "mean and deviation": Kind("reducer", _statistics),
+    "posts": Kind("poster", _post("melt")),
+    "quantiles": Kind("poster", _post("qelt", "&quantiles=0.1,0.5,0.9")),
+    "selt": Kind("poster", _post("selt")),
+    "batches": Kind("trainer", _get("batches")),
+    "small batches": Kind("trainer", _get("small batches")),
+    "tiles": Kind("trainer", _tiles),
+}
+
+
+class Client:
+    """One connection, which sends and receives as fast as it can."""
+
+    def __init__(self, place: Place, kind: Kind) -> None:
+        self._place, self._kind = place, kind
+        self._paths = place.paths[kind.owner]
+        self._headers = {"Authorization": f"Bearer {place.keys[kind.owner]}"}
+        self._connection = http.client.HTTPConnection(*place.address, timeout=120, blocksize=_PIECE)
+        self._room = bytearray(_PIECE)
+
+    def once(self, number: int = 0) -> float:
+        """Ask once; return the seconds.
+
+        Raises:
+            RuntimeError: the answer is an error.
+        """
+        method, path, body = self._kind.request(self._place, self._paths, number)
+        begin = time.perf_counter()
+        self._connection.request(method, path, body, self._headers)
+        answer = self._connection.getresponse()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {answer.read(500)!r}")
+        while answer.readinto(self._room):
+            pass
+        return time.perf_counter() - begin
+
+
+@dataclass(slots=True)
+class Found:
+    """What clients of one kind saw within the time of a measurement.
+
+    Attributes:
+        seconds: of each request that ended.
+        rate: of these per second, those of all clients together.
+        cpu: CPU seconds of the clients.
+    """
+
+    seconds: list[float]
+    rate: float
+    cpu: float
+
+
+def _repeat(place: Place, kind: Kind, pipe: Connection) -> None:
+    """Ask again and again between the two messages of a pipe; tell what was seen."""
+    client = Client(place, kind)
+    client.once()
+    pipe.send(None)
+    pipe.recv()
+    found: list[tuple[float, float]] = []
+    for number in itertools.count(1):
+        if pipe.poll():
+            break
+        found.append((client.once(number), time.perf_counter()))
+        if kind.pause:
+            time.sleep(kind.pause)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    pipe.recv()
+    pipe.send((found, usage.ru_utime + usage.ru_stime))
+
+
+def measure(place: Place, load: Mapping[str, int], seconds: float) -> dict[str, Found]:
+    """Have clients of several kinds work side by side.
+
+    Args:
+        place: the service.
+        load: number of clients of each kind.
+        seconds: for how long.
+    """
+    ends: dict[str, list[Any]] = {name: [] for name in load}
+    with ExitStack() as stack:
+        for name, count in load.items():
+            for _ in range(count):
+                ours, theirs = _FORK.Pipe()
+                process = _FORK.Process(
+                    target=_repeat, args=(place, KINDS[name], theirs), daemon=True
+                )
+                process.start()
+                stack.callback(process.join)
+                ends[name].append(ours)
+        everyone = [end for ends_of in ends.values() for end in ends_of]
+        _say(everyone, await_first=True)
+        begin = time.perf_counter()
+        time.sleep(seconds)
+        _say(everyone, await_first=False)
+        return {name: _collect(ends_of, begin, seconds) for name, ends_of in ends.items()}
+
+
+def _say(ends: Sequence[Any], *, await_first: bool) -> None:
+    if await_first:
+        for end in ends:
+            end.recv()
+    for end in ends:
+        end.send(None)
+
+
+def _collect(ends: Sequence[Any], begin: float, seconds: float) -> Found:
+    took: list[float] = []
+    rate = cpu = 0.0
+    for end in ends:
+        found, used = end.recv()
+        took += [duration for duration, _ in found]
+        cpu += used
+        # The last one ended after the time was up: it counts by the part that lay within.
+        within = [1.0 for _, at in found if at <= begin + seconds]
+        late = [(begin + seconds - (at - d)) / d for d, at in found if at > begin + seconds]
+        rate += (sum(within) + sum(part for part in late if part > 0)) / seconds
+    return Found(took, rate, cpu)
+
+
+def slow_uploads(place: Place, count: int, stack: ExitStack) -> list[socket.socket]:
+    """Begin posts whose bodies stop after 64 KiB."""
+    head = (
+        f"POST /v1/losses/melt HTTP/1.1\r\nHost: bench\r\nContent-Length:"
+        f" {len(place.data.stream)}\r\nAuthorization: Bearer {place.keys['poster']}\r\n\r\n"
+    ).encode()
+    clients = []
+    for _ in range(count):
+        client = stack.enter_context(socket.create_connection(place.address))
+        client.sendall(head + place.data.stream[: 1 << 16])
+        clients.append(client)
+    return clients
