@@ -317,6 +317,7 @@ ACROSS: dict[str, str] = {
     "tests/app/runs/test_uploading_page.py": "the page about uploads by each client, executed",
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
+    "tests/app/server/lanes/test_moves.py": "connections that move between lanes",
     "tests/app/state/test_stores.py": "every store, under one contract",
     "tests/core/losses/ledger/test_curves.py": "long curves, against NumPy",
     "tests/core/losses/reports/test_whole_runs.py": "reports of whole runs, against the oracle",

@@ -113,7 +113,8 @@ class Acceptor:
         self.processes.end_waiting()
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Leave the lanes, and watch nothing any more."""
+        self.processes.close()
         self._poll.close()
 
     # Newcomers.

@@ -150,6 +150,12 @@ class Processes:
             if process.queue:
                 self._flush(process)
 
+    def close(self) -> None:
+        """Close the channels: the processes serve what they have, and wait for another acceptor."""
+        for process in self._processes:
+            process.channel.close()
+        self._processes.clear()
+
     def _refuse(self, lane: str, offer: Offer) -> None:
         """Have the front refuse a connection; close it if that has no room either."""
         if lane == FRONT:
