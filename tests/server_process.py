@@ -118,7 +118,10 @@ class ServerProcess:
 
     def _has_several_workers(self) -> bool:
         flags = [flag for flag in self._flags if flag.startswith("--workers")]
-        return bool(flags) or self._environment.get("THALWEG_WORKERS", "1") != "1"
+        several = {"THALWEG_WORKERS": "1", "THALWEG_LANES": "one"}
+        return bool(flags) or any(
+            self._environment.get(k, one) != one for k, one in several.items()
+        )
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS
