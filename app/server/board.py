@@ -58,6 +58,8 @@ class Seat:
         column: where the service counts what this process holds; None if it is no worker.
         refusals: requests that this process's connections refused before its application
             saw them, by code. Of this process alone, not on the board.
+        expected: connections that the acceptor gave it and whose request has not begun. Of this
+            process alone, but part of ``running``.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Seat:
         self.lane = lane
         self.column = None if table is None else Column(table, index)
         self.refusals: Counter[str] = Counter()
+        self.expected = 0
         self._memory = memory
 
     def beat(self) -> None:
@@ -85,14 +88,20 @@ class Seat:
 
     @property
     def running(self) -> int:
-        """Requests in progress."""
+        """Requests in progress, and those that are expected."""
         return int(_COUNT.unpack_from(self._memory, _RUNNING)[0])
 
     def note_running(self, count: int) -> None:
         """Note how many requests are in progress; one less means that one was answered."""
-        if count < self.running:
+        if count < self.running - self.expected:
             _COUNT.pack_into(self._memory, _ANSWERED, self.answered + 1)
-        _COUNT.pack_into(self._memory, _RUNNING, count)
+        _COUNT.pack_into(self._memory, _RUNNING, count + self.expected)
+
+    def expect(self, change: int) -> None:
+        """Note that so many more requests are expected."""
+        running = self.running
+        self.expected += change
+        _COUNT.pack_into(self._memory, _RUNNING, running + change)
 
     @property
     def answered(self) -> int:

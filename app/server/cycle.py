@@ -340,15 +340,6 @@ class BodyCycle:
             self.owner.refuse(status, code, detail)
 
 
-def problem(status: int, code: str, detail: str) -> bytes:
-    """Encode an RFC 9457 problem as JSON; ``detail`` must need no escapes."""
-    title = http.HTTPStatus(status).phrase
-    return (
-        f'{{"type":"/problems/{code}","title":"{title}","status":{status},'
-        f'"code":"{code}","detail":"{detail}"}}'
-    ).encode()
-
-
 def _check_header(name: bytes, value: bytes) -> None:
     if _NO_NAME.search(name) or _NO_VALUE.search(value):
         raise RuntimeError("a header of the answer is invalid")

@@ -20,7 +20,7 @@ class ServerLimits:
         keep_alive_seconds: Without a byte of a further request.
         linger_seconds: For discarding input after an answer sent before the end of the
             body, so that the client can read the answer.
-        connections: Of a process; beyond it, 503.
+        connections: Of the service with lanes, else of a process; beyond it, 503.
         address_connections: Of them, from one address; beyond it, 429.
         proxies: Addresses that may have any number of them, comma-separated; None for none.
     """

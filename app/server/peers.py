@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from typing import TypeVar
+
+_Key = TypeVar("_Key")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -38,7 +41,7 @@ class Peers:
 
 
 class Connections:
-    """The connections of a process, by address.
+    """The connections of a service, or of a process, by address.
 
     Args:
         limit: maximum number of connections.
@@ -49,11 +52,9 @@ class Connections:
     def __init__(self, limit: int, share: int, proxies: Peers) -> None:
         self.limit = limit
         self.share = max(share, 1)
-        self.refused: Counter[str] = Counter()
-        """Refusals so far, by the problem code of the answer."""
         self._proxies = proxies
         self._count = 0
-        self._of_peer: dict[str, int] = {}
+        self._of_peer: Counter[str] = Counter()
 
     @property
     def count(self) -> int:
@@ -73,25 +74,26 @@ class Connections:
         self._count += 1
         own = 1
         if peer is not None:
-            own = self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
-        code = None
+            own = self._of_peer[peer] = self._of_peer[peer] + 1
         if self._count > self.limit:
-            code = "busy"
-        elif own > self.share and not self._proxies.covers(peer):
-            code = "share-exceeded"
-        if code is not None:
-            self.refused[code] += 1
-        return code
+            return "busy"
+        if own > self.share and not self._proxies.covers(peer):
+            return "share-exceeded"
+        return None
 
     def remove(self, peer: str | None) -> None:
         """Count a connection as closed."""
         self._count -= 1
         if peer is not None:
-            left = self._of_peer[peer] - 1
-            if left:
-                self._of_peer[peer] = left
-            else:
-                del self._of_peer[peer]
+            take_one(self._of_peer, peer)
+
+
+def take_one(counts: Counter[_Key], key: _Key) -> None:
+    """Count one less of something; nothing is kept of what there is none of."""
+    if counts[key] > 1:
+        counts[key] -= 1
+    else:
+        del counts[key]
 
 
 def _network(name: str) -> Network | None:

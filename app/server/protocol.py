@@ -15,10 +15,7 @@ So a connection is in one state at a time:
       ▼        ▼
     closed ◀── from every state: the client left, or took nothing for too long (reset)
 
-*Linger* exists because of TCP: closing a socket that has unread input sends a reset, which
-can destroy an answer the client has not read yet. A client in the middle of an upload would
-never see why it was refused. So we send FIN after the answer and go on reading, dropping
-the input, for a moment.
+How it ends is told in :mod:`.leaving`.
 
 Which object is the transport's protocol, and thus receives its callbacks, changes with the
 state. It is the connection itself, except while a body is read, when it is the
@@ -36,7 +33,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import struct
 from collections import Counter
 from functools import partial
 from typing import Any, ClassVar
@@ -47,21 +43,20 @@ from uvicorn.server import ServerState
 from .board import Seat
 from .body import ClientDisconnected
 from .connection import PEER_EXTENSION
-from .cycle import STATUS_LINE, BodyCycle, problem
+from .cycle import BodyCycle
 from .departures import Departure, Departures
 from .drain import DRAIN_EXTENSION
 from .flow import Flow
 from .head import Head, HeadParser, Refusal
 from .lanes.channel import Message
 from .lanes.lane import Lane
+from .leaving import Leaving
 from .limits import ServerLimits
 from .peers import Connections, Peers
 from .reader import SocketBody
 from .spreading import Spread
 from .writing import WriteWatch
 
-_MAX_DROPPED = 32 << 20
-"""Bytes to drop while lingering before reading stops."""
 _TOO_MANY = "there are too many connections"
 _SLOW_HEAD = (408, "headers-too-slow", "the headers took too long")
 _REFUSALS = {
@@ -70,11 +65,9 @@ _REFUSALS = {
     "headers-too-slow": _SLOW_HEAD,
 }
 """Problems that refuse connections without a request, by code."""
-_RETRIED = {503, 429}
-"""Their statuses after which clients may retry."""
 
 
-class BodyProtocol(asyncio.Protocol):
+class BodyProtocol(Leaving):
     """One connection; see the module for its states.
 
     Args:
@@ -84,7 +77,6 @@ class BodyProtocol(asyncio.Protocol):
         _loop: the running event loop.
     """
 
-    limits: ClassVar[ServerLimits] = ServerLimits()
     connected: ClassVar[Connections] = Connections(4096, 4096, Peers(None))
     departures: ClassVar[Departures] = Departures()
     starts: ClassVar[Spread] = Spread()
@@ -95,10 +87,6 @@ class BodyProtocol(asyncio.Protocol):
     given: Message | None = None
     """What the acceptor told about this connection."""
 
-    transport: asyncio.Transport
-    flow: Flow
-    watch: WriteWatch | None = None
-
     def __init__(
         self,
         config: Config,
@@ -106,26 +94,22 @@ class BodyProtocol(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.loop = _loop or asyncio.get_running_loop()
-        self.server_state = server_state
+        seat: Seat | None = getattr(config, "seat", None)
+        refusals: Counter[str] = Counter() if seat is None else seat.refusals
+        super().__init__(_loop or asyncio.get_running_loop(), server_state, refusals)
         self._app = config.loaded_app
         self._app_state = app_state
         self._drain = getattr(config, "drain", None)
-        seat: Seat | None = getattr(config, "seat", None)
         self._seat = seat
-        self._refusals: Counter[str] = Counter() if seat is None else seat.refusals
         self._head = HeadParser(self.limits, config.root_path)
-        self._active: BodyCycle | None = None
-        self._held = b""
         self._destination: str | None = None
         """Lane to which the connection goes once the answer before is sent."""
         self._has_moved = False
-        self._leaving, self._dropped = False, 0
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._is_expected = False
+        """Whether the process expects its first request."""
         self._client: tuple[str, int] | None = None
         self._server: tuple[str, int | None] | None = None
         self._peer: str | None = None
-        self._departure: Departure | None = None
 
     # Events of the connection.
 
@@ -142,10 +126,15 @@ class BodyProtocol(asyncio.Protocol):
         refusal = self.connected.add(self._peer) if given is None else given.text or None
         seconds = self.limits.write_idle_seconds
         self.watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
+        if given is not None:
+            self._is_expected = True
+            self._held, given.octets = given.octets, b""
         if refusal is None:
             self._set_timer("idle", self.limits.header_seconds, self._on_idle)
-            if given is not None and given.octets:
-                self._held = given.octets
+            if given is not None and given.seconds:
+                left = self.limits.header_seconds - given.seconds
+                self._set_timer("head", left, self._on_slow_head)
+            if self._held:
                 self.loop.call_soon(self._parse_held)
         elif given is not None or self.connected.may_linger:
             self.refuse(*_REFUSALS[refusal])
@@ -161,6 +150,7 @@ class BodyProtocol(asyncio.Protocol):
             self.connected.remove(self._peer)
         elif not self._has_moved:
             self.lane.note_gone(self._peer)
+        self._stop_expecting()
         for name in list(self._timers):
             self._stop_timer(name)
         self._stop_watching()
@@ -213,12 +203,8 @@ class BodyProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle bytes that arrive while no body is read."""
         if self._leaving:
-            self._dropped += len(data)
-            if self._dropped > _MAX_DROPPED:
-                # The client may wait for the end of lingering, but not keep us busy.
-                self.flow.pause_reading()
-            return
-        if self._destination is not None:
+            self._drop(data)
+        elif self._destination is not None:
             self._held += data
         elif self._active is None:
             self._stop_timer("idle")
@@ -237,7 +223,7 @@ class BodyProtocol(asyncio.Protocol):
         """Parse a head; what arrived after it is the beginning of its body."""
         if not data:
             return
-        if not self._head.begun:
+        if not self._head.begun and "head" not in self._timers:
             self._set_timer("head", self.limits.header_seconds, self._on_slow_head)
         try:
             head, rest = self._head.feed(data)
@@ -265,6 +251,8 @@ class BodyProtocol(asyncio.Protocol):
             early: bytes that arrived in one read with the head.
         """
         self._stop_timer("head")
+        if self._is_expected:
+            self._stop_expecting()
         reader = SocketBody(self, head.size, early)
         self._active = cycle = BodyCycle(self, reader, head, self._scope(head))
         if early or not reader.complete:
@@ -309,6 +297,11 @@ class BodyProtocol(asyncio.Protocol):
 
     # Another lane.
 
+    def _stop_expecting(self) -> None:
+        if self._is_expected and self._seat is not None:
+            self._seat.expect(-1)
+        self._is_expected = False
+
     def _move(self, lane: str, octets: bytes) -> None:
         """Hand the connection over, as soon as the answer before is sent."""
         self._stop_timer("head")
@@ -323,8 +316,8 @@ class BodyProtocol(asyncio.Protocol):
         if sock is not None and self.lane is not None:
             self.lane.move(sock, self._held, lane, self._peer)
             self._has_moved = self._leaving = True
-            # It closes our handle only.
-            self.transport.abort()
+        # Only our handle is closed; the connection ends if there was no descriptor for another.
+        self.transport.abort()
 
     # The body of a request.
 
@@ -363,20 +356,6 @@ class BodyProtocol(asyncio.Protocol):
 
     # The answer.
 
-    @property
-    def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers of every answer."""
-        return self.server_state.default_headers
-
-    def write(self, *pieces: bytes | memoryview) -> None:
-        """Send bytes, which must not change until they are sent."""
-        if self.watch:
-            self.watch.written += sum(map(len, pieces))
-        if len(pieces) == 1:
-            self.transport.write(pieces[0])
-        else:
-            self.transport.writelines(pieces)
-
     def on_response_complete(self) -> None:
         """Continue with the next request, or close."""
         cycle, self._active = self._active, None
@@ -398,85 +377,8 @@ class BodyProtocol(asyncio.Protocol):
     def _idle(self) -> bool:
         return self._active is None and not self._head.begun and not self._leaving
 
-    def refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer with a problem in place of the application, then close."""
-        self._refusals[code] += 1
-        body = problem(status, code, detail)
-        content = [STATUS_LINE[status]]
-        for name, value in self.default_headers:
-            content += [name, b": ", value, b"\r\n"]
-        content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
-        if status in _RETRIED:
-            content.append(b"retry-after: 1\r\n")
-        content.append(b"content-length: %d\r\n\r\n%b" % (len(body), body))
-        self._active = None
-        if not self.transport.is_closing():
-            self.write(b"".join(content))
-            self._leave(linger=True)
-
-    def abort_answer(self, *, reset: bool) -> None:
-        """End the connection in the middle of an answer, by a TCP reset if asked to."""
-        self._active = None
-        if reset:
-            sock = self.transport.get_extra_info("socket")
-            if sock is not None and sock.family != socket.AF_UNIX:
-                # Zero linger time turns close(2) into a reset.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self._leaving = True
-            self.transport.abort()
-        elif not self.transport.is_closing():
-            self._leave(linger=True)
-
-    def _leave(self, *, linger: bool) -> None:
-        """Close the connection, after a moment of lingering if asked to."""
-        self._leaving = True
-        self._held = b""
-        self._stop_timer("head")
-        self._stop_watching()
-        if self.transport.get_protocol() is not self:
-            self.transport.set_protocol(self)
-        if not linger:
-            self.transport.close()
-        else:
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
-            self.flow.resume_reading()
-            self._set_timer("linger", self.limits.linger_seconds, self._end_linger)
-        self._watch_writes()
-
-    def _end_linger(self) -> None:
-        if self.transport.get_write_buffer_size():
-            self._set_timer("linger", self.limits.linger_seconds, self._end_linger)
-        else:
-            self.transport.close()
-
-    # Timers.
-
-    def _set_timer(self, name: str, seconds: float, call: Any) -> None:  # noqa: ANN401
-        self._stop_timer(name)
-        self._timers[name] = self.loop.call_later(seconds, call)
-
-    def _stop_timer(self, name: str) -> None:
-        if timer := self._timers.pop(name, None):
-            timer.cancel()
-
     def _on_slow_head(self) -> None:
         self.refuse(*_SLOW_HEAD)
-
-    def _stop_watching(self) -> None:
-        if self._departure is not None:
-            self._departure.stop()
-            self._departure = None
-
-    def _watch_writes(self) -> None:
-        if self.watch:
-            self.watch.start()
-
-    def _on_stalled_write(self) -> None:
-        """Give up on a client that does not take its answer."""
-        if self._active:
-            self._active.disconnect()
-        self.abort_answer(reset=True)
 
 
 def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol]:

@@ -113,11 +113,23 @@ class DrainingServer(Server):
             made.given = message
             return cast("asyncio.Protocol", made)
 
-        loop = asyncio.get_running_loop()
-        assert message.sock is not None  # noqa: S101 - or it would not be adopted
-        task = loop.create_task(_connect(loop, make, message.sock))
+        task = asyncio.get_running_loop().create_task(self._connect(make, message))
         self._adoptions.add(task)
         task.add_done_callback(self._adoptions.discard)
+
+    async def _connect(self, make: Callable[[], asyncio.Protocol], message: Message) -> None:
+        seat, sock = self._settings.seat, message.sock
+        assert sock is not None  # noqa: S101 - or it would not be adopted
+        seat.expect(1)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(make, sock)
+        except OSError as e:
+            # The client may have left.
+            _logger.debug("connection lost: %s", e)
+            sock.close()
+            seat.expect(-1)
+            if self._lane is not None:
+                self._lane.note_gone(message.peer or None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain; a second signal cuts running requests."""
@@ -153,9 +165,11 @@ class DrainingServer(Server):
         settings.seat.rest()
         settings.drain.begin(settings.drain_seconds)
         self._notify()
-        while self._lane is not None and self._lane.is_connected and (settings.drain.left() or 0):  # noqa: ASYNC110
-            # The acceptor hands over what it has accepted.
-            await asyncio.sleep(_HANDOVER_SECONDS)
+        if self._lane is not None:
+            while (self._lane.is_connected or self._adoptions) and settings.drain.left():  # noqa: ASYNC110
+                # The acceptor hands over what it has accepted.
+                await asyncio.sleep(_HANDOVER_SECONDS)
+            self._lane.end()
         remaining = settings.drain.left() or 0.0
         margin = min(5.0, settings.drain_seconds / 4)
         loop = asyncio.get_running_loop()
@@ -189,14 +203,3 @@ def run_worker(
     # where turns take long because threads want the interpreter's lock too.
     server.run([*sockets, *(sock.dup() for sock in sockets for _ in range(ACCEPTED - 1))])
     return 0 if server.started else STARTUP_FAILURE
-
-
-async def _connect(
-    loop: asyncio.AbstractEventLoop, make: Callable[[], asyncio.Protocol], sock: socket.socket
-) -> None:
-    try:
-        await loop.connect_accepted_socket(make, sock)
-    except OSError as e:
-        # The client may have left.
-        _logger.debug("connection lost: %s", e)
-        sock.close()

@@ -168,6 +168,11 @@ class Connection:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
+    @property
+    def port(self) -> int:
+        """Ours."""
+        return int(self._socket.getsockname()[1])
+
     def unacknowledged(self) -> int:
         """Bytes sent that the server's machine has not acknowledged; only then follows the end."""
         (count,) = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))

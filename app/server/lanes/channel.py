@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import mmap
 import os
 import socket
 import struct
@@ -49,7 +48,8 @@ class Message:
         peer: of GIVE, MOVE, GONE and HELD, the address of the client, or nothing.
         seconds: of GIVE, for how long the head has been awaited.
         octets: bytes of the connection that were read already.
-        sock: the connection, which whoever receives it must close.
+        sock: the connection, which whoever receives it must close. None if it was sent with one,
+            but has been closed since the process had too many open files.
     """
 
     kind: bytes
@@ -98,9 +98,10 @@ def receive(channel: socket.socket) -> Message | None:
     """
     room = socket.CMSG_LEN(_DESCRIPTORS * array.array("i").itemsize)
     try:
-        data, ancillary, _, _ = channel.recvmsg(_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = channel.recvmsg(_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
-        return None
+        # Told once, if the other side has not read all; what it said before is still to come.
+        return receive(channel)
     descriptors = array.array("i")
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -110,13 +111,16 @@ def receive(channel: socket.socket) -> Message | None:
     kind, seconds, in_file, text_size, peer_size = _HEAD.unpack_from(data)
     middle = _HEAD.size + text_size
     end = middle + peer_size
-    octets = data[end:]
-    if in_file:
-        octets = _read_all(descriptors.pop())
-    # Without room for its descriptor the kernel has closed the connection.
-    sock = socket.socket(fileno=descriptors[0]) if descriptors else None
-    text, peer = data[_HEAD.size : middle].decode(), data[middle:end].decode()
-    return Message(kind, text, peer, seconds, octets, sock)
+    message = Message(kind, data[_HEAD.size : middle].decode(), data[middle:end].decode(), seconds)
+    if flags & socket.MSG_CTRUNC:
+        # Some had no room, so what they are is unknown.
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return message
+    message.octets = _read_all(descriptors.pop()) if in_file else data[end:]
+    if descriptors:
+        message.sock = socket.socket(fileno=descriptors[0])
+    return message
 
 
 def _memory_file(octets: bytes, resources: contextlib.ExitStack) -> int:
@@ -130,7 +134,6 @@ def _memory_file(octets: bytes, resources: contextlib.ExitStack) -> int:
 
 def _read_all(descriptor: int) -> bytes:
     try:
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as memory:
-            return bytes(memory)
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     finally:
         os.close(descriptor)

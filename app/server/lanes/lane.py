@@ -1,7 +1,8 @@
 """What a process of a lane and the acceptor tell each other; see :mod:`.channel`.
 
-When the acceptor is replaced, the process gets a new channel: it tells the new one which
-connections it holds, and gives it those that the old one did not take any more.
+A connection is not touched before TAKEN is on its way: until then the acceptor may offer it to
+another process. When the acceptor is replaced, the process gets a new channel: it tells the new one
+which connections it holds, and gives it those that the old one was not sent any more.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ import socket
 from collections import Counter, deque
 from collections.abc import Callable
 
+from app.server.peers import take_one
+
 from .channel import GIVE, GONE, HELD, MOVE, ROUTES, TAKEN, Message, receive, send
 from .table import Table
+
+_RETRY_SECONDS = 0.05
+"""Time until what found no memory, or no descriptor, is sent again."""
 
 
 class Lane:
@@ -37,7 +43,12 @@ class Lane:
         self._loop = loop
         self._adopt = adopt
         self._channel: socket.socket | None = None
+        self._is_over = False
         self._queue: deque[Message] = deque()
+        self._writes = False
+        """Whether we wait for room in the channel."""
+        self._offered: deque[Message] = deque()
+        """Connections for each TAKEN in the queue."""
         self._peers: Counter[str] = Counter()
         """Addresses of the connections that this process holds."""
 
@@ -48,7 +59,9 @@ class Lane:
 
     def connect(self, channel: socket.socket) -> None:
         """Use a channel to an acceptor from now on."""
-        self.close()
+        # Its last offers, if it has ended; those of one that has not are offered again.
+        self._receive()
+        self._close()
         held = [Message(HELD, peer=peer) for peer in self._peers.elements()]
         moved = [message for message in self._queue if message.kind == MOVE]
         held += [Message(HELD, peer=message.peer) for message in moved]
@@ -71,21 +84,20 @@ class Lane:
             lane: where its next request belongs.
             peer: address of its client.
         """
-        self._peers[peer or ""] -= 1
+        take_one(self._peers, peer or "")
         self._send(Message(MOVE, lane, peer or "", octets=octets, sock=sock))
 
     def note_gone(self, peer: str | None) -> None:
         """Tell that a connection is closed."""
-        self._peers[peer or ""] -= 1
+        take_one(self._peers, peer or "")
         self._send(Message(GONE, peer=peer or ""))
 
-    def close(self) -> None:
-        """Use the channel no more; connections that are held stay."""
-        if self._channel is not None:
-            self._loop.remove_reader(self._channel)
-            self._loop.remove_writer(self._channel)
-            self._channel.close()
-            self._channel = None
+    def end(self) -> None:
+        """Close what would move: no acceptor will come any more."""
+        self._is_over = True
+        self._close()
+        while self._queue:
+            _discard(self._queue.popleft())
 
     def _receive(self) -> None:
         while self._channel is not None:
@@ -94,32 +106,71 @@ class Lane:
             except BlockingIOError:
                 return
             if message is None:
-                self.close()
-                return
-            if message.kind == GIVE:
+                self._lose()
+            elif message.kind == GIVE:
+                self._offered.append(message)
                 self._send(Message(TAKEN))
-                if message.sock is not None:
-                    self._peers[message.peer] += 1
-                    self._adopt(message)
+
+    def _lose(self) -> None:
+        """Note that the acceptor has ended; what it offered is ours, as nobody else has it."""
+        self._close(keep_offered=True)
+        while self._offered:
+            self._take(self._offered.popleft())
+
+    def _take(self, message: Message) -> None:
+        self._peers[message.peer] += 1
+        if message.sock is None:
+            # The system has closed it, as this process has too many open files.
+            self.note_gone(message.peer)
+        else:
+            self._adopt(message)
+
+    def _close(self, *, keep_offered: bool = False) -> None:
+        if self._channel is not None:
+            self._loop.remove_reader(self._channel)
+            self._wait_for_room(False)
+            self._channel.close()
+            self._channel = None
+        while self._offered and not keep_offered:
+            _discard(self._offered.popleft())
 
     def _send(self, message: Message) -> None:
+        if self._is_over:
+            _discard(message)
+            return
         self._queue.append(message)
-        self._flush()
+        if len(self._queue) == 1:
+            self._flush()
 
     def _flush(self) -> None:
-        if self._channel is None:
-            return
-        while self._queue:
+        while self._queue and self._channel is not None:
             try:
                 send(self._channel, self._queue[0])
             except BlockingIOError:
-                self._loop.add_writer(self._channel, self._flush)
+                self._wait_for_room(True)
                 return
+            except ConnectionError:
+                # The acceptor is gone; once its offers are read, so is the channel.
+                break
             except OSError:
-                # The acceptor is gone; another one will get what is left.
-                self.close()
-                return
+                self._loop.call_later(_RETRY_SECONDS, self._flush)
+                break
             sent = self._queue.popleft()
-            if sent.sock is not None:
-                sent.sock.close()
-        self._loop.remove_writer(self._channel)
+            _discard(sent)
+            if sent.kind == TAKEN:
+                self._take(self._offered.popleft())
+        self._wait_for_room(False)
+
+    def _wait_for_room(self, wait: bool) -> None:
+        if wait != self._writes and self._channel is not None:
+            self._writes = wait
+            if wait:
+                self._loop.add_writer(self._channel, self._flush)
+            else:
+                self._loop.remove_writer(self._channel)
+
+
+def _discard(message: Message) -> None:
+    """Close our handle of the connection of a message."""
+    if message.sock is not None:
+        message.sock.close()

@@ -1,0 +1,238 @@
+"""The processes of lanes, as the acceptor sees them: what they are offered, and what they hold.
+
+A connection is *offered* to the least loaded process of its lane. Until that says TAKEN our own
+descriptor stays open, and if it dies before, another process gets the offer. What it has taken
+ends with it. While a lane has no process, connections wait for the next one; so many at most that
+the other lanes do not run out of connections, then they are refused.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from app.server.peers import Connections, take_one
+
+from .channel import GIVE, GONE, HELD, MOVE, ROUTES, TAKEN, Message, receive, send
+from .polling import READ, WRITE, Poll
+from .table import FRONT, Table
+
+_TURN = 64
+"""Messages of one process before others have their turn."""
+_FEWEST = 128
+"""Connections that may always wait for a lane: no fewer than are refused at once."""
+_BUSY = "busy"
+
+
+class Offer(NamedTuple):
+    """A connection for a lane, until a process of it says that it is taken.
+
+    Attributes:
+        message: what the process is told.
+        peer: address of the client.
+    """
+
+    message: Message
+    peer: str | None
+
+
+class _Process:
+    """A process of a lane.
+
+    Attributes:
+        lane: its lane.
+        index: number of its seat.
+        channel: our end of its channel.
+        queue: offers that the channel had no room for.
+        offered: those that it has not taken yet.
+        peers: addresses of connections that it holds, or was offered.
+        is_retired: whether it gets no more offers: it has another channel now, or has ended.
+    """
+
+    def __init__(self, lane: str, index: int, channel: socket.socket) -> None:
+        self.lane = lane
+        self.index = index
+        self.channel = channel
+        self.queue: deque[Offer] = deque()
+        self.offered: deque[Offer] = deque()
+        self.peers: Counter[str | None] = Counter()
+        self.is_retired = False
+
+    @property
+    def waiting(self) -> int:
+        """Number of connections that it has not taken yet."""
+        return len(self.queue) + len(self.offered)
+
+
+class Processes:
+    """Offers connections to the processes of all lanes; see the module.
+
+    Args:
+        poll: where to watch their channels.
+        connected: counts all connections of the service.
+        load: requests in progress in the process with an index.
+
+    Attributes:
+        table: the lanes of all routes; empty until a process has told.
+        ending: whether no process will come any more, so that nothing waits for one.
+    """
+
+    def __init__(self, poll: Poll, connected: Connections, load: Callable[[int], int]) -> None:
+        self.table = Table(())
+        self.ending = False
+        self._poll = poll
+        self._connected = connected
+        self._load = load
+        self._most = max(connected.limit // 4, _FEWEST)
+        """Connections that wait for a process, or for one of a lane that has none."""
+        self._processes: list[_Process] = []
+        self._homeless: dict[str, deque[Offer]] = {}
+        """Connections whose lane has no process now."""
+
+    @property
+    def have_taken_all(self) -> bool:
+        """Whether no connection waits for a process."""
+        waiting = any(process.waiting for process in self._processes)
+        return not waiting and not any(self._homeless.values())
+
+    def add(self, lane: str, index: int, channel: socket.socket) -> None:
+        """Offer connections of a lane to a process from now on.
+
+        Args:
+            lane: the lane.
+            index: number of the process; it replaces the one that had it before.
+            channel: our end of a channel to it.
+        """
+        process = _Process(lane, index, channel)
+        retired = [other for other in self._processes if other.index == index]
+        self._processes.append(process)
+        self._poll.watch(channel, READ, lambda _events: self._on_events(process))
+        unsent = self._homeless.pop(lane, deque())
+        for other in retired:
+            # What it was sent it may have taken: that is known once its channel is at its end.
+            other.is_retired = True
+            unsent += other.queue
+            other.peers.subtract(offer.peer for offer in other.queue)
+            other.queue.clear()
+        for offer in unsent:
+            self.give(lane, offer)
+
+    def give(self, lane: str, offer: Offer) -> None:
+        """Offer a connection to the least loaded process of a lane, or have it wait for one."""
+        chosen = [p for p in self._processes if p.lane == lane and not p.is_retired]
+        if chosen:
+            process = min(chosen, key=self._burden)
+            if process.waiting < self._most:
+                process.peers[offer.peer] += 1
+                process.queue.append(offer)
+                self._flush(process)
+                return
+        elif not self.ending:
+            homeless = self._homeless.setdefault(lane, deque())
+            if len(homeless) < self._most:
+                homeless.append(offer)
+                return
+        self._refuse(lane, offer)
+
+    def end_waiting(self) -> None:
+        """Refuse connections whose lane has no process; no more will come."""
+        self.ending = True
+        homeless, self._homeless = self._homeless, {}
+        for lane, offers in homeless.items():
+            for offer in offers:
+                self._refuse(lane, offer)
+
+    def retry(self) -> None:
+        """Send what could not be sent for want of memory or descriptors."""
+        for process in self._processes:
+            if process.queue:
+                self._flush(process)
+
+    def close(self) -> None:
+        """Close the channels: the processes serve what they have, and wait for another acceptor."""
+        for process in self._processes:
+            process.channel.close()
+        self._processes.clear()
+
+    def _refuse(self, lane: str, offer: Offer) -> None:
+        """Have the front refuse a connection; close it if that has no room either."""
+        if lane == FRONT:
+            self.drop(offer.message.sock, offer.peer)
+        else:
+            message = Message(GIVE, _BUSY, offer.message.peer, sock=offer.message.sock)
+            self.give(FRONT, Offer(message, offer.peer))
+
+    def drop(self, sock: socket.socket | None, peer: str | None) -> None:
+        """Close a connection that no process has."""
+        self._connected.remove(peer)
+        if sock is not None:
+            sock.close()
+
+    def _burden(self, process: _Process) -> int:
+        return self._load(process.index) + process.waiting
+
+    def _flush(self, process: _Process) -> None:
+        """Send what the channel has room for."""
+        events = READ
+        while process.queue:
+            try:
+                send(process.channel, process.queue[0].message)
+            except BlockingIOError:
+                events |= WRITE
+                break
+            except OSError:
+                # It is at its end: then its last messages are still to be read. Or we have too
+                # many open files, or no memory, and try again at the next tick.
+                break
+            process.offered.append(process.queue.popleft())
+        self._poll.change(process.channel, events)
+
+    def _on_events(self, process: _Process) -> None:
+        if self._hear(process) and process.queue:
+            self._flush(process)
+
+    def _hear(self, process: _Process) -> bool:
+        """Handle messages of a process; return False if there will be no more."""
+        for _ in range(_TURN):
+            try:
+                message = receive(process.channel)
+            except BlockingIOError:
+                return True
+            if message is None:
+                self._end(process)
+                return False
+            self._handle(process, message)
+        return True
+
+    def _handle(self, process: _Process, message: Message) -> None:
+        peer = message.peer or None
+        if message.kind == TAKEN:
+            taken = process.offered.popleft().message
+            if taken.sock is not None:
+                taken.sock.close()
+        elif message.kind == MOVE and message.sock is not None:
+            take_one(process.peers, peer)
+            moved = Message(GIVE, peer=message.peer, octets=message.octets, sock=message.sock)
+            self.give(message.text, Offer(moved, peer))
+        elif message.kind in {GONE, MOVE}:
+            # The system has closed what has moved, if we have too many open files.
+            take_one(process.peers, peer)
+            self._connected.remove(peer)
+        elif message.kind == HELD:
+            process.peers[peer] += 1
+            self._connected.add(peer)
+        elif message.kind == ROUTES and message.octets:
+            self.table = Table.from_bytes(message.octets)
+
+    def _end(self, process: _Process) -> None:
+        """Offer what a process has not taken to others; what it held has ended with it."""
+        self._processes.remove(process)
+        self._poll.forget(process.channel)
+        process.channel.close()
+        for offer in (*process.offered, *process.queue):
+            take_one(process.peers, offer.peer)
+            self.give(process.lane, offer)
+        for peer in process.peers.elements():
+            self._connected.remove(peer)

@@ -1,0 +1,161 @@
+"""How a connection ends: refused, aborted, or closed after a moment of lingering.
+
+*Linger* exists because of TCP: closing a socket that has unread input sends a reset, which
+can destroy an answer the client has not read yet. A client in the middle of an upload would
+never see why it was refused. So we send FIN after the answer and go on reading, dropping
+the input, for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import socket
+import struct
+from collections import Counter
+from typing import Any, ClassVar
+
+from uvicorn.server import ServerState
+
+from .cycle import STATUS_LINE, BodyCycle
+from .departures import Departure
+from .flow import Flow
+from .limits import ServerLimits
+from .writing import WriteWatch
+
+_MAX_DROPPED = 32 << 20
+"""Bytes to drop while lingering before reading stops."""
+_RETRIED = {503, 429}
+"""Statuses of refusals after which clients may retry."""
+
+
+class Leaving(asyncio.Protocol):
+    """The part of a connection that ends it; the other one is :class:`.protocol.BodyProtocol`.
+
+    Args:
+        loop: the running event loop.
+        server_state: uvicorn's, which has the headers of every answer.
+        refusals: counts refusals by code.
+    """
+
+    limits: ClassVar[ServerLimits] = ServerLimits()
+    transport: asyncio.Transport
+    flow: Flow
+    watch: WriteWatch | None = None
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, server_state: ServerState, refusals: Counter[str]
+    ) -> None:
+        self.loop = loop
+        self.server_state = server_state
+        self._refusals = refusals
+        self._active: BodyCycle | None = None
+        self._held = b""
+        self._leaving, self._dropped = False, 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._departure: Departure | None = None
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every answer."""
+        return self.server_state.default_headers
+
+    def write(self, *pieces: bytes | memoryview) -> None:
+        """Send bytes, which must not change until they are sent."""
+        if self.watch:
+            self.watch.written += sum(map(len, pieces))
+        if len(pieces) == 1:
+            self.transport.write(pieces[0])
+        else:
+            self.transport.writelines(pieces)
+
+    def refuse(self, status: int, code: str, detail: str) -> None:
+        """Answer with a problem in place of the application, then close."""
+        self._refusals[code] += 1
+        body = problem(status, code, detail)
+        content = [STATUS_LINE[status]]
+        for name, value in self.default_headers:
+            content += [name, b": ", value, b"\r\n"]
+        content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
+        if status in _RETRIED:
+            content.append(b"retry-after: 1\r\n")
+        content.append(b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        self._active = None
+        if not self.transport.is_closing():
+            self.write(b"".join(content))
+            self._leave(linger=True)
+
+    def abort_answer(self, *, reset: bool) -> None:
+        """End the connection in the middle of an answer, by a TCP reset if asked to."""
+        self._active = None
+        if reset:
+            sock = self.transport.get_extra_info("socket")
+            if sock is not None and sock.family != socket.AF_UNIX:
+                # Zero linger time turns close(2) into a reset.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._leaving = True
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self._leave(linger=True)
+
+    def _leave(self, *, linger: bool) -> None:
+        """Close the connection, after a moment of lingering if asked to."""
+        self._leaving = True
+        self._held = b""
+        self._stop_timer("head")
+        self._stop_watching()
+        if self.transport.get_protocol() is not self:
+            self.transport.set_protocol(self)
+        if not linger:
+            self.transport.close()
+        else:
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            self.flow.resume_reading()
+            self._set_timer("linger", self.limits.linger_seconds, self._end_linger)
+        self._watch_writes()
+
+    def _drop(self, data: bytes) -> None:
+        """Drop what arrives while lingering."""
+        self._dropped += len(data)
+        if self._dropped > _MAX_DROPPED:
+            # The client may wait for the end of lingering, but not keep us busy.
+            self.flow.pause_reading()
+
+    def _end_linger(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self._set_timer("linger", self.limits.linger_seconds, self._end_linger)
+        else:
+            self.transport.close()
+
+    def _set_timer(self, name: str, seconds: float, call: Any) -> None:  # noqa: ANN401
+        self._stop_timer(name)
+        self._timers[name] = self.loop.call_later(seconds, call)
+
+    def _stop_timer(self, name: str) -> None:
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
+
+    def _stop_watching(self) -> None:
+        if self._departure is not None:
+            self._departure.stop()
+            self._departure = None
+
+    def _watch_writes(self) -> None:
+        if self.watch:
+            self.watch.start()
+
+    def _on_stalled_write(self) -> None:
+        """Give up on a client that does not take its answer."""
+        if self._active:
+            self._active.disconnect()
+        self.abort_answer(reset=True)
+
+
+def problem(status: int, code: str, detail: str) -> bytes:
+    """Encode an RFC 9457 problem as JSON; ``detail`` must need no escapes."""
+    title = http.HTTPStatus(status).phrase
+    return (
+        f'{{"type":"/problems/{code}","title":"{title}","status":{status},'
+        f'"code":"{code}","detail":"{detail}"}}'
+    ).encode()
