@@ -55,7 +55,7 @@ END_SECONDS = 10.0
 """Seconds that a worker may take after its drain before it is killed."""
 _TICK = 1.0
 """Seconds."""
-_ORDER_SECONDS = 20.0
+_ORDER_SECONDS = 10.0
 """Seconds within which a process that was ordered must tell its pid."""
 
 

@@ -159,7 +159,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/sampling.py": _COMMAND,
     "app/losses/schemas.py": _OPENAPI,
     "app/losses/service.py": _PARTS,
-    "app/main.py": _OPENAPI,
     "app/oasis/shims/environment.py": _SHIMS,
     "app/oasis/shims/files.py": ("tests/app/oasis/shims/test_installing.py", *_SHIMMED_TABLES),
     "app/oasis/shims/options.py": _SHIMS,
