@@ -7,8 +7,9 @@ writes what it knows of itself into memory that all share, and the others read i
     page 0   supervisor   starts of workers, by reason
     page 1   acceptor
     page 2   template
-    page 3   worker 0     ┌──────┬───────┬─────────┬──────────┬────────┬──────────┬────────┐
-    page 4   worker 1     │ beat │ asked │ running │ answered │ length │ checksum │ report │
+    page 3   its spare
+    page 4   worker 0     ┌──────┬───────┬─────────┬──────────┬────────┬──────────┬────────┐
+    page 5   worker 1     │ beat │ asked │ running │ answered │ length │ checksum │ report │
     …                     └──────┴───────┴─────────┴──────────┴────────┴──────────┴────────┘
 
 The memory is an anonymous mapping made before the workers are forked: it has no name, needs
@@ -31,7 +32,7 @@ import orjson
 from app.tally import Column, Table
 
 _PAGE = 16384
-_OTHERS = 3
+_OTHERS = 4
 """Processes that are not workers."""
 _STAMP = struct.Struct("=d")
 _HEAD = struct.Struct("=II")
@@ -48,7 +49,7 @@ class Seat:
 
     Args:
         memory: the page.
-        index: number of the worker; negative for the supervisor and the acceptor.
+        index: number of the worker; negative for a process that is none.
         lane: lane of the worker; empty if it serves all requests.
         table: what the workers of the service hold together; None if this is none.
 
@@ -169,7 +170,8 @@ class Board:
         table = Table(len(lanes))
         pages = [memory[at : at + _PAGE] for at in range(0, len(memory), _PAGE)]
         self.supervisor = Seat(pages[0], -1)
-        self.acceptor, self.template = Seat(pages[1], -2), Seat(pages[2], -3)
+        self.acceptor = Seat(pages[1], -2)
+        self.templates = Seat(pages[2], -3), Seat(pages[3], -4)
         self.workers = tuple(
             Seat(page, index, lane, table)
             for index, (page, lane) in enumerate(zip(pages[_OTHERS:], lanes, strict=True))

@@ -55,7 +55,7 @@ END_SECONDS = 10.0
 """Seconds that a worker may take after its drain before it is killed."""
 _TICK = 1.0
 """Seconds."""
-_ORDER_SECONDS = 20.0
+_ORDER_SECONDS = 10.0
 """Seconds within which a process that was ordered must tell its pid."""
 
 
@@ -158,12 +158,14 @@ class Supervisor:
                 place.arrive(pid, self.memory)
             elif place.ordered:
                 place.leave()
-                place.defer()
+                # Its template had no room for it, or has ended: then another one may be there.
+                if self.wiring.forker(seat):
+                    place.defer()
         for place in self._places:
             if place.ordered and time.monotonic() > place.started + _ORDER_SECONDS:
                 self._give_up_on(place, "it did not tell its pid")
-                if self.wiring.has_loaded:
-                    places[self._board.template].kill("hung")
+                if forker := self.wiring.forker(place.seat):
+                    places[forker].kill("hung")
 
     def _note_end(self, place: Place, exit_code: int) -> None:
         pid, lived = place.pid, time.monotonic() - place.started
@@ -307,7 +309,8 @@ class Supervisor:
 
 def _kind(seat: Seat) -> str:
     """Which processes can replace that of a seat."""
-    return seat.lane if seat.index >= 0 else str(seat.index)
+    # A template and its spare are of one kind.
+    return seat.lane if seat.index >= 0 else str(max(seat.index, -3))
 
 
 def _wait(wake: socket.socket, sources: Sequence[socket.socket | int], seconds: float) -> bool:

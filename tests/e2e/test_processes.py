@@ -54,12 +54,12 @@ def names_of(service: Service) -> dict[int, set[str]]:
     return found
 
 
-def test_acceptor_and_template_have_one_thread_and_no_store(service: Service) -> None:
-    until(lambda: len(service.worker_pids()) == 6)
+def test_acceptor_and_templates_have_one_thread_and_no_store(service: Service) -> None:
+    until(lambda: len(service.worker_pids()) == 7)
     opened = names_of(service)
     without = [pid for pid, names in opened.items() if not names]
-    assert len(without) == 2
-    assert [threads_of(pid) for pid in [service.process.pid, *without]] == [1, 1, 1]
+    assert len(without) == 3
+    assert [threads_of(pid) for pid in [service.process.pid, *without]] == [1] * 4
 
 
 def test_lanes_name_requests_differently(service: Service) -> None:

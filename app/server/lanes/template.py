@@ -2,11 +2,11 @@
 
 Loading takes seconds and hundreds of megabytes. The template does it once, in one thread, and opens
 nothing that a fork could not share; a process forked from it has all of it at once, in pages that
-they share::
+they share. There is a spare, forked from it, because loading takes longer than others may wait::
 
     import the application ──LOADED front──▶ supervisor ──FORK──▶ the front, which answers already
     compile kernels, in another process
-    load kernels ────────────LOADED all────▶ supervisor ──FORK──▶ the other lanes
+    load kernels ────────────LOADED all────▶ supervisor ──FORK──▶ the other lanes, and its spare
 
 Processes are adopted by the supervisor (:mod:`app.server.forking`): they outlive the template.
 """
@@ -50,31 +50,30 @@ class Loading:
     serves: Callable[[Seat, socket.socket], int]
 
 
-def run_template(loading: Loading, board: Board, control: socket.socket) -> int:
+def run_template(loading: Loading, board: Board, seat: Seat, control: socket.socket) -> int:
     """Load, and fork processes as told; until the supervisor is gone.
 
     Args:
         loading: what to load, and to run.
         board: the seats of all processes.
+        seat: this process's.
         control: our end of a channel to the supervisor.
     """
-    template = _Template(loading, board, control)
+    template = _Template(loading, board, seat, control)
     loading.imports()
     template.announce(FRONT)
     compiling = loading.compiling()
     if compiling is not None and not template.fork_during(compiling):
         return 0
     loading.warms()
-    template.announce(ALL)
-    while template.fork_one():
-        pass
-    return 0
+    return template.run()
 
 
 class _Template:
-    def __init__(self, loading: Loading, board: Board, control: socket.socket) -> None:
+    def __init__(self, loading: Loading, board: Board, seat: Seat, control: socket.socket) -> None:
         self._loading = loading
         self._board = board
+        self._seat = seat
         self._control = control
         self._supervisor = os.getppid()
         control.setblocking(True)
@@ -84,8 +83,15 @@ class _Template:
         # Collections in a lane would write to, and so copy, every page that it shares.
         gc.collect()
         gc.freeze()
-        self._board.template.rest()
+        self._seat.rest()
         send(self._control, Message(LOADED, lane))
+
+    def run(self) -> int:
+        """Fork as told, once everything is loaded."""
+        self.announce(ALL)
+        while self.fork_one():
+            pass
+        return 0
 
     def fork_during(self, compiling: Callable[[], object]) -> bool:
         """Fork as told while another process works; return False if the supervisor is gone."""
@@ -113,17 +119,20 @@ class _Template:
         order = receive(self._control)
         if order is None or order.sock is None:
             return False
-        seat, control = self._board.workers[int(order.text)], order.sock
+        index, control = int(order.text), order.sock
 
-        def serve() -> int:
+        def run() -> int:
             self._control.close()
             send(control, Message(HELLO, str(os.getpid())))
+            for spare in self._board.templates:
+                if spare.index == index:
+                    return _Template(self._loading, self._board, spare, control).run()
             _reseed()
-            return self._loading.serves(seat, control)
+            return self._loading.serves(self._board.workers[index], control)
 
         # Once its control channel is closed, the supervisor knows that it will not come.
         with control, contextlib.suppress(OSError):
-            fork_for(self._supervisor, serve)
+            fork_for(self._supervisor, run)
         return True
 
 

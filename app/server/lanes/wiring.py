@@ -54,29 +54,41 @@ class Wiring:
         self._limits = limits
         self._drain_delay = drain_delay
         self._controls: dict[Seat, socket.socket] = {}
-        self._loaded = ""
-        """Which lanes the template can fork: none, the front, or all."""
+        self._loaded: dict[Seat, str] = {}
+        """Which lanes a template can fork: the front, or all."""
+        self._forkers: dict[Seat, Seat] = {}
+        """The template that each process was ordered from."""
 
     @property
     def seats(self) -> list[Seat]:
         """Seats of the processes to keep running."""
-        return [self._board.acceptor, self._board.template, *self._board.workers]
+        template, spare = self._board.templates
+        return [self._board.acceptor, template, *self._board.workers, spare]
 
     @property
     def sources(self) -> list[socket.socket]:
         """Sockets that are readable when ``hear`` would have something to tell."""
         return list(self._controls.values())
 
-    @property
-    def has_loaded(self) -> bool:
-        """Whether the template has nothing to do but to fork."""
-        return self._loaded == ALL
+    def forker(self, seat: Seat) -> Seat | None:
+        """Return the template that a process was ordered from, if it lives and has loaded all."""
+        forker = self._forkers.get(seat)
+        return forker if forker and self._loaded.get(forker) == ALL else None
 
     def can_start(self, seat: Seat) -> bool:
         """Whether a process can be started now."""
-        if not seat.lane:
-            return True
-        return self.has_loaded or self._loaded == seat.lane == FRONT
+        if seat in self._board.templates:
+            # Either from the other one, or loading anew.
+            return self._source(seat) is not None or not any(
+                other in self._controls for other in self._board.templates
+            )
+        return seat is self._board.acceptor or self._source(seat) is not None
+
+    def _source(self, seat: Seat) -> Seat | None:
+        """The template from which a process can be forked."""
+        wanted = {ALL, FRONT} if seat.lane == FRONT else {ALL}
+        found = [template for template, loaded in self._loaded.items() if loaded in wanted]
+        return max(found, key=lambda template: self._loaded[template] == ALL, default=None)
 
     def start(self, seat: Seat, close: Callable[[], None]) -> int | None:
         """Start a process; return its pid, or None if ``hear`` will tell it.
@@ -88,15 +100,23 @@ class Wiring:
         Raises:
             OSError: the system has no room for it.
         """
+        source = None if seat is self._board.acceptor else self._source(seat)
         ours, theirs = make_pair()
         self._controls[seat] = ours
         with theirs:
-            if seat.lane:
-                template = self._controls[self._board.template]
-                send(template, Message(FORK, str(seat.index), sock=theirs))
+            if source is not None:
+                self._forkers[seat] = source
+                try:
+                    send(self._controls[source], Message(FORK, str(seat.index), sock=theirs))
+                except (BrokenPipeError, ConnectionResetError):
+                    # It has ended a moment ago.
+                    self.forget(source)
+                    if not self.can_start(seat):
+                        raise
+                    self.forget(seat)
+                    return self.start(seat, close)
                 return None
-            run = self._accept if seat is self._board.acceptor else self._template
-            pid = fork(lambda: run(theirs), close)
+            pid = fork(lambda: self._run(seat, theirs), close)
         if seat is self._board.acceptor:
             for worker in self._board.workers:
                 self._connect(worker)
@@ -111,7 +131,7 @@ class Wiring:
             with contextlib.suppress(BlockingIOError):
                 while message := receive(control):
                     if message.kind == LOADED:
-                        self._loaded = message.text
+                        self._loaded[seat] = message.text
                     elif message.kind == HELLO:
                         self._connect(seat)
                         yield seat, int(message.text)
@@ -122,13 +142,12 @@ class Wiring:
         """Close the control channel of a process that has ended, or did not start."""
         if control := self._controls.pop(seat, None):
             control.close()
-        if seat is self._board.template:
-            self._loaded = ""
+        self._loaded.pop(seat, None)
 
     def _connect(self, seat: Seat) -> None:
         """Make the channel between the acceptor and a process of a lane."""
         acceptor, other = self._controls.get(self._board.acceptor), self._controls.get(seat)
-        if acceptor is None or other is None:
+        if acceptor is None or other is None or not seat.lane:
             return
         for control, end in zip((acceptor, other), make_pair(), strict=True):
             with end, contextlib.suppress(OSError):
@@ -137,21 +156,15 @@ class Wiring:
 
     # In a process that was forked.
 
-    def _accept(self, control: socket.socket) -> int:
-        self._close_controls()
-        seat, workers = self._board.acceptor, self._board.workers
-        acceptor = Acceptor(self._listeners, self._limits, lambda index: workers[index].running)
-        run_acceptor(acceptor, control, seat.beat, self._drain_delay)
-        return 0
-
-    def _template(self, control: socket.socket) -> int:
-        self._close_controls()
+    def _run(self, seat: Seat, control: socket.socket) -> int:
+        for other in self._controls.values():
+            other.close()
+        self._controls.clear()
+        if seat is self._board.acceptor:
+            load = self._board.workers
+            acceptor = Acceptor(self._listeners, self._limits, lambda index: load[index].running)
+            run_acceptor(acceptor, control, seat.beat, self._drain_delay)
+            return 0
         for sock in self._listeners:
             sock.close()
-        return run_template(self._loading, self._board, control)
-
-    def _close_controls(self) -> None:
-        """Close what is the supervisor's."""
-        for control in self._controls.values():
-            control.close()
-        self._controls.clear()
+        return run_template(self._loading, self._board, seat, control)

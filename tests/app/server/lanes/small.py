@@ -141,12 +141,12 @@ class Small:
         self.listen()
         for lane in ("front", "quick", "long"):
             self.get(f"/{lane}")
-        until(lambda: len(self.lanes()) == len(LANES))
+        until(lambda: len(self.lanes()) == len(LANES) and len(self.children()) == len(LANES) + 3)
 
-    def others(self) -> tuple[int, int]:
-        """Pids of the acceptor and the template: children that have forked nobody's lane."""
-        acceptor, template = sorted(set(self.children()) - set(self.lanes()))[:2]
-        return acceptor, template
+    def others(self) -> tuple[int, int, int]:
+        """Pids of the acceptor, the template and its spare, as they were started."""
+        acceptor, template, spare = sorted(set(self.children()) - set(self.lanes()))
+        return acceptor, template, spare
 
     def children(self) -> list[int]:
         return children_of(self.supervisor)

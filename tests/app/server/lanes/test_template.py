@@ -24,10 +24,15 @@ def test_it_has_one_thread_and_one_channel(tmp_path: Path) -> None:
     """Besides that, it has what was open in the process that was started."""
     with small(tmp_path) as service:
         service.wait()
-        _, template = service.others()
-        assert len(list(Path(f"/proc/{template}/task").iterdir())) == 1
-        (control,) = files_of(template) - files_of(os.getpid())
-        assert control.startswith("socket:")
+        _, *templates = service.others()
+        assert len(templates) == 2
+        inherited = files_of(os.getpid())
+        # A spare closes that of who forked it a moment later.
+        until(lambda: all(len(files_of(pid) - inherited) == 1 for pid in templates))
+        for template in templates:
+            assert len(list(Path(f"/proc/{template}/task").iterdir())) == 1
+            (control,) = files_of(template) - inherited
+            assert control.startswith("socket:")
 
 
 def test_lanes_draw_numbers_of_their_own(tmp_path: Path) -> None:

@@ -39,22 +39,55 @@ def test_a_lane_is_replaced(tmp_path: Path, lane: str) -> None:
         assert service.end(signal.SIGTERM) == 0
 
 
-def test_acceptor_and_template_are_replaced_and_no_lane_ends(tmp_path: Path) -> None:
+def test_the_acceptor_is_replaced_and_no_lane_ends(tmp_path: Path) -> None:
     with small(tmp_path) as service:
         service.wait()
         lanes = service.lanes()
-        acceptor, template = service.others()
+        acceptor, _, _ = service.others()
         os.kill(acceptor, signal.SIGKILL)
         until(lambda: acceptor not in service.children())
         assert service.get("/quick")["lane"] == "quick"
-        os.kill(template, signal.SIGKILL)
-        assert service.get("/quick")["pid"] in lanes
-        until(lambda: template not in service.children())
         assert service.lanes() == lanes
-        # One that ends while there is no template comes when there is one.
+        assert service.end(signal.SIGTERM) == 0
+
+
+def test_either_template_is_replaced_from_the_other_and_no_lane_ends(tmp_path: Path) -> None:
+    with small(tmp_path, importing=str(tmp_path / "import")) as service:
+        service.wait()
+        lanes = service.lanes()
+        _, *templates = service.others()
+        # Whoever had to import would not come.
+        (tmp_path / "import").touch()
+        count, killed = len(service.children()), set()
+        for template in templates:
+            os.kill(template, signal.SIGKILL)
+            killed.add(template)
+            until(lambda: not killed.intersection(service.children()))
+            until(lambda: len(service.children()) == count)
+        assert service.lanes() == lanes
         quick = service.get("/quick")["pid"]
         os.kill(quick, signal.SIGKILL)
         until(lambda: quick not in service.children())
+        assert service.get("/quick")["lane"] == "quick"
+        assert service.end(signal.SIGTERM) == 0
+
+
+def test_without_templates_lanes_go_on_and_come_once_there_is_one(tmp_path: Path) -> None:
+    with small(tmp_path, importing=str(tmp_path / "import")) as service:
+        service.wait()
+        lanes = service.lanes()
+        _, *templates = service.others()
+        (tmp_path / "import").touch()
+        for template in templates:
+            os.kill(template, signal.SIGSTOP)
+        for template in templates:
+            os.kill(template, signal.SIGKILL)
+        until(lambda: not set(templates).intersection(service.children()))
+        quick = service.get("/quick")["pid"]
+        os.kill(quick, signal.SIGKILL)
+        until(lambda: quick not in service.children())
+        assert service.get("/front")["pid"] in lanes
+        (tmp_path / "import").unlink()
         assert service.get("/quick")["lane"] == "quick"
         assert set(lanes) - set(service.lanes()) == {quick}
         assert service.end(signal.SIGTERM) == 0
