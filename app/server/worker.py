@@ -201,5 +201,5 @@ def run_worker(
     # uvloop accepts one connection per listening descriptor and turn of the event loop. With one
     # descriptor, a client waits for as many turns as others have connected before it: for seconds,
     # where turns take long because threads want the interpreter's lock too.
-    server.run([sock.dup() for sock in sockets for _ in range(ACCEPTED)])
+    server.run([*sockets, *(sock.dup() for sock in sockets for _ in range(ACCEPTED - 1))])
     return 0 if server.started else STARTUP_FAILURE
