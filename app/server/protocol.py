@@ -130,12 +130,13 @@ class BodyProtocol(Leaving):
             self._is_expected = True
             self._held, given.octets = given.octets, b""
         if refusal is None:
-            self._set_timer("idle", self.limits.header_seconds, self._on_idle)
-            if given is not None and given.seconds:
-                left = self.limits.header_seconds - given.seconds
-                self._set_timer("head", left, self._on_slow_head)
             if self._held:
                 self.loop.call_soon(self._parse_held)
+            elif given is not None and given.seconds:
+                left = self.limits.header_seconds - given.seconds
+                self._set_timer("head", left, self._on_slow_head)
+            else:
+                self._set_timer("idle", self.limits.header_seconds, self._on_idle)
         elif given is not None or self.connected.may_linger:
             self.refuse(*_REFUSALS[refusal])
         else:
@@ -312,11 +313,12 @@ class BodyProtocol(Leaving):
             self._depart(lane)
 
     def _depart(self, lane: str) -> None:
-        sock = self.duplicate_socket()
-        if sock is not None and self.lane is not None:
-            self.lane.move(sock, self._held, lane, self._peer)
-            self._has_moved = self._leaving = True
-        # Only our handle is closed; the connection ends if there was no descriptor for another.
+        sock = self.transport.get_extra_info("socket")
+        if self.lane is not None and sock is not None and not self.transport.is_closing():
+            with contextlib.suppress(OSError):
+                self.lane.move(sock, self._held, lane, self._peer)
+                self._has_moved = self._leaving = True
+        # Only our handle is closed, or the connection, if there was no descriptor for another.
         self.transport.abort()
 
     # The body of a request.

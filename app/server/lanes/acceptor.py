@@ -44,6 +44,7 @@ _TICK_SECONDS = 0.5
 """Time between two looks for newcomers that are late."""
 _HANDOVER_SECONDS = 5.0
 """Time for lanes to take what was accepted, at the end."""
+_LOOK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 _SLOW = "headers-too-slow"
 
 
@@ -92,14 +93,15 @@ class Acceptor:
         """Call back whenever a socket is readable."""
         self._poll.watch(sock, READ, lambda _events: call())
 
-    def turn(self, seconds: float = _TICK_SECONDS) -> None:
-        """Wait for events, and handle them."""
-        self._poll.wait(seconds)
+    def turn(self, seconds: float = _TICK_SECONDS) -> int:
+        """Wait for events, handle them, and return how many there were."""
+        count = self._poll.wait(seconds)
         now = time.monotonic()
         if now - self._ticked >= _TICK_SECONDS:
             self._ticked = now
             self._expire(now)
             self.processes.retry()
+        return count
 
     def stop_accepting(self) -> None:
         """Close the listening sockets, and the connections that have said nothing."""
@@ -158,7 +160,7 @@ class Acceptor:
     def _look_at(self, newcomer: _Newcomer, now: float) -> bool:
         """Hand a newcomer over if its path is there; return whether it is one no more."""
         try:
-            octets = newcomer.sock.recv(PEEK_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            octets = newcomer.sock.recv(PEEK_BYTES, _LOOK)
         except BlockingIOError:
             return False
         except OSError:

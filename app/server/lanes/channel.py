@@ -19,11 +19,9 @@ side need not be told.
 from __future__ import annotations
 
 import array
-import contextlib
 import os
 import socket
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 GIVE, TAKEN, MOVE, GONE, HELD, ROUTES = b"G", b"T", b"M", b"C", b"H", b"R"
@@ -34,7 +32,10 @@ _HEAD = struct.Struct("=cd?HH")
 """Kind, seconds, whether the bytes are in a file, and sizes of the text and of the address."""
 _INLINE_BYTES = 32 << 10
 _MESSAGE_BYTES = _HEAD.size + 1024 + _INLINE_BYTES
-_DESCRIPTORS = 2
+_ROOM = socket.CMSG_LEN(2 * array.array("i").itemsize)
+"""Of two descriptors."""
+# As enumerations they cost more than a system call.
+_CLOSE_ON_EXEC, _TRUNCATED = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 
 
 @dataclass(slots=True)
@@ -78,16 +79,15 @@ def send(channel: socket.socket, message: Message) -> None:
     text, peer = message.text.encode(), message.peer.encode()
     in_file = len(message.octets) > _INLINE_BYTES
     head = _HEAD.pack(message.kind, message.seconds, in_file, len(text), len(peer)) + text + peer
-    descriptors = [] if message.sock is None else [message.sock.fileno()]
-    with contextlib.ExitStack() as resources:
+    descriptors = array.array("i", () if message.sock is None else (message.sock.fileno(),))
+    if in_file:
+        descriptors.append(_memory_file(message.octets))
+    try:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
+        channel.sendmsg([head] if in_file else [head, message.octets], rights)
+    finally:
         if in_file:
-            descriptors.append(_memory_file(message.octets, resources))
-            pieces: Sequence[bytes] = [head]
-        else:
-            pieces = [head, message.octets]
-        rights = array.array("i", descriptors)
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
-        channel.sendmsg(pieces, ancillary)
+            os.close(descriptors[-1])
 
 
 def receive(channel: socket.socket) -> Message | None:
@@ -96,9 +96,8 @@ def receive(channel: socket.socket) -> Message | None:
     Raises:
         BlockingIOError: there is none.
     """
-    room = socket.CMSG_LEN(_DESCRIPTORS * array.array("i").itemsize)
     try:
-        data, ancillary, flags, _ = channel.recvmsg(_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = channel.recvmsg(_MESSAGE_BYTES, _ROOM, _CLOSE_ON_EXEC)
     except ConnectionResetError:
         # Told once, if the other side has not read all; what it said before is still to come.
         return receive(channel)
@@ -112,7 +111,7 @@ def receive(channel: socket.socket) -> Message | None:
     middle = _HEAD.size + text_size
     end = middle + peer_size
     message = Message(kind, data[_HEAD.size : middle].decode(), data[middle:end].decode(), seconds)
-    if flags & socket.MSG_CTRUNC:
+    if flags & _TRUNCATED:
         # Some had no room, so what they are is unknown.
         for descriptor in descriptors:
             os.close(descriptor)
@@ -123,12 +122,15 @@ def receive(channel: socket.socket) -> Message | None:
     return message
 
 
-def _memory_file(octets: bytes, resources: contextlib.ExitStack) -> int:
+def _memory_file(octets: bytes) -> int:
     descriptor = os.memfd_create("thalweg-head", os.MFD_CLOEXEC)
-    resources.callback(os.close, descriptor)
-    view = memoryview(octets)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    try:
+        view = memoryview(octets)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -8,6 +8,7 @@ which connections it holds, and gives it those that the old one was not sent any
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
@@ -76,16 +77,22 @@ class Lane:
         return None if lane == self.name else lane
 
     def move(self, sock: socket.socket, octets: bytes, lane: str, peer: str | None) -> None:
-        """Hand a connection over.
+        """Hand a connection over, of which the caller closes his handle.
 
         Args:
-            sock: a handle of it, which is closed once it is on its way.
+            sock: the connection.
             octets: bytes of it that were read already.
             lane: where its next request belongs.
             peer: address of its client.
+
+        Raises:
+            OSError: the process has too many open files; the connection has not moved.
         """
+        message = Message(MOVE, lane, peer or "", octets=octets, sock=sock)
+        if self._queue or not self._is_sent(message):
+            message.sock = socket.socket(fileno=os.dup(sock.fileno()))
+            self._send(message)
         take_one(self._peers, peer or "")
-        self._send(Message(MOVE, lane, peer or "", octets=octets, sock=sock))
 
     def note_gone(self, peer: str | None) -> None:
         """Tell that a connection is closed."""
@@ -143,23 +150,29 @@ class Lane:
             self._flush()
 
     def _flush(self) -> None:
-        while self._queue and self._channel is not None:
-            try:
-                send(self._channel, self._queue[0])
-            except BlockingIOError:
-                self._wait_for_room(True)
-                return
-            except ConnectionError:
-                # The acceptor is gone; once its offers are read, so is the channel.
-                break
-            except OSError:
-                self._loop.call_later(_RETRY_SECONDS, self._flush)
-                break
+        while self._queue and self._is_sent(self._queue[0]):
             sent = self._queue.popleft()
             _discard(sent)
             if sent.kind == TAKEN:
                 self._take(self._offered.popleft())
-        self._wait_for_room(False)
+
+    def _is_sent(self, message: Message) -> bool:
+        """Send a message; if there is no room, try again when there is."""
+        if self._channel is None:
+            return False
+        full = False
+        try:
+            send(self._channel, message)
+        except BlockingIOError:
+            full = True
+        except ConnectionError:
+            # The acceptor is gone; once its offers are read, so is the channel.
+            return False
+        except OSError:
+            self._loop.call_later(_RETRY_SECONDS, self._flush)
+            return False
+        self._wait_for_room(full)
+        return not full
 
     def _wait_for_room(self, wait: bool) -> None:
         if wait != self._writes and self._channel is not None:

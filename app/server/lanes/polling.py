@@ -45,8 +45,8 @@ class Poll:
         """Watch nothing any more."""
         self._epoll.close()
 
-    def wait(self, seconds: float) -> None:
-        """Wait for events, and handle them."""
+    def wait(self, seconds: float) -> int:
+        """Wait for events, handle them, and return how many there were."""
         ready = self._epoll.poll(seconds)
         watched = [self._watched.get(number) for number, _ in ready]
         for (number, events), before in zip(ready, watched, strict=True):
@@ -54,3 +54,4 @@ class Poll:
             # Another handler may have closed the socket, and a new one have its number now.
             if before is not None and now is not None and now[0] is before[0]:
                 now[0](events)
+        return len(ready)

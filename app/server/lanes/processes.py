@@ -19,8 +19,6 @@ from .channel import GIVE, GONE, HELD, MOVE, ROUTES, TAKEN, Message, receive, se
 from .polling import READ, WRITE, Poll
 from .table import FRONT, Table
 
-_TURN = 64
-"""Messages of one process before others have their turn."""
 _FEWEST = 128
 """Connections that may always wait for a lane: no fewer than are refused at once."""
 _BUSY = "busy"
@@ -190,21 +188,18 @@ class Processes:
         self._poll.change(process.channel, events)
 
     def _on_events(self, process: _Process) -> None:
-        if self._hear(process) and process.queue:
-            self._flush(process)
-
-    def _hear(self, process: _Process) -> bool:
-        """Handle messages of a process; return False if there will be no more."""
-        for _ in range(_TURN):
-            try:
-                message = receive(process.channel)
-            except BlockingIOError:
-                return True
+        """Handle a message of a process: one, as the others have their turn too."""
+        try:
+            message = receive(process.channel)
+        except BlockingIOError:
+            pass
+        else:
             if message is None:
                 self._end(process)
-                return False
+                return
             self._handle(process, message)
-        return True
+        if process.queue:
+            self._flush(process)
 
     def _handle(self, process: _Process, message: Message) -> None:
         peer = message.peer or None

@@ -76,7 +76,7 @@ class FakeLane:
         self.taken += found
         for _ in found:
             self._said(Message(TAKEN))
-        self.place.turns(2, 0)
+        self.place.turns(1)
         assert len(found) == count
         return found
 
@@ -121,10 +121,13 @@ class Place:
         self.turns()
         return self.acceptor.connected.count
 
-    def turns(self, count: int = 4, seconds: float = 0.001) -> None:
-        """Turns of the acceptor, the last of which waits for a moment."""
-        for left in reversed(range(count)):
-            self.acceptor.turn(0 if left else seconds)
+    def turns(self, count: int = 2) -> None:
+        """Turns of the acceptor until nothing has happened for so many milliseconds."""
+        for _ in range(10_000):
+            if not self.acceptor.turn(0.001):
+                count -= 1
+            if not count:
+                return
 
     def until(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -54,6 +55,10 @@ class Ends:
         with self.make_socket() as server:
             send(channel, Message(GIVE, peer=peer, sock=server))
         await turns()
+
+    def move(self, octets: bytes, lane: str, peer: str | None) -> None:
+        with self.make_socket() as server:
+            self.lane.move(server, octets, lane, peer)
 
     def close(self) -> None:
         self.lane.end()
@@ -114,7 +119,7 @@ def test_it_tells_the_routes_first_then_takes_and_tells_what_is_gone() -> None:
         await made.give(acceptor, "10.0.0.1")
         assert [message.peer for message in made.adopted] == ["10.0.0.1"]
         made.lane.note_gone("10.0.0.1")
-        made.lane.move(made.make_socket(), b"GET", LONG, None)
+        made.move(b"GET", LONG, None)
         assert said(acceptor)[:2] == [Message(TAKEN), Message(GONE, peer="10.0.0.1")]
 
     run(test)
@@ -135,7 +140,7 @@ def test_what_moves_goes_with_what_was_read_and_is_held_no_more() -> None:
         await made.give(acceptor)
         said(acceptor)
         octets = bytes(300_000)
-        made.lane.move(made.make_socket(), octets, LONG, "::1")
+        made.move(octets, LONG, "::1")
         (moved,) = said(acceptor)
         assert (moved.kind, moved.text, moved.peer, moved.octets) == (MOVE, LONG, "::1", octets)
         acceptor.close()
@@ -186,7 +191,7 @@ def test_a_new_acceptor_is_told_what_is_held_and_given_what_the_old_one_was_not_
             await made.give(acceptor, peer)
         acceptor.close()
         await turns()
-        made.lane.move(made.make_socket(), b"POST", LONG, "::1")
+        made.move(b"POST", LONG, "::1")
         made.lane.note_gone("::2")
         messages = said(made.connect())
         assert b"".join(m.kind for m in messages) == ROUTES + HELD + HELD + MOVE
@@ -227,21 +232,41 @@ def test_a_connection_for_which_there_is_no_descriptor_is_gone() -> None:
     run(test)
 
 
-def test_what_finds_no_descriptor_moves_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_sent_is_sent_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "_RETRY_SECONDS", 0.01)
+    faults = [errno.ETOOMANYREFS, errno.ENOMEM]
+
+    def send_later(channel: socket.socket, message: Message) -> None:
+        if faults:
+            raise OSError(faults.pop(), "not now")
+        send(channel, message)
 
     async def test(made: Ends) -> None:
         acceptor = made.connect()
         await made.give(acceptor)
-        sock = made.make_socket()
         said(acceptor)
-        with few_descriptors(0):
-            made.lane.move(sock, bytes(100_000), LONG, "::1")
-            await asyncio.sleep(0.03)
-            assert said(acceptor) == []
-            assert made.lane.is_connected
-        await asyncio.sleep(0.03)
-        assert kinds(acceptor) == MOVE
+        monkeypatch.setattr(lanes, "send", send_later)
+        made.move(b"POST", LONG, "::1")
+        made.lane.note_gone(None)
+        assert said(acceptor) == []
+        assert made.lane.is_connected
+        await asyncio.sleep(0.1)
+        assert kinds(acceptor) == MOVE + GONE
+
+    run(test)
+
+
+def test_without_a_descriptor_a_connection_stays_where_it_is() -> None:
+    async def test(made: Ends) -> None:
+        acceptor = made.connect()
+        await made.give(acceptor)
+        said(acceptor)
+        with made.make_socket() as server, few_descriptors(0):
+            with pytest.raises(OSError, match="Too many open files"):
+                made.lane.move(server, bytes(100_000), LONG, "::1")
+            # It is held still.
+            made.lane.note_gone("::1")
+        assert kinds(acceptor) == GONE
 
     run(test)
 
@@ -250,13 +275,12 @@ def test_at_the_end_what_would_move_is_closed() -> None:
     async def test(made: Ends) -> None:
         acceptor = made.connect()
         await made.give(acceptor)
+        await made.give(acceptor)
         acceptor.close()
         await turns()
         for _ in range(2):
-            sock = made.make_socket()
-            made.lane.move(sock, b"POST", LONG, None)
+            made.move(b"POST", LONG, "::1")
             made.lane.end()
-            assert sock.fileno() < 0
             assert made.open[-1].recv(1) == b""
 
     run(test)
