@@ -253,7 +253,7 @@ def _add_services(
     streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, _watch(storage)))
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
     workshop = Workshop(streams, heads, state.losses, engine, sums_bytes=settings.request_memory)
-    state.sealer = _closing(resources, _sealer(settings, workshop, lent))
+    state.sealer = _closing(resources, _sealer(settings, storage, workshop, lent))
     state.runs = RunService(
         runs=streams.runs,
         streams=streams,
@@ -345,13 +345,16 @@ def _watch(storage: Storage) -> Watch:
     return Watch(None if storage.notices is None else Notices(storage.notices))
 
 
-def _sealer(settings: Settings, workshop: Workshop, lent: LentLedger | None) -> Sealer:
+def _sealer(
+    settings: Settings, storage: Storage, workshop: Workshop, lent: LentLedger | None
+) -> Sealer:
     losses = workshop.losses
     jobs = Jobs(workshop.heads, presence=losses.spools.claims.presence)
     if lent is not None or settings.kept_in is None:
         # It is the process alone with a job, or what it keeps in memory is seen by no other.
         return Sealer(workshop, jobs)
-    return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger))
+    notices = None if storage.notices is None else Notices(storage.notices / "jobs")
+    return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger), notices=notices)
 
 
 def _throttle(settings: Settings, column: Column) -> Throttle:

@@ -8,11 +8,21 @@ import select
 import weakref
 from collections.abc import Iterable, Iterator
 
+from app.state.notices import Listener, Notices
+
+_JOBS = "jobs"
+
 
 class News:
-    """Wakes the thread that waits for it; anybody may call ``set``."""
+    """Wakes the thread that waits for it; anybody may call ``set`` and ``tell``.
 
-    def __init__(self) -> None:
+    Args:
+        notices: among the processes that look for jobs; None if this one is alone.
+    """
+
+    def __init__(self, notices: Notices | None = None) -> None:
+        self._notices = notices
+        self._listener: Listener | None = None
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         weakref.finalize(self, os.close, self._event)
         self._poll = select.poll()
@@ -21,6 +31,21 @@ class News:
     def set(self) -> None:
         """Say that there is something to do."""
         os.eventfd_write(self._event, 1)
+
+    def tell(self) -> None:
+        """Say in all processes that there is something to do: who is idle takes it."""
+        self.set()
+        if self._notices is not None:
+            with contextlib.suppress(OSError):
+                self._notices.give(_JOBS)
+
+    def listen(self) -> None:
+        """Hear what other processes tell, if the system has room for it."""
+        if self._notices is not None:
+            with contextlib.suppress(OSError):
+                self._listener = self._notices.listen()
+                weakref.finalize(self._listener, os.close, self._listener.file)
+                self._poll.register(self._listener.file, select.POLLIN)
 
     @contextlib.contextmanager
     def watching(self, pids: Iterable[int]) -> Iterator[None]:
@@ -43,3 +68,5 @@ class News:
         self._poll.poll(seconds * 1000)
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
+        if self._listener is not None:
+            self._listener.hear()

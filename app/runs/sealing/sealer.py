@@ -45,6 +45,7 @@ from app.errors import (
 from app.http.identity import USER_SCOPES, Identity
 from app.run_errors import ProcessDiedError
 from app.state.base import StoreDamagedError, StoreError
+from app.state.notices import Notices
 from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
@@ -83,6 +84,7 @@ class Sealer:
         jobs: those of all workers.
         interval: seconds between two looks for jobs.
         alone: computes suspects; None in a process that is to compute them itself.
+        notices: by which processes tell each other of jobs.
     """
 
     def __init__(
@@ -91,18 +93,20 @@ class Sealer:
         jobs: Jobs,
         interval: float = INTERVAL,
         alone: Alone | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self.workshop = workshop
         self.jobs = jobs
         self._alone = alone
         self._interval = interval
-        self._news = News()
+        self._news = News(notices)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.ahead = SegmentsAhead(workshop, jobs, self._news, self._stopped)
 
     def start(self) -> None:
         """Start the thread."""
+        self._news.listen()
         self._thread = threading.Thread(target=self._run, name="sealing", daemon=True)
         self._thread.start()
 
@@ -143,7 +147,7 @@ class Sealer:
         sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
         if sealed.state in _UNDER_WAY:
             self.jobs.create(job, anew=True)
-        self._news.set()
+        self._news.tell()
         return sealed
 
     def compute(self, run: RunRecord, reports: tuple[str, ...], variant: Variant) -> Job:
@@ -155,7 +159,7 @@ class Sealer:
         self.workshop.request(run, variant, reports)
         job = Job(run.owner, run.id, reports, variant, seals=False)
         self._add(job)
-        self._news.set()
+        self._news.tell()
         return job
 
     def _add(self, job: Job) -> None:
