@@ -63,7 +63,7 @@ class Place:
 
         Args:
             pid: the process, which has not been reaped.
-            memory: bytes that it may take besides those that it has when it is ready.
+            memory: bytes that it may take besides those that it has.
         """
         self.pid, self.end, self.ordered = pid, os.pidfd_open(pid), False
         if memory is not None and self.seat.lane:

@@ -71,7 +71,7 @@ class Supervisor:
     Attributes:
         on_end: called with the pid of a worker that died.
         wiring: starts the processes of lanes; None without lanes.
-        memory: bytes that a process of a lane may take besides what it has when it is ready;
+        memory: bytes that a process of a lane may take besides what it has when it is forked;
             None for any number.
     """
 
@@ -202,7 +202,7 @@ class Supervisor:
         sources: list[socket.socket | int] = [p.end for p in self._places if p.end >= 0]
         if self.wiring is not None:
             sources += self.wiring.sources
-        watched = [p for p in self._places if p.watched is not None and p.seat.has_begun]
+        watched = [place for place in self._places if place.watched is not None]
         while True:
             left = max(until - time.monotonic(), 0.0)
             if _wait(wake, sources, min(left, watcher.LOOK_SECONDS) if watched else left):

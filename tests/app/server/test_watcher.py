@@ -25,7 +25,7 @@ for line in sys.stdin:
 """
 
 
-def test_what_is_its_alone_counts_from_the_first_look_on() -> None:
+def test_what_is_its_alone_counts_from_the_beginning_on() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", TAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
