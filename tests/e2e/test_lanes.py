@@ -8,6 +8,7 @@ import signal
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -255,7 +256,7 @@ def test_lanes_and_acceptors_die_under_pipelined_requests(laned: Service, table:
         caller.join()
     assert [caller.error for caller in callers] == [None] * 4
     rounds, cuts = sum(c.whole for c in callers), sum(c.connections - 1 for c in callers)
-    print(f"killed {killed}: {rounds} rounds of all lanes, {cuts} connections cut")
+    print(f"killed {dict(Counter(killed))}: {rounds} rounds of all lanes, {cuts} connections cut")
     assert until(lambda: is_well(laned, table), 60)
     assert until(lambda: is_free(laned), 30)
 

@@ -62,3 +62,15 @@ def test_half_a_report_is_none() -> None:
     seat.publish({"a": 1})
     seat._memory[seat._memory.tobytes().index(b'{"a"') + 1] ^= 1
     assert seat.report() is None
+
+
+def test_requests_that_are_expected_count_as_running() -> None:
+    seat = Board().workers[0]
+    seat.expect(2)
+    assert seat.running == 2
+    seat.note_running(1)
+    assert seat.running == 3
+    seat.expect(-2)
+    assert (seat.running, seat.expected) == (1, 0)
+    seat.clear()
+    assert seat.running == 0
