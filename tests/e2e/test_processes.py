@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import random
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +17,15 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.app.losses.posts import good
 from tests.app.runs.uploaded import partitions
 from tests.app.server.lanes.small import ending, until
-from tests.e2e.service import Service
+from tests.e2e.service import Answer, AnswerCut, Service
 from tests.e2e.test_sealing import ask, create, reports_of
 from tests.runs import random_run
-from tests.scale import PURE_PYTHON
+from tests.scale import PURE_PYTHON, SOAK
+
+KILLS = 1000 if SOAK else 12
 
 pytestmark = pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own")
 
@@ -79,6 +87,66 @@ def test_a_run_is_sealed_at_once_by_a_long_process(service: Service) -> None:
     # Not after the three seconds between two looks.
     until(lambda: json.loads(ask(service, "GET", run)[1])["state"] != "sealed", 2.5)
     assert reports_of(service, run)
+
+
+class Client:
+    """Asks each lane in turn, again where a process has died, until it is stopped."""
+
+    def __init__(self, service: Service, expected: bytes) -> None:
+        self.wrong: list[object] = []
+        self.longest = 0.0
+        self.answered = 0
+        self.stopped = threading.Event()
+        self._service = service
+        self._expected = expected
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        asked = itertools.cycle(
+            (
+                ("GET", "/healthz", 200, None),
+                ("GET", "/zarr/x/0.0", 404, None),
+                ("POST", "/v1/losses/melt", 200, self._expected),
+            )
+        )
+        while not self.stopped.is_set():
+            method, path, status, body = next(asked)
+            begin = time.monotonic()
+            answer = self._ask(method, path, good().encode() if body else b"")
+            self.longest = max(self.longest, time.monotonic() - begin)
+            self.answered += 1
+            if answer.status != status or body not in (None, answer.body):
+                self.wrong.append((path, answer))
+
+    def _ask(self, method: str, path: str, body: bytes) -> Answer:
+        while True:
+            with contextlib.suppress(OSError, AnswerCut), self._service.connect() as connection:
+                return connection.request(method, path, body)
+
+
+def test_nothing_is_wrong_or_hangs_while_processes_are_killed(service: Service) -> None:
+    """Of lanes, the acceptor and the templates."""
+    expected = service.post("/v1/losses/melt", good().encode()).body
+    clients = [Client(service, expected) for _ in range(4)]
+    draw = random.Random(3)  # noqa: S311 - repeatable
+    try:
+        for _ in range(KILLS):
+            time.sleep(draw.choice([0.05, 0.2, 0.5]))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(draw.choice(service.worker_pids()), signal.SIGKILL)
+        until(lambda: len(service.worker_pids()) == 7)
+    finally:
+        for client in clients:
+            client.stop()
+    assert [client.wrong for client in clients] == [[]] * 4
+    assert min(client.answered for client in clients) > 0
+    # A machine that does nothing else takes less than a second, if not both templates have died.
+    assert max(client.longest for client in clients) < 20
 
 
 def test_a_service_that_is_killed_leaves_no_process(service: Service) -> None:
