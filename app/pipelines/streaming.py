@@ -41,10 +41,12 @@ def make_batches(
         profile: receives the times of the stages.
     """
     state = opened.start
+    opened.pipeline.check(state)
+    reader = opened.pipeline.reader(rank, world)
     for _ in range(limit):
         with Scope():
             with opened.profiles.into(profile):
-                step = opened.pipeline.step(state, rank, world)
+                step = reader.step(state)
             if step is None:
                 return
             batch = make_batch(opened, step)

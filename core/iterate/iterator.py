@@ -53,6 +53,13 @@ S_co = TypeVar("S_co", bound=Stepped, covariant=True)
 S = TypeVar("S", bound=Stepped)
 
 
+class Reader(Protocol[S_co]):
+    """Returns batches that follow each other."""
+
+    def step(self, state: State) -> S_co | None:
+        """The batch after a state; None at the end."""
+
+
 class Stepping(Protocol[S_co]):
     """Returns batches by state, as a pipeline does."""
 
@@ -67,8 +74,8 @@ class Stepping(Protocol[S_co]):
             StateError: it cannot be a state of this pipeline.
         """
 
-    def step(self, state: State, rank: int = 0, world: int = 1) -> S_co | None:
-        """The batch after a state; None at the end."""
+    def reader(self, rank: int = 0, world: int = 1) -> Reader[S_co]:
+        """What reads the batches of a rank that follow each other."""
 
 
 class Checkpointed(ABC, Iterator[T], Generic[T]):
@@ -196,7 +203,7 @@ class StepIterator(Checkpointed[S]):
     ) -> None:
         super().__init__(identity, stepping)
         self._stepping = stepping
-        self._rank, self._world = rank, world
+        self._reader = stepping.reader(rank, world)
         self._at = stepping.initial
 
     @property
@@ -213,7 +220,7 @@ class StepIterator(Checkpointed[S]):
 
     def __next__(self) -> S:
         self._open()
-        step = self._stepping.step(self._at, self._rank, self._world)
+        step = self._reader.step(self._at)
         if step is None:
             raise StopIteration
         self._at = step.state

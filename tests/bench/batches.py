@@ -77,8 +77,8 @@ class Data:
 
 def drain(opened: OpenPipeline) -> None:
     """Every batch, one after the other."""
-    state = opened.pipeline.initial
-    while (step := opened.pipeline.step(state)) is not None:
+    state, reader = opened.pipeline.initial, opened.pipeline.reader()
+    while (step := reader.step(state)) is not None:
         state = step.state
 
 
