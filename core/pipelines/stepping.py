@@ -6,8 +6,8 @@ holds the state, so any thread, rank or server can carry on where another one st
 How far a state must reach depends on the stages:
 
 * :class:`.indexed_stepping.IndexedStepper` asks for items by position, so batch b of an epoch is
-  simply the items from b * size on. The state is the number of the batch, skipping is addition, and a rank
-  reads only its own rows, unless padding needs the longest item of the batch.
+  simply the items from b * size on. The state is the number of the batch, skipping is addition,
+  and a rank reads only its own rows, unless padding needs the longest item of the batch.
 * :class:`SequentialStepper` reads items in order. Its state is the number of the batch, the
   epoch and the state of the stage, which starts over in every epoch::
 
