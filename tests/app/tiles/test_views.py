@@ -63,7 +63,7 @@ def test_caches_of_views_are_bounded_in_bytes(
         opened.close()
         desk.views.registered(SINGLE_USER, ident).close()
     desk.views.open(SINGLE_USER, "scan", {"select": {"frames": [0] * 900}}).close()
-    plans = [plan.view.nbytes + plan.positions.nbytes for _, plan in desk.views._plans.values()]
+    plans = [plan.view.nbytes + plan.positions.nbytes for plan in desk.views._plans.values()]
     assert plans == [14_400]
     desk.views.open(SINGLE_USER, "scan", {"select": {"frames": [0] * 2000}}).close()
     assert len(desk.views._plans) == 0
