@@ -20,12 +20,15 @@ from app.state.base import MAX_VALUE, HeadInvalidError, HeadMissingError, StateS
 from app.state.ownership import Namespaces
 from app.tokens import KeyRing
 from core.arrays import Array
+from core.errors import SelectionError
 from core.tiles.plan import Plan, Tile, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.view import Mask, View, parse_view
 
 from .tokens import TileTokens, stream_identity
 
+MAX_VIEW_BYTES = 1 << 62
+"""Bytes of all tiles of a view, missing frames included: JSON has no larger integers."""
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -136,6 +139,11 @@ class Views:
             nav_shape=dataset.nav_shape,
             sync_offset=dataset.sync_offset,
         )
+        if plan.nbytes > MAX_VIEW_BYTES:
+            raise SelectionError(
+                f"the view has {plan.nbytes} bytes, more than {MAX_VIEW_BYTES}",
+                hint="Select fewer positions, or skip those without a frame",
+            )
         with self._lock:
             self._plans[key] = plan
             _shrink(self._plans, lambda known: known.positions.nbytes + known.view.nbytes)
