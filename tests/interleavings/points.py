@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import sys
@@ -80,6 +81,22 @@ class Shared:
     def usage(self) -> dict[tuple[str, str], tuple[int, int]]:
         """What the store counts, by kind and space: heads and their bytes."""
         return {key: (n, self.heads._nbytes[key]) for key, n in self.heads._counts.items()}
+
+    def digest(self) -> bytes:
+        """Return a digest of all that is stored and noted, with times to the hour."""
+        heads = (
+            (*key, head.value, head.generation, head.nonce, head.size, self._age(head.used))
+            for key, head in sorted(self.heads._open.items())
+        )
+        blobs = (
+            (*key, bytes(blob.data), self._age(blob.used), self._age(blob.modified))
+            for key, blob in sorted(self.blobs._open.items())
+        )
+        noted = (*heads, *blobs, sorted(self.usage().items()), self.states, self.names)
+        return hashlib.blake2b(repr(noted).encode(), digest_size=16).digest()
+
+    def _age(self, used: float) -> int:
+        return round((self.now - used) / 3600.0)
 
     def clock(self) -> float:
         """Return the time; a point, though it commutes with all but a change of the clock."""

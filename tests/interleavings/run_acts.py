@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.errors import StorageFullError
 from app.runs.sealing.sealer import StoppedError
 
+from .alone import dies_alone, work_alone
 from .pairs import Act, Plan, pairs_of
 from .points import Shared
 from .run_faults import LimitedWorld, RunsWorld
@@ -20,12 +22,14 @@ from .runs_world import (
     UNFIT,
     Process,
     begin,
+    claimed,
     dying,
     empty,
     failed,
     half,
     left,
     poisoned,
+    tired,
     unfinished,
     whole,
 )
@@ -66,6 +70,7 @@ STOP = _act("work until stopped", lambda p: p.work_in_vain(StoppedError()))
 TRY = _act("work on a full disk", lambda p: p.work_in_vain(StorageFullError("the disk is full")))
 FAIL = _act("work and fail", lambda p: p.work_in_vain(UNFIT))
 TAKE_OVER = _act("take over", lambda p: p.take_over())
+ALONE = _act("work alone", work_alone)
 RUN_2 = _act("create run 2", lambda p: p.create_other_run("another"))
 RUN_3 = _act("create run 3", lambda p: p.create_other_run("a third"))
 
@@ -92,12 +97,20 @@ JOBS: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
         [whole(1), lambda process: process.seal()],
         [SEAL, WORK, FAIL, STOP, TRY, TAKE_OVER, DELETE_RUN],
     ),
+    "computing": (
+        [whole(1), claimed],
+        [SEAL, WORK, ALONE, FAIL, TAKE_OVER, MORE, SWEEP, DELETE_RUN],
+    ),
+    "tried often": ([whole(1), tired], [SEAL, WORK, STOP, TRY, SWEEP, DELETE_RUN]),
     "failed": ([whole(1), failed], [SEAL, WORK, FAIL, POST_2, DELETE, DELETE_RUN]),
-    "died alone": ([whole(1), dying(2)], [SEAL, WORK, FAIL, TAKE_OVER, DELETE_RUN]),
+    "suspect": ([whole(1), dying(0)], [ALONE, SEAL, TAKE_OVER, SWEEP, DELETE_RUN]),
+    "died alone": ([whole(1), dying(2)], [SEAL, WORK, FAIL, ALONE, TAKE_OVER, DELETE_RUN]),
     "died for good": ([whole(1), dying(3)], [SEAL, WORK, FAIL, MORE, TAKE_OVER, DELETE_RUN]),
     "poisoned": ([whole(1), poisoned], [SEAL, WORK, FAIL, DELETE, TAKE_OVER, SWEEP, DELETE_RUN]),
 }
 """The same of jobs, which workers claim, renew, release and take over, and operators retry."""
+SUSPECTS = ("computing", "suspect", "died alone")
+"""Those that are computed alone once they are claimed."""
 LIMITED: dict[str, tuple[list[Callable[[Process], Any]], dict[str, int], list[Act[Process]]]] = {
     "room for one stream": ([], {"stream": 1}, [CREATE, CREATE_2, POST, POST_2, SEAL]),
     "no room for another stream": (
@@ -127,6 +140,18 @@ def plans(scheduler: Scheduler) -> list[Plan[Process]]:
 def of_jobs(scheduler: Scheduler, count: int = 2) -> list[Plan[Process]]:
     """All sets of so many acts on jobs."""
     return list(map(allowing, _sets(scheduler, JOBS, count)))
+
+
+def alone_of_jobs(scheduler: Scheduler) -> Iterator[Plan[Process]]:
+    """Workers whose process of a suspect dies, for each of its calls, beside what others do."""
+    new = Shared(scheduler)
+    for state in SUSPECTS:
+        shared = begin(new, *JOBS[state][0])
+        for calls in itertools.takewhile(partial(dies_alone, shared), itertools.count()):
+            run = partial(work_alone, dies_before=calls)
+            act = _act(f"work alone, to die before call {calls}", run)
+            for other in (act, ALONE, SEAL, TAKE_OVER, MORE, SWEEP, DELETE_RUN):
+                yield allowing(Plan(RunsWorld(), state, shared, (act, other)))
 
 
 def at_limits(scheduler: Scheduler) -> list[Plan[Process]]:

@@ -22,18 +22,20 @@ from tests.scale import SOAK
 from . import runs_world
 from .exploring import Explored
 from .pairs import Plan, told
-from .run_acts import STATES, at_limits, of_jobs, plans, repairs, triples
+from .run_acts import JOBS, STATES, alone_of_jobs, at_limits, of_jobs, plans, repairs, triples
 from .runs_world import Process
 from .scheduler import Scheduler
 
 DEATHS = 40
 REPAIRS = 30
 TRIPLES = 40
-JOBS = 12
-ORDERS = 100 if SOAK else 5
+PAIRS = 12
+ORDERS = 30 if SOAK else 5
 """Drawn orders of three acts."""
 MOST = None if SOAK else 80
-"""Executions with one death."""
+"""Executions of two acts."""
+MOST_DEAD = 20
+"""Executions with one death, and drawn ones if there are more."""
 FIRST = [(state, act.name) for state, (_, acts) in STATES.items() for act in acts]
 
 
@@ -58,12 +60,36 @@ def test_two_acts_may_meet_in_any_order(scheduler: Scheduler, state: str, first:
             nothing_is_wrong(plan, plan.explore(scheduler))
 
 
-def test_a_process_may_die_before_any_call(scheduler: Scheduler) -> None:
-    for place, plan in enumerate(drawn(plans(scheduler), DEATHS)):
-        longest = plan.explore(scheduler, most=MOST).longest
-        points = [(n, k) for n, calls in enumerate(longest) for k in range(calls)]
-        for death in points if SOAK else points[place % 7 :: 7][:1]:
-            nothing_is_wrong(plan, plan.explore(scheduler, MOST, dict([death])))
+def dies(scheduler: Scheduler, plans: Sequence[Plan[Process]], state: str) -> None:
+    """Let each act from a state die at some call, or at each; fail with what is wrong then."""
+    for place, plan in enumerate(drawn(plans, DEATHS)):
+        if plan.state == state:
+            longest = plan.explore(scheduler, most=MOST_DEAD).longest
+            points = [(n, k) for n, calls in enumerate(longest) for k in range(calls)]
+            for death in points if SOAK else points[place % 7 :: 7][:1]:
+                nothing_is_wrong(plan, plan.explore_some(scheduler, MOST_DEAD, dict([death])))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_process_may_die_before_any_call(scheduler: Scheduler, state: str) -> None:
+    dies(scheduler, plans(scheduler), state)
+
+
+def test_a_process_may_die_at_any_call_on_a_job(scheduler: Scheduler) -> None:
+    for plan in of_jobs(scheduler, 1):
+        (calls,) = plan.explore(scheduler).longest
+        for call in range(calls):
+            nothing_is_wrong(plan, plan.explore(scheduler, deaths={0: call}))
+
+
+@pytest.mark.parametrize("state", JOBS)
+def test_a_process_may_die_at_a_job_that_others_are_at(scheduler: Scheduler, state: str) -> None:
+    dies(scheduler, of_jobs(scheduler), state)
+
+
+def test_a_process_may_die_that_computes_a_suspect_alone(scheduler: Scheduler) -> None:
+    for plan in drawn(list(alone_of_jobs(scheduler)), PAIRS):
+        nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
 def test_who_deletes_a_poisoned_run_may_die(scheduler: Scheduler) -> None:
@@ -78,7 +104,7 @@ def test_what_a_death_left_is_removed_while_others_go_on(scheduler: Scheduler) -
 
 
 def test_workers_and_operators_may_meet_at_a_job(scheduler: Scheduler) -> None:
-    for plan in drawn(of_jobs(scheduler), JOBS):
+    for plan in drawn(of_jobs(scheduler), PAIRS):
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
@@ -89,9 +115,11 @@ def test_quotas_count_what_exists_and_refuse_no_more_than_they_should(
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
-def test_three_acts_may_meet_in_drawn_orders(scheduler: Scheduler) -> None:
+@pytest.mark.parametrize("state", [*STATES, *JOBS])
+def test_three_acts_may_meet_in_drawn_orders(scheduler: Scheduler, state: str) -> None:
     for plan in drawn(triples(scheduler), TRIPLES):
-        nothing_is_wrong(plan, plan.sample(scheduler, range(ORDERS)))
+        if plan.state == state:
+            nothing_is_wrong(plan, plan.sample(scheduler, range(ORDERS)))
 
 
 def found_in(plan: Plan[Process], scheduler: Scheduler, fault: str) -> bool:
@@ -244,10 +272,9 @@ def test_jobs_that_are_lost_are_found(
     name: str,
     fault: str,
 ) -> None:
-    plan = named(of_jobs(scheduler), name)
-    assert not found_in(plan, scheduler, "")
+    assert not found_in(named(of_jobs(scheduler), name), scheduler, "")
     monkeypatch.setattr(runs_world, "Jobs", broken)
-    assert found_in(plan, scheduler, fault)
+    assert found_in(named(of_jobs(scheduler), name), scheduler, fault)
 
 
 class CountingThenCreating(AdmittedHeads):
