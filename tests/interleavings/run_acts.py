@@ -17,6 +17,7 @@ from .points import Shared
 from .run_faults import LimitedWorld, RunsWorld
 from .runs_world import (
     ANY,
+    CUT,
     DATA,
     OTHER,
     UNFIT,
@@ -57,6 +58,8 @@ CONTINUE = _act(
     "offset-mismatch",
     "upload-complete",
 )
+CONTINUE_2 = _act("continue 2", lambda p: p.continue_(2, DATA[2]), *CONTINUE.answers)
+POST_3 = _act("post 3", lambda p: p.post(3, DATA[3]), "partition-taken", *_WRITE)
 CHECKED = _act("append checked 1", lambda p: p.append_checked(1, DATA[1]), *CONTINUE.answers)
 CREATE_RUN = _act("create run", lambda p: p.create_run())
 LOOK = _act("look at 1", lambda p: p.look(1))
@@ -73,6 +76,11 @@ TAKE_OVER = _act("take over", lambda p: p.take_over())
 ALONE = _act("work alone", work_alone)
 RUN_2 = _act("create run 2", lambda p: p.create_other_run("another"))
 RUN_3 = _act("create run 3", lambda p: p.create_other_run("a third"))
+
+RUN_BYTES = 400
+"""More than those of one run, and fewer than those of two."""
+REPORT_BYTES = 40
+"""The same of reports."""
 
 STATES: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
     "no stream": (
@@ -122,6 +130,26 @@ LIMITED: dict[str, tuple[list[Callable[[Process], Any]], dict[str, int], list[Ac
     "no room for another run": ([empty(1)], {"run": 1}, [RUN_2, CREATE_RUN, DELETE_RUN]),
 }
 """The same at quotas, which are given by kind."""
+CRAMPED: dict[str, tuple[list[Callable[[Process], Any]], dict[str, int], list[Act[Process]]]] = {
+    "bytes for one append": (
+        [half(1), half(2)],
+        {"stream": len(DATA[1]) - CUT},
+        [CONTINUE, CONTINUE_2, CHECKED, POST_3, LOOK, DELETE, DELETE_RUN],
+    ),
+    "bytes for one stream": ([], {"stream": len(DATA[1])}, [POST, POST_2, CREATE, SEAL]),
+    "bytes for one run": ([whole(1)], {"run": RUN_BYTES}, [RUN_2, RUN_3, CREATE_RUN, SEAL]),
+    "no bytes for a run": (
+        [whole(1), lambda process: process.seal()],
+        {"run": 0},
+        [WORK, FAIL, MORE, SEAL, DELETE_RUN],
+    ),
+    "bytes for one report": (
+        [whole(1), lambda process: process.seal(), lambda process: process.compute_more()],
+        {"report": REPORT_BYTES},
+        [WORK, FAIL, TAKE_OVER, SEAL, DELETE_RUN],
+    ),
+}
+"""The same at quotas of bytes: so many more than there are by then."""
 
 
 def begun(scheduler: Scheduler) -> dict[str, Shared]:
@@ -157,8 +185,9 @@ def alone_of_jobs(scheduler: Scheduler) -> Iterator[Plan[Process]]:
 def at_limits(scheduler: Scheduler) -> list[Plan[Process]]:
     """All pairs of acts at the limits of quotas."""
     new, found = Shared(scheduler), []
-    for state, (parts, limits, acts) in LIMITED.items():
-        shared = begin(new, *parts).limited(**limits)
+    states = [(s, begin(new, *parts).limited(**n), a) for s, (parts, n, a) in LIMITED.items()]
+    states += [(s, begin(new, *parts).cramped(**n), a) for s, (parts, n, a) in CRAMPED.items()]
+    for state, shared, acts in states:
         for pair in itertools.combinations_with_replacement(acts, 2):
             plan = allowing(Plan(LimitedWorld(shared, pair), state, shared, pair))
             limited = [replace(a, answers=a.answers | {"quota-exceeded"}) for a in plan.acts]

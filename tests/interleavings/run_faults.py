@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -59,10 +61,24 @@ class LimitedWorld(RunsWorld):
     def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
         """See World."""
         refused = tuple(_is_refused(d.outcome.error) for d in done)
-        found = super().look(shared, done)
-        if refused not in self._serially and not any(d.outcome.killed for d in done):
+        over = [
+            f"{used} heads and bytes of {kind} are stored, and allowed are {limit}"
+            for (kind, _), used in shared.usage().items()
+            for limit in [shared.limits.get(kind)]
+            if limit is not None and (used[0] > limit.count or used[1] > limit.nbytes)
+            # Whatever is stored, runs go on, and grow by that.
+            if kind != "run" or used[0] > limit.count
+        ]
+        found = over + super().look(shared, done)
+        if not any(d.outcome.killed for d in done) and not self._may_refuse(refused):
             found.append(f"quotas refuse {refused}, and serially {sorted(self._serially)}")
         return found
+
+    def _may_refuse(self, refused: tuple[bool, ...]) -> bool:
+        """Whether a serial order admits the same acts, or more if each takes bytes in parts."""
+        if all(limit.nbytes == sys.maxsize for limit in self._begin.limits.values()):
+            return refused in self._serially
+        return any(all(map(operator.ge, refused, serial)) for serial in self._serially)
 
     @cached_property
     def _serially(self) -> set[tuple[bool, ...]]:
@@ -185,7 +201,9 @@ class _Look:
         acts += ["work on a full disk"] if "tired" in self.shared.names else []
         # Only deaths of who computes a job alone count, and no fewer than so many.
         deaths = int(self.shared.names.get("deaths", 0)) + self._deaths
-        return deaths >= MAX_DEATHS or any(self._did(n, even_in_part=True) for n in acts)
+        if deaths >= MAX_DEATHS or "report" in self.shared.limits:
+            return True
+        return any(self._did(n, even_in_part=True) for n in acts)
 
     @property
     def _deaths(self) -> int:

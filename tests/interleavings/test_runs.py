@@ -12,6 +12,7 @@ import pytest
 from app.run_errors import PartitionTakenError
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.sealing.jobs import Job, Jobs
+from app.runs.store import Change, Runs
 from app.runs.streams import Streams
 from app.runs.uploads.appending import Appending
 from app.state.admission import AdmittedHeads
@@ -30,7 +31,7 @@ DEATHS = 40
 REPAIRS = 30
 TRIPLES = 40
 PAIRS = 12
-ORDERS = 30 if SOAK else 5
+ORDERS = 100 if SOAK else 5
 """Drawn orders of three acts."""
 MOST = None if SOAK else 80
 """Executions of two acts."""
@@ -278,7 +279,7 @@ def test_jobs_that_are_lost_are_found(
 
 
 class CountingThenCreating(AdmittedHeads):
-    """Heads whose quota is counted before they are created."""
+    """Heads whose quota is counted before they are created, or grow."""
 
     def create(
         self,
@@ -296,6 +297,42 @@ class CountingThenCreating(AdmittedHeads):
                 refuse(f"{limit.name}.count", limit.count, count, retry_after=1)
         return self._heads.create(kind, head_id, value, size=size, admit=admit)
 
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
+        limit, more = self._quotas.limits.get(seen.kind), (size or 0) - seen.size
+        if limit is not None and more > 0:
+            heads = self._heads.list(seen.kind, seen.id.partition(".")[0]).heads
+            used = sum(head.size for head in heads)
+            if used + more > limit.nbytes:
+                refuse(f"{limit.name}.bytes", limit.nbytes, used, retry_after=1)
+        return self._heads.compare_and_swap(seen, value, size=size, admit=admit)
+
+
+class Refused(Runs):
+    """Runs that cannot go on once their owner has no room for more of them."""
+
+    def change(
+        self,
+        record: RunRecord,
+        change: Change,
+        *,
+        admit: Admit | None = None,  # noqa: ARG002
+    ) -> RunRecord:
+        return super().change(record, change)
+
+
+@pytest.mark.parametrize(
+    ("acts", "fault"),
+    [("work | seal", "the run is sealed for ever"), ("work | compute more", "QuotaExceededError")],
+)
+def test_runs_that_end_nowhere_because_of_a_quota_are_found(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, acts: str, fault: str
+) -> None:
+    monkeypatch.setattr(runs_world, "Runs", Refused)
+    plan = named(at_limits(scheduler), f"no bytes for a run: {acts}")
+    assert found_in(plan, scheduler, fault)
+
 
 def test_a_quota_that_is_counted_before_is_found(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
@@ -303,3 +340,12 @@ def test_a_quota_that_is_counted_before_is_found(
     plan = named(at_limits(scheduler), "room for one stream: create 1 | create 2")
     monkeypatch.setattr(runs_world, "AdmittedHeads", CountingThenCreating)
     assert found_in(plan, scheduler, "quotas refuse (False, False)")
+
+
+def test_bytes_that_are_counted_before_they_are_stored_are_found(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_world, "AdmittedHeads", CountingThenCreating)
+    plan = named(at_limits(scheduler), "bytes for one append: continue 1 | continue 2")
+    failures = plan.explore(scheduler, 200).failures
+    assert any("are stored, and allowed are" in each for f in failures for each in f.faults)
