@@ -127,11 +127,11 @@ class Plan(Generic[P]):
         return sample(self.start, scheduler, seeds, deaths)
 
     def explore_some(
-        self, scheduler: Scheduler, most: int, deaths: Mapping[int, int] | None = None
+        self, scheduler: Scheduler, most: int | None, deaths: Mapping[int, int] | None = None
     ) -> Explored:
-        """Run the acts in every order, or in so many, and as many drawn ones."""
+        """Run the acts in every order, or in so many, and as many drawn ones; None for every."""
         explored = self.explore(scheduler, most, deaths)
-        if explored.executions == most:
+        if most is not None and explored.executions == most:
             explored.add(self.sample(scheduler, range(most), deaths))
         return explored
 

@@ -31,10 +31,13 @@ DEATHS = 40
 REPAIRS = 30
 TRIPLES = 40
 PAIRS = 12
+LIMITS = 60
 ORDERS = 100 if SOAK else 5
 """Drawn orders of three acts."""
 MOST = None if SOAK else 80
 """Executions of two acts."""
+MOST_PAIRED = None if SOAK else 200
+"""The same of clients, and drawn ones if there are more."""
 MOST_DEAD = 20
 """Executions with one death, and drawn ones if there are more."""
 FIRST = [(state, act.name) for state, (_, acts) in STATES.items() for act in acts]
@@ -58,7 +61,7 @@ def drawn(found: Sequence[Plan[Process]], count: int) -> Sequence[Plan[Process]]
 def test_two_acts_may_meet_in_any_order(scheduler: Scheduler, state: str, first: str) -> None:
     for plan in plans(scheduler):
         if (plan.state, plan.acts[0].name) == (state, first):
-            nothing_is_wrong(plan, plan.explore(scheduler))
+            nothing_is_wrong(plan, plan.explore_some(scheduler, MOST_PAIRED))
 
 
 def dies(scheduler: Scheduler, plans: Sequence[Plan[Process]], state: str) -> None:
@@ -112,7 +115,7 @@ def test_workers_and_operators_may_meet_at_a_job(scheduler: Scheduler) -> None:
 def test_quotas_count_what_exists_and_refuse_no_more_than_they_should(
     scheduler: Scheduler,
 ) -> None:
-    for plan in at_limits(scheduler):
+    for plan in drawn(at_limits(scheduler), LIMITS):
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
