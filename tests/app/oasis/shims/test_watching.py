@@ -58,7 +58,7 @@ def bash(script: str) -> Iterator[subprocess.Popen[str]]:
 
 def await_(condition: Callable[[], object]) -> None:
     """Wait until it holds."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
