@@ -48,6 +48,7 @@ from app.state.base import StoreDamagedError, StoreError
 from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
+from ..store import always
 from .ahead import LOOK_SECONDS, SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
@@ -286,7 +287,7 @@ class Sealer:
         def computing(run: RunRecord) -> RunRecord:
             return replace(run, state="computing") if run.state == "sealed" else run
 
-        run = runs.change(run, computing)
+        run = runs.change(run, computing, admit=always)
         return run if run.state == "computing" else None
 
     def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
@@ -316,7 +317,7 @@ class Sealer:
                 return run
             return replace(run, results={**run.results, name: result})
 
-        self.workshop.runs.change(run, ended)
+        self.workshop.runs.change(run, ended, admit=always)
 
     def _fail(self, job: Job, error: Exception) -> None:
         """Say in the run why a job failed; the job is over, unless it is another worker's now."""
