@@ -18,7 +18,7 @@ from app.runs import sweeping
 from app.runs.records import REPORT, RunRecord, StreamRecord
 from app.runs.removal import Removal
 from app.runs.results.published import Published
-from app.runs.sealing import sealer
+from app.runs.sealing import sealer, wanted
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import Workshop
@@ -137,7 +137,7 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
-        patch.setattr(sealer, "LOOK_SECONDS", LEASE)
+        patch.setattr(wanted, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
 
