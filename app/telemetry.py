@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -35,6 +36,14 @@ def forget_process(pid: int) -> None:
     mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
+def _make_directory() -> bool:
+    """Return whether workers share a directory; make it again if a cleaner of /tmp removed it."""
+    directory = os.environ.get(METRICS_DIRECTORY)
+    if directory:
+        Path(directory).mkdir(mode=0o700, exist_ok=True)
+    return bool(directory)
+
+
 class Metrics:
     """The metrics of a worker.
 
@@ -43,6 +52,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        _make_directory()
         self._registry = CollectorRegistry()
         self._shared: list[Collector] = []
         self._requests()
@@ -165,7 +175,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return the metrics of all workers in the Prometheus text format."""
-        if os.environ.get(METRICS_DIRECTORY):
+        if _make_directory():
             workers = CollectorRegistry()
             MultiProcessCollector(workers)  # type: ignore[no-untyped-call]
         else:

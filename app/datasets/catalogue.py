@@ -8,6 +8,7 @@ import threading
 import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +116,15 @@ class Catalogue:
         """
         spec = parse_dataset(values)
         check_paths(who, self._roots, spec)
-        opened = self._opened(spec)
+        opened = self._opened(stored := replace(spec, sync_offset=spec.sync_offset or None))
         try:
             if isinstance(opened, OpenDataset):
                 opened.check_axes()
-            key, created = self._record(who, spec)
+                if opened.sync_offset and spec.sync_offset == 0:
+                    # A declared 0 is stored only where the files say otherwise.
+                    plain, opened = opened, self._opened(stored := spec)
+                    plain.files.close()
+            key, created = self._record(who, spec, stored.to_json())
         except BaseException:
             opened.files.close()
             raise
@@ -127,13 +132,15 @@ class Catalogue:
         self._cache(key, opened)
         return shared, created
 
-    def _record(self, who: Identity, spec: DatasetSpec) -> tuple[_Key, bool]:
+    def _record(
+        self, who: Identity, spec: DatasetSpec, value: Mapping[str, Any]
+    ) -> tuple[_Key, bool]:
         """Store an entry; return where, and whether it is new."""
         if spec.id in self._entries:
             if who.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
             raise HeadExistsError(f"the server's catalogue has another dataset {spec.id!r}")
-        return (who.owner, spec.id), self._registered.create(who.owner, spec.id, spec.to_json())
+        return (who.owner, spec.id), self._registered.create(who.owner, spec.id, value)
 
     def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:
         """Delete a dataset from the namespace of its owner; files stay as they are.

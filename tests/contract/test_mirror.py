@@ -128,7 +128,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/opening.py": _ARRAYS,
     "app/datasets/routes.py": _DATASETS,
     "app/datasets/service.py": _PARTS,
-    "app/datasets/spec.py": (*_ARRAYS, *_DATASETS),
     "app/decoding/": _DECODING,
     "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
     "app/engine/base.py": _PROTOCOL,
