@@ -18,7 +18,7 @@ from app.runs import sweeping
 from app.runs.records import REPORT, RunRecord, StreamRecord
 from app.runs.removal import Removal
 from app.runs.results.published import Published
-from app.runs.sealing import sealer
+from app.runs.sealing import sealer, wanted
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import _ATTEMPTS, Sealer
 from app.runs.sealing.work import Workshop
@@ -142,6 +142,7 @@ def exploring() -> Iterator[Scheduler]:
         for name in ("__enter__", "__exit__"):
             # No thread is needed that gives no sign of life in all that time.
             patch.setattr(sealer._Lease, name, lambda *_: None)
+        patch.setattr(wanted, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
 
