@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -139,9 +140,8 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
-        for name in ("__enter__", "__exit__"):
-            # No thread is needed that gives no sign of life in all that time.
-            patch.setattr(sealer._Lease, name, lambda *_: None)
+        # No thread is needed that gives no sign of life in all that time.
+        patch.setattr(sealer._Lease, "kept", lambda _: contextlib.nullcontext())
         patch.setattr(wanted, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
