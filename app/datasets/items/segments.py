@@ -117,8 +117,10 @@ class Segmented(Indexed):
         ends = np.array([positions.min(), positions.max()])
         first, last = (np.searchsorted(self._starts, ends, side="right") - 1).tolist()
         if first == last:
+            start = int(self._starts[first])
             current().hold("items", positions.nbytes)
-            return take_block(self._segment(first), positions - self._starts[first])
+            # Of a million positions a further array is 8 MiB.
+            return take_block(self._segment(first), positions - start if start else positions)
         return self._of_several(positions)
 
     def _of_several(self, positions: Indices) -> Block:
