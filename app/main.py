@@ -18,6 +18,7 @@ from app.audit import AuditLog
 from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
+from app.datasets.files.cursors import Cursors
 from app.datasets.files.roots import Roots
 from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
@@ -220,7 +221,7 @@ def _add_services(
     quotas = make_quotas(settings)
     heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
     decoders = _closing(resources, _decoders(settings))
-    catalogue = _closing(resources, _catalogue(settings, heads, decoders))
+    catalogue = _closing(resources, _catalogue(settings, heads, decoders, ledger))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     precedence = Precedence()
@@ -362,11 +363,14 @@ def _decoders(settings: Settings) -> DecoderPool:
     )
 
 
-def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
+def _catalogue(
+    settings: Settings, store: StateStore, decoders: DecoderPool, ledger: Ledger
+) -> Catalogue:
     roots = Roots.parse(settings.dataset_roots, settings.kept_in, settings.max_entries)
     found = scan(roots, decoders) if settings.scan else Scan({})
     entries = found.specs | read_catalogue(settings.catalogue)
     catalogue = Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
+    catalogue.cursors = Cursors(ledger)
     catalogue.notice, catalogue.clashes = found.ended, found.clashes
     return catalogue
 

@@ -28,6 +28,7 @@ from core.tiles.frames import FileFrames
 
 from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
+from .files.cursors import Cursors
 from .files.file_set import FileSet
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
@@ -73,6 +74,7 @@ class Catalogue:
     Attributes:
         notice: why the entries are not all there are, for whoever lists them; None if they are.
         clashes: ids that no file has because several would, and these files.
+        cursors: keep where readers of compressed files stopped.
 
     Raises:
         InvalidOptionError: an entry names a decoder that does not exist.
@@ -94,6 +96,7 @@ class Catalogue:
         self._buffers = buffers
         self._foreign = decoders
         self._decoders = OwnDecoders()
+        self.cursors = Cursors()
         for entry in entries.values():
             # A wrong name is an error at start, not of the first request.
             if entry.decoder is not None:
@@ -304,7 +307,7 @@ class Catalogue:
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
-            files, items = open_items(self._roots, spec, self._foreign)
+            files, items = open_items(self._roots, spec, self._foreign, self.cursors)
             try:
                 return OpenItems(spec, files, items, fingerprint(files))
             except BaseException:

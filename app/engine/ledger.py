@@ -55,8 +55,8 @@ class Ledger:
         self.share = min(share, limit)
         self.refused: Counter[str] = Counter()
         """Refusals so far, by purpose."""
-        self.reclaim: Callable[[], bool] | None = None
-        """Releases an entry that is kept only to save time; returns False if there is none."""
+        self.reclaims: list[Callable[[], bool]] = []
+        """Each releases an entry that is kept only to save time; False if it has none."""
         self._held = 0
         self._peak = 0
         self._owners: dict[str, int] = {}
@@ -125,7 +125,7 @@ class Ledger:
         while (own := self._added(owner, purpose, nbytes)) <= self.share:
             if own < 0:
                 return
-            if self.reclaim is None or not self.reclaim():
+            if not any(reclaim() for reclaim in self.reclaims):
                 break
         with self._lock:
             self.refused[purpose] += 1

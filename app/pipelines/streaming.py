@@ -81,7 +81,7 @@ class BatchFrames:
 
     def item(self, item: Batch) -> Buffers:
         """Encode a batch; an EPOCH frame follows the last of an epoch."""
-        buffers = self._writer.frame(FrameKind.DATA, item.header, item.payload)
+        buffers = self._writer.frame(FrameKind.DATA, item.header, *item.payload)
         if item.ends_epoch:
             buffers += self._writer.frame(FrameKind.EPOCH, epoch_header(item))
         self._state = item.state

@@ -46,7 +46,7 @@ from ..errors import (
 from ..iterate.base import Block, Column, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import collate
-from ..iterate.columns import block_length, concatenate, empty_block, slice_block
+from ..iterate.columns import block_bytes, block_length, concatenate, empty_block, slice_block
 from ..iterate.reuse import ReusePool
 from .batching import Batching
 
@@ -236,6 +236,7 @@ class SequentialStepper(Stepper):
     def _advance(self, state: State) -> tuple[Block, State, bool] | None:
         """The whole batch, the state after it, and whether it ends its epoch."""
         sequence, epoch = state[:2]
+        current().hold("batch", sum(block_bytes(batch[0]) for _, batch in self._pool.kept()))
         if epoch == self.batching.epochs or sequence == self.batching.limit:
             return None
         batch = self._batch(epoch, state[2:])

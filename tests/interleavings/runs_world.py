@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -18,7 +19,7 @@ from app.runs import sweeping
 from app.runs.records import REPORT, RunRecord, StreamRecord
 from app.runs.removal import Removal
 from app.runs.results.published import Published
-from app.runs.sealing import sealer
+from app.runs.sealing import sealer, wanted
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import _ATTEMPTS, Sealer
 from app.runs.sealing.work import Workshop
@@ -139,9 +140,9 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
-        for name in ("__enter__", "__exit__"):
-            # No thread is needed that gives no sign of life in all that time.
-            patch.setattr(sealer._Lease, name, lambda *_: None)
+        # No thread is needed that gives no sign of life in all that time.
+        patch.setattr(sealer._Lease, "kept", lambda _: contextlib.nullcontext())
+        patch.setattr(wanted, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
 
