@@ -53,8 +53,14 @@ class SlowPipeline:
     def sequence(self, state: State) -> int:
         return state[0]
 
-    def step(self, state: State, rank: int, world: int) -> Step | None:
+    def check(self, state: State) -> None:
+        assert len(state) == 1
+
+    def reader(self, rank: int, world: int) -> SlowPipeline:
         assert (rank, world) == (0, 1)
+        return self
+
+    def step(self, state: State) -> Step | None:
         if state[0] == self.batches:
             return None
         assert self.free.acquire(timeout=PATIENCE)
