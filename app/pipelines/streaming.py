@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from app.errors import Problem
@@ -42,7 +43,7 @@ def make_batches(
     """
     state = opened.start
     opened.pipeline.check(state)
-    reader = opened.pipeline.reader(rank, world)
+    reader = opened.pipeline.reader(rank, world, time.perf_counter)
     for _ in range(limit):
         with Scope():
             with opened.profiles.into(profile):

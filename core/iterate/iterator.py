@@ -23,6 +23,7 @@ from ..errors import OptionError, StateError
 from .base import Block, Ragged, Schema, Sequential, Stage, State
 from .columns import block_length
 from .inorder import check_state, in_order
+from .limits import Clock
 from .sources import fingerprint_of
 
 VERSION = 1
@@ -74,7 +75,7 @@ class Stepping(Protocol[S_co]):
             StateError: it cannot be a state of this pipeline.
         """
 
-    def reader(self, rank: int = 0, world: int = 1) -> Reader[S_co]:
+    def reader(self, rank: int = 0, world: int = 1, clock: Clock | None = None) -> Reader[S_co]:
         """What reads the batches of a rank that follow each other."""
 
 
@@ -196,14 +197,22 @@ class StepIterator(Checkpointed[S]):
             for another batch size.
         rank: of this process, which gets its share of the rows of every batch.
         world: number of ranks.
+        clock: has small batches that take little time read several at once, such as
+            ``time.perf_counter``; None to read each alone.
     """
 
     def __init__(
-        self, stepping: Stepping[S], *, identity: bytes | None = None, rank: int = 0, world: int = 1
+        self,
+        stepping: Stepping[S],
+        *,
+        identity: bytes | None = None,
+        rank: int = 0,
+        world: int = 1,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(identity, stepping)
         self._stepping = stepping
-        self._reader = stepping.reader(rank, world)
+        self._reader = stepping.reader(rank, world, clock)
         self._at = stepping.initial
 
     @property

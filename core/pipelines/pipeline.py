@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import OptionError, PositionError
 from ..iterate.base import Indexed, Schema, Sequential, State
 from ..iterate.inorder import check_state
+from ..iterate.limits import Clock
 from ..iterate.sources import fingerprint_of
 from .batching import Batching
 from .building import Builder, Wrap, bounded
@@ -154,8 +155,13 @@ class Pipeline:
         step = self._stepper.step(state, lambda n: (rank * n // world, (rank + 1) * n // world))
         return None if step is None else with_fixed_epochs(step, self._batching.epoch_size)
 
-    def reader(self, rank: int = 0, world: int = 1) -> BatchReader:
+    def reader(self, rank: int = 0, world: int = 1, clock: Clock | None = None) -> BatchReader:
         """What reads batches that follow each other, as :meth:`step` does one by one.
+
+        Args:
+            rank: whose rows of each batch to return.
+            world: number of ranks.
+            clock: has small batches that take little time read several at once.
 
         Raises:
             OptionError: there is no such rank, or there are more ranks than rows.
@@ -166,6 +172,7 @@ class Pipeline:
             lambda n: (rank * n // world, (rank + 1) * n // world),
             self._run,
             self._batching.epoch_size,
+            clock,
         )
 
     def check_ranks(self, rank: int, world: int) -> None:

@@ -13,11 +13,11 @@ run that fails is read again batch by batch, so that those before the failure ar
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from ..errors import CoreError
 from ..iterate.base import State
+from ..iterate.limits import Clock
 from .indexed_stepping import IndexedStepper
 from .stepping import Rows, Step, Stepper, with_fixed_epochs
 
@@ -35,14 +35,23 @@ class BatchReader:
     Args:
         stepper: makes them.
         rows: chooses those of a rank.
-        most: batches of a run at most; 1 to read each alone.
+        most: batches of a run at most.
         epoch_size: batches of an epoch, if fixed.
+        clock: measures how long batches take; without one, each is read alone.
     """
 
-    def __init__(self, stepper: Stepper, rows: Rows, most: int, epoch_size: int | None) -> None:
+    def __init__(
+        self,
+        stepper: Stepper,
+        rows: Rows,
+        most: int,
+        epoch_size: int | None,
+        clock: Clock | None = None,
+    ) -> None:
         self._stepper = stepper
         self._rows = rows
-        self._most = min(most, _MOST)
+        self._most = 1 if clock is None else min(most, _MOST)
+        self._clock = clock or float
         self._epoch_size = epoch_size
         self._size = 1
         self._next: State | None = None
@@ -68,7 +77,7 @@ class BatchReader:
         return with_fixed_epochs(step, self._epoch_size)
 
     def _read(self, state: State) -> Sequence[Step]:
-        begin = time.perf_counter()
+        begin = self._clock()
         steps: Sequence[Step] = ()
         if self._size > 1 and isinstance(self._stepper, IndexedStepper):
             try:
@@ -79,6 +88,6 @@ class BatchReader:
             step = self._stepper.step(state, self._rows)
             steps = () if step is None else (step,)
         if steps:
-            each = (time.perf_counter() - begin) / len(steps)
+            each = (self._clock() - begin) / len(steps)
             self._size = max(min(2 * self._size, self._most, int(_SECONDS / max(each, 1e-9))), 1)
         return steps

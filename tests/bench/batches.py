@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class Data:
 
 def drain(opened: OpenPipeline) -> None:
     """Every batch, one after the other."""
-    state, reader = opened.pipeline.initial, opened.pipeline.reader()
+    state, reader = opened.pipeline.initial, opened.pipeline.reader(clock=time.perf_counter)
     while (step := reader.step(state)) is not None:
         state = step.state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -29,7 +30,7 @@ def read(pipeline: Pipeline, state: State, rank: int = 0, world: int = 1) -> lis
     """Batches in runs, also of ragged items."""
     found: list[Step] = []
     vars(pipeline)["_run"] = 64
-    reader = pipeline.reader(rank, world)
+    reader = pipeline.reader(rank, world, time.perf_counter)
     while len(found) < MOST and (step := reader.step(state)) is not None:
         found.append(step)
         state = step.state
@@ -88,7 +89,7 @@ def counted(items: int, fails_at: int = -1) -> tuple[Pipeline, list[int]]:
 
 def lengths(pipeline: Pipeline, calls: list[int]) -> list[int]:
     """Items of each call that reads all batches."""
-    reader, state = pipeline.reader(), pipeline.initial
+    reader, state = pipeline.reader(clock=time.perf_counter), pipeline.initial
     calls.clear()
     while (step := reader.step(state)) is not None:
         state = step.state
@@ -106,9 +107,18 @@ def test_slow_batches_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert set(lengths(*counted(400))) == {4}
 
 
+def test_without_a_clock_each_batch_is_read_alone() -> None:
+    pipeline, calls = counted(400)
+    state = pipeline.initial
+    reader = pipeline.reader()
+    while (step := reader.step(state)) is not None:
+        state = step.state
+    assert set(calls) == {4}
+
+
 def test_another_state_begins_anew() -> None:
     pipeline, calls = counted(4000)
-    reader = pipeline.reader()
+    reader = pipeline.reader(clock=time.perf_counter)
     for state in ((0,), (1,), (50,), (51,), (7,)):
         step = reader.step(state)
         assert step is not None
@@ -118,7 +128,7 @@ def test_another_state_begins_anew() -> None:
 
 def test_batches_before_a_failure_are_returned() -> None:
     pipeline, _ = counted(400, fails_at=101)
-    reader, state = pipeline.reader(), pipeline.initial
+    reader, state = pipeline.reader(clock=time.perf_counter), pipeline.initial
     for _ in range(25):
         step = reader.step(state)
         assert step is not None
