@@ -18,6 +18,7 @@ from app.audit import AuditLog
 from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
+from app.datasets.files.cursors import Cursors
 from app.datasets.files.roots import Roots
 from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
@@ -222,8 +223,9 @@ def _add_services(
     migrate(storage.heads, input_files.sizes())
     quotas = make_quotas(settings)
     heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
-    decoders = _closing(resources, _decoders(settings, app.state.column))
-    catalogue = _closing(resources, _catalogue(settings, heads, decoders, app.state.column))
+    column = app.state.column
+    decoders = _closing(resources, _decoders(settings, column))
+    catalogue = _closing(resources, _catalogue(settings, heads, decoders, ledger, column))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     threads = _closing(resources, Workers(width, current_payer))
@@ -378,13 +380,18 @@ def _decoders(settings: Settings, column: Column) -> DecoderPool:
 
 
 def _catalogue(
-    settings: Settings, store: StateStore, decoders: DecoderPool, column: Column
+    settings: Settings,
+    store: StateStore,
+    decoders: DecoderPool,
+    ledger: Ledger,
+    column: Column,
 ) -> Catalogue:
     roots = Roots.parse(settings.dataset_roots, settings.kept_in, settings.max_entries)
     found = scan(roots, decoders) if settings.scan else Scan({})
     entries = found.specs | read_catalogue(settings.catalogue)
     buffers = BufferPool(max(settings.read_buffers // column.table.processes, 1))
     catalogue = Catalogue(store, roots, entries, buffers, decoders)
+    catalogue.cursors = Cursors(ledger)
     catalogue.notice, catalogue.clashes = found.ended, found.clashes
     return catalogue
 

@@ -244,6 +244,16 @@ class Settings(BaseSettings):
     def _no_end(cls, value: Any) -> Any:  # noqa: ANN401 - text or a number
         return None if value == _NO_END else value
 
+    @field_validator("port", mode="before")
+    @classmethod
+    def _no_link(cls, value: Any) -> Any:  # noqa: ANN401 - text or a number
+        if isinstance(value, str) and "://" in value:
+            raise ValueError(
+                "Kubernetes sets it to a URL for a service named thalweg: set"
+                " enableServiceLinks: false in the pod"
+            )
+        return value
+
     @field_validator("cors_origins", "api_keys", "token_keys", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:  # noqa: ANN401 - text or a sequence

@@ -50,6 +50,7 @@ def forget_process(pid: int) -> None:
     """Drop the gauges of a process that has died, and add what it counted to that of all dead."""
     mark_process_dead(pid)  # type: ignore[no-untyped-call]
     _unadded.add(pid)
+    _make_directory()
     directory = Path(os.environ[METRICS_DIRECTORY])
     with contextlib.suppress(TimeoutError), _locked(directory, fcntl.LOCK_EX):
         # After a time-out they are added with the next.
@@ -93,6 +94,14 @@ def _locked(directory: Path, how: int) -> Iterator[None]:
         os.close(file)
 
 
+def _make_directory() -> bool:
+    """Return whether workers share a directory; make it again if a cleaner of /tmp removed it."""
+    directory = os.environ.get(METRICS_DIRECTORY)
+    if directory:
+        Path(directory).mkdir(mode=0o700, exist_ok=True)
+    return bool(directory)
+
+
 class Metrics:
     """The metrics of a worker.
 
@@ -101,6 +110,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        _make_directory()
         self._registry = CollectorRegistry()
         self._shared: list[Collector] = []
         self._requests()
@@ -222,12 +232,11 @@ class Metrics:
         shared = CollectorRegistry()
         for collector in self._shared:
             shared.register(collector)
-        directory = os.environ.get(METRICS_DIRECTORY)
-        if not directory:
+        if not _make_directory():
             return generate_latest(self._registry) + generate_latest(shared)
         workers = CollectorRegistry()
         MultiProcessCollector(workers)  # type: ignore[no-untyped-call]
-        with _locked(Path(directory), fcntl.LOCK_SH):
+        with _locked(Path(os.environ[METRICS_DIRECTORY]), fcntl.LOCK_SH):
             return generate_latest(workers) + generate_latest(shared)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

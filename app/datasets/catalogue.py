@@ -8,6 +8,7 @@ import threading
 import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from core.tiles.frames import FileFrames
 
 from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
+from .files.cursors import Cursors
 from .files.file_set import FileSet
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
@@ -72,6 +74,7 @@ class Catalogue:
     Attributes:
         notice: why the entries are not all there are, for whoever lists them; None if they are.
         clashes: ids that no file has because several would, and these files.
+        cursors: keep where readers of compressed files stopped.
 
     Raises:
         InvalidOptionError: an entry names a decoder that does not exist.
@@ -93,6 +96,7 @@ class Catalogue:
         self._buffers = buffers
         self._foreign = decoders
         self._decoders = OwnDecoders()
+        self.cursors = Cursors()
         for entry in entries.values():
             # A wrong name is an error at start, not of the first request.
             if entry.decoder is not None:
@@ -115,11 +119,15 @@ class Catalogue:
         """
         spec = parse_dataset(values)
         check_paths(who, self._roots, spec)
-        opened = self._opened(spec)
+        opened = self._opened(stored := replace(spec, sync_offset=spec.sync_offset or None))
         try:
             if isinstance(opened, OpenDataset):
                 opened.check_axes()
-            key, created = self._record(who, spec)
+                if opened.sync_offset and spec.sync_offset == 0:
+                    # A declared 0 is stored only where the files say otherwise.
+                    plain, opened = opened, self._opened(stored := spec)
+                    plain.files.close()
+            key, created = self._record(who, spec, stored.to_json())
         except BaseException:
             opened.files.close()
             raise
@@ -127,13 +135,15 @@ class Catalogue:
         self._cache(key, opened)
         return shared, created
 
-    def _record(self, who: Identity, spec: DatasetSpec) -> tuple[_Key, bool]:
+    def _record(
+        self, who: Identity, spec: DatasetSpec, value: Mapping[str, Any]
+    ) -> tuple[_Key, bool]:
         """Store an entry; return where, and whether it is new."""
         if spec.id in self._entries:
             if who.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
             raise HeadExistsError(f"the server's catalogue has another dataset {spec.id!r}")
-        return (who.owner, spec.id), self._registered.create(who.owner, spec.id, spec.to_json())
+        return (who.owner, spec.id), self._registered.create(who.owner, spec.id, value)
 
     def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:
         """Delete a dataset from the namespace of its owner; files stay as they are.
@@ -297,7 +307,7 @@ class Catalogue:
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
-            files, items = open_items(self._roots, spec, self._foreign)
+            files, items = open_items(self._roots, spec, self._foreign, self.cursors)
             try:
                 return OpenItems(spec, files, items, fingerprint(files))
             except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.errors import InvalidOptionError
@@ -30,8 +30,14 @@ class OpenDataset:
     source: Source
     backend: RangeBackend
     corrections: Corrections
-    fingerprint: bytes
+    contents: bytes
     """8 bytes that change if a file changes."""
+    fingerprint: bytes = field(init=False)
+    """8 bytes that change if a file or what the entry declares does."""
+
+    def __post_init__(self) -> None:
+        """Compute the fingerprint."""
+        self.fingerprint = self.spec.fingerprint(self.contents)
 
     @property
     def files(self) -> FileSet:
@@ -175,8 +181,14 @@ class OpenItems:
     spec: DatasetSpec
     files: FileSet
     items: Items
-    fingerprint: bytes
+    contents: bytes
     """8 bytes that change if a file changes."""
+    fingerprint: bytes = field(init=False)
+    """8 bytes that change if a file or what the entry declares does."""
+
+    def __post_init__(self) -> None:
+        """Compute the fingerprint."""
+        self.fingerprint = self.spec.fingerprint(self.contents)
 
     def share(self) -> OpenItems:
         """Return the dataset for another user, who must call ``close`` too."""

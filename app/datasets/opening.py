@@ -15,6 +15,7 @@ from core.tiles.formats.source import Source as Headers
 from core.tiles.packing import Decoder
 from core.tiles.recording import Hints, Recording
 
+from .files.cursors import Cursors
 from .files.file_set import FileSet
 from .files.fingerprints import fingerprint, store_fingerprint
 from .files.foreign import required
@@ -65,7 +66,10 @@ class Source:
 
 
 def open_items(
-    roots: Roots, spec: DatasetSpec, decoders: Decoders | None = None
+    roots: Roots,
+    spec: DatasetSpec,
+    decoders: Decoders | None = None,
+    cursors: Cursors | None = None,
 ) -> tuple[FileSet, Items]:
     """Open the files of an item dataset and index their items; the caller closes the files.
 
@@ -73,6 +77,7 @@ def open_items(
         roots: the directories that files may lie in.
         spec: the catalogue entry.
         decoders: read tables; None refuses them.
+        cursors: keep where readers of compressed files stopped.
 
     Raises:
         CoreError, ServiceError: the files cannot be opened or understood.
@@ -80,17 +85,19 @@ def open_items(
     patterns = list(spec.files) if spec.glob is None else [spec.glob]
     files = FileSet(roots.expand(patterns), roots.open, growing=spec.growing)
     try:
-        return files, _items(files, spec, decoders)
+        return files, _items(files, spec, decoders, cursors)
     except BaseException:
         files.close()
         raise
 
 
-def _items(files: FileSet, spec: DatasetSpec, decoders: Decoders | None) -> Items:
+def _items(
+    files: FileSet, spec: DatasetSpec, decoders: Decoders | None, cursors: Cursors | None
+) -> Items:
     if spec.format == "loss":
         return LossItems(files, spec.float_width or 4)
     if spec.format == "lines":
-        return LineItems(files)
+        return LineItems(files, cursors)
     form = spec.format or ""
     return TableItems(files, form, required(decoders, form))
 

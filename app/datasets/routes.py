@@ -193,7 +193,7 @@ def _file(opened: Opened, number: int) -> Whole:
             start += len(piece)
             yield Piece(piece)
 
-    etag = f'"{opened.fingerprint.hex()}-{number}"'
+    etag = f'"{opened.contents.hex()}-{number}"'
     headers = {"Content-Type": "application/octet-stream", "Cache-Control": "no-cache"}
     source = partial(_stored, opened, number) if isinstance(opened, OpenDataset) else None
     return Whole(infos[number].size, etag, headers, pieces, source)

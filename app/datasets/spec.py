@@ -39,8 +39,9 @@ _OPERATORS = ("backend", "decoder", "frame_bytes")
 """Members that only the operator may set: they name code, and ways to load the server."""
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
-_LOCATION = ("id", "files", "glob", "immutable", "growing", "backend")
+_LOCATION = ("id", "files", "glob", "immutable", "backend")
 """Members that locate and read files rather than define what they mean."""
+_PERSON = b"thalweg-entry-1"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_NUMBER = 2**62
@@ -104,8 +105,11 @@ class DatasetSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as canonical JSON values, defaults left out."""
+        # An offset of 0 is no default: the files may have another one.
         values = {
-            name: value for name, value in asdict(self).items() if value not in (None, (), False)
+            name: value
+            for name, value in asdict(self).items()
+            if value not in (None, (), False) or (name == "sync_offset" and value == 0)
         }
         corrections = {n: v for n, v in asdict(self.corrections).items() if v is not None}
         values.pop("corrections", None)
@@ -117,6 +121,14 @@ class DatasetSpec:
     def meaning(self) -> dict[str, Any]:
         """Return what the entry declares the bytes of its files to mean, as JSON values."""
         return {name: value for name, value in self.to_json().items() if name not in _LOCATION}
+
+    def fingerprint(self, contents: bytes) -> bytes:
+        """Add what the entry declares, if anything, to the fingerprint of its files."""
+        if not (meaning := self.meaning()):
+            return contents
+        text = json.dumps(meaning, sort_keys=True).encode()
+        size = len(contents)
+        return hashlib.blake2b(contents + text, digest_size=size, person=_PERSON).digest()
 
 
 _MEMBERS = frozenset(DatasetSpec.__dataclass_fields__)

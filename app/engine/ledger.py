@@ -70,8 +70,8 @@ class Ledger:
         self.processes = column.table.processes
         self.refused: Counter[str] = Counter()
         """Refusals so far, by purpose."""
-        self.reclaim: Callable[[], bool] | None = None
-        """Releases an entry that is kept only to save time; returns False if there is none."""
+        self.reclaims: list[Callable[[], bool]] = []
+        """Each releases an entry that is kept only to save time; False if it has none."""
         self._peak = 0
         self._purposes: Counter[str] = Counter()
         self._tally = Tally(column, MEMORY, limit, self.share)
@@ -142,7 +142,7 @@ class Ledger:
         while (own := self._added(owner, purpose, nbytes)) <= self.share:
             if own < 0:
                 return
-            if self.reclaim is None or not self.reclaim():
+            if not self._reclaim():
                 break
         with self._lock:
             self.refused[purpose] += 1
@@ -178,11 +178,14 @@ class Ledger:
                 self._peak = max(self._peak, self._tally.total)
         return own
 
+    def _reclaim(self) -> bool:
+        return any(reclaim() for reclaim in self.reclaims)
+
     def relieve(self) -> None:
         """Give up what is kept to save time, if a process has lacked memory since the last call."""
         short = self._notes[_SHORT]
-        if short > self._relieved and self.reclaim is not None:
-            while self.reclaim():
+        if short > self._relieved:
+            while self._reclaim():
                 pass
         self._relieved = short
 

@@ -125,7 +125,7 @@ class Inputs:
         self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, Hold]] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
-        ledger.reclaim = self._forget
+        ledger.reclaims.append(self._forget)
         self._room = _CACHED_BYTES // ledger.processes
 
     def put(

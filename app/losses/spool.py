@@ -38,8 +38,10 @@ from pathlib import Path
 import numpy as np
 
 from app.engine.ledger import Hold, Ledger
-from app.errors import BusyError, ShareExceededError, StorageFullError, TooLargeError
+from app.errors import BusyError, ShareExceededError, TooLargeError
+from app.state.base import StoreError
 from app.state.claims import Claim, Claims
+from app.state.durable import temporary_error
 from core.arrays import Rows
 from core.losses.position import Position
 
@@ -128,7 +130,8 @@ class Spool:
         Raises:
             TooLargeError: the limit is exceeded.
             QuotaExceededError: the owner has too many rows on the disk.
-            StorageFullError: the disk is full, or failed.
+            StorageFullError: the disk is full.
+            StoreError: the disk failed.
         """
         for item in items:
             if isinstance(item, Mark):
@@ -179,15 +182,13 @@ class Spool:
                 view = view[count:]
                 offset += count
         except OSError as e:
-            raise StorageFullError(
-                f"waiting rows cannot be stored: {e.strerror}", retry_after=30
-            ) from e
+            raise temporary_error(e, "waiting rows") from e
 
     def take(self) -> Item | None:
         """Remove and return the first item; None if the queue is empty.
 
         Raises:
-            StorageFullError: the disk failed.
+            StoreError: the disk failed.
         """
         if not self._items:
             return None
@@ -219,7 +220,7 @@ class Spool:
         while at < spilled.size:
             count = os.preadv(self._file, [view[at:]], spilled.offset + at)
             if count == 0:
-                raise StorageFullError("waiting rows were lost")
+                raise StoreError("waiting rows were lost")
             at += count
         forget(self._file, spilled.offset, spilled.offset + at)
         return Table(spilled.report, octets.view(spilled.dtype), spilled.set_id)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from functools import partial
 
 from app.engine.request_budget import ThreadBudget
-from app.errors import BusyError, ShareExceededError, StorageFullError, TooLargeError
+from app.errors import BusyError, ShareExceededError, TooLargeError
 from app.state.claims import Claim
+from app.state.durable import temporary_error
 from core.budget import current
 from core.errors import BudgetExceededError
 from core.losses.finishing import LedgerResources
@@ -41,7 +42,7 @@ class SumsRoom:
         # Not a method, with which the files would refer to their holder: such a cycle lives until
         # garbage is collected.
         cover = partial(_cover, self._claim, spools.limit)
-        self._files = SpillFiles(spools.directory, _disk_error, cover)
+        self._files = SpillFiles(spools.directory, partial(temporary_error, what="sums"), cover)
         self.resources = LedgerResources(first, more=hold_for_request, spill=self._files)
 
     @property
@@ -72,10 +73,6 @@ def _cover(claim: Claim, limit: int, nbytes: int) -> None:
             allowed=limit,
         )
     claim.cover(nbytes)
-
-
-def _disk_error(e: OSError) -> StorageFullError:
-    return StorageFullError(f"sums cannot be stored: {e.strerror}", retry_after=30)
 
 
 def hold_for_request(nbytes: int, *, required: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,8 @@ class Batch:
     """A batch as a frame, without the step that it is of, whose arrays may have been copied."""
 
     header: dict[str, Any]
-    payload: bytes | memoryview
+    payload: Sequence[bytes | memoryview]
+    """Its arrays, and the zeros between them."""
     nbytes: int
     """Size of its arrays in bytes."""
     last: bool
@@ -56,23 +57,19 @@ def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Arra
 def make_batch(opened: OpenPipeline, step: Step) -> Batch:
     """Build a batch with the token that continues after it.
 
-    The payload of a single array is a view of its memory; several arrays are copied.
+    The payload refers to the memory of the arrays.
     """
     arrays = list(arrays_of(opened.pipeline.schema, step))
-    descriptions, end = [], 0
+    descriptions: list[dict[str, Any]] = []
+    payload: list[bytes | memoryview] = []
+    end = 0
     for name, array in arrays:
         start = -(-end // ALIGNMENT) * ALIGNMENT
         descriptions.append(describe_array(name, array, start))
+        if start > end:
+            payload.append(bytes(start - end))
+        payload.append(octets_of(_compact(array)))
         end = start + array.nbytes
-    if len(arrays) == 1:
-        payload = octets_of(arrays[0][1])
-    else:
-        current().hold("batch", end)
-        joined = np.zeros(end, np.uint8)
-        for description, (_, array) in zip(descriptions, arrays, strict=True):
-            start = description["offset"]
-            joined[start : start + array.nbytes] = np.frombuffer(octets_of(array), np.uint8)
-        payload = joined.data
     header = {
         "seq": step.sequence,
         "epoch": step.epoch,
@@ -86,6 +83,16 @@ def make_batch(opened: OpenPipeline, step: Step) -> Batch:
     last = step.data_finished or opened.is_over(step.state)
     nbytes = sum(array.nbytes for _, array in arrays)
     return Batch(header, payload, nbytes, last, step.state, step.ends_epoch)
+
+
+def _compact(array: Array) -> Array:
+    """Return an array that keeps no other memory: one rank's rows would keep those of all."""
+    whole = array.base
+    is_part = isinstance(whole, np.ndarray) and whole.nbytes > 2 * array.nbytes
+    if not is_part and array.flags.c_contiguous:
+        return array
+    current().hold("batch", array.nbytes)
+    return array.copy()
 
 
 def epoch_header(batch: Batch) -> dict[str, Any]:
@@ -121,7 +128,7 @@ def encode_batch(opened: OpenPipeline, step: Step, batch: Batch, form: str) -> b
 def _frames(batch: Batch) -> bytes:
     """Encode a stream of one batch, its END frame included."""
     writer = FrameWriter()
-    buffers = writer.frame(FrameKind.DATA, batch.header, batch.payload)
+    buffers = writer.frame(FrameKind.DATA, batch.header, *batch.payload)
     if batch.ends_epoch:
         buffers += writer.frame(FrameKind.EPOCH, epoch_header(batch))
     end = {

@@ -209,13 +209,15 @@ def frame_stops(recording: Recording, files: FileSet, frames: int) -> tuple[int,
 
 def _fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
     """Fingerprint the bytes the items depend on, and what the catalogue declares of them."""
+    # Whether it grows shows in the stops.
+    meaning = {n: value for n, value in dataset.spec.meaning().items() if n != "growing"}
     digest = hashlib.blake2b(
-        json.dumps(dataset.spec.meaning(), sort_keys=True).encode(),
+        json.dumps(meaning, sort_keys=True).encode(),
         digest_size=FINGERPRINT_SIZE,
         person=b"thalweg-source-1",
     )
     if stops is None:
-        digest.update(dataset.fingerprint)
+        digest.update(dataset.contents)
         return digest.digest()
     files, whole = dataset.files, []
     form = FORMATS.get(dataset.recording.format) if isinstance(dataset, OpenDataset) else None

@@ -14,11 +14,13 @@ from app.errors import NotFoundError
 from app.http.identity import Identity
 from app.run_errors import IdempotencyError, RunExpiredError, RunSealedError
 from app.state.base import (
+    Admit,
     HeadConflictError,
     HeadExistsError,
     HeadMissingError,
     StateStore,
     StoreBusyError,
+    Usage,
 )
 from app.state.ownership import Namespaces, Owned
 
@@ -167,12 +169,13 @@ class Runs:
             found = [owned for ident in ids for owned in self._runs.of_anyone(ident)]
         return [RunRecord.decode(owned) for owned in found]
 
-    def change(self, record: RunRecord, change: Change) -> RunRecord:
+    def change(self, record: RunRecord, change: Change, *, admit: Admit | None = None) -> RunRecord:
         """Change a run, again and again until nobody was first.
 
         Args:
             record: a version of it.
             change: is called with the present version, and returns the new one.
+            admit: admits that it grows; default: the quota of its owner.
 
         Raises:
             NotFoundError: it was deleted.
@@ -183,7 +186,7 @@ class Runs:
             if new == record:
                 return record
             try:
-                owned = self._runs.replace(_version(record.owned), new.encode())
+                owned = self._runs.replace(_version(record.owned), new.encode(), admit=admit)
             except HeadConflictError:
                 record = self.again(record)
                 continue
@@ -218,7 +221,7 @@ class Runs:
                 return run
             return replace(run, state="uploading", problem=None, closing=False)
 
-        return self.change(self._load(owner, ident), uploading)
+        return self.change(self._load(owner, ident), uploading, admit=always)
 
     def delete(self, record: RunRecord) -> None:
         """Delete the head of a run, if there is one; see :class:`~.removal.Removal`.
@@ -242,6 +245,10 @@ class Runs:
                 hint="Create another run",
                 state=run.state,
             )
+
+
+def always(_usage: Usage) -> None:
+    """Admit what a run grows by as it goes on: that must not end at the quota of its owner."""
 
 
 def new_term() -> str:

@@ -16,6 +16,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from app.errors import ServiceError, StorageFullError
+
 from .base import (
     StoreDamagedError,
     StoreError,
@@ -119,3 +121,16 @@ def store_error(error: OSError, path: Path) -> StoreError:
     if error.errno == errno.EIO:
         return StoreDamagedError("the disk of the data directory failed", path=path)
     return StoreError(f"the data directory cannot be read or written: {error.strerror}", path=path)
+
+
+def temporary_error(error: OSError, what: str) -> ServiceError:
+    """Return the error for what cannot be written to a temporary file, or read back.
+
+    Args:
+        error: the error of the system.
+        what: is stored there, in the plural.
+    """
+    detail = f"{what} cannot be stored: {error.strerror}"
+    if error.errno in _FULL or error.errno == errno.EFBIG:
+        return StorageFullError(detail, retry_after=30)
+    return StoreError(detail)

@@ -29,6 +29,7 @@ import structlog
 
 from .base import (
     MAX_PAGE,
+    Admit,
     Head,
     HeadConflictError,
     HeadExistsError,
@@ -170,6 +171,7 @@ class Namespaces:
         seen: Owned,
         value: Any,  # noqa: ANN401 - JSON
         size: int | None = None,
+        admit: Admit | None = None,
     ) -> Owned:
         """Replace the value of a thing that is unchanged since ``seen``; return the new version.
 
@@ -177,13 +179,14 @@ class Namespaces:
             seen: the version to replace.
             value: the new value.
             size: bytes that it takes; default: those of the value.
+            admit: admits that it grows; default: the quota of its owner.
 
         Raises:
             HeadMissingError, HeadConflictError: it was deleted or changed.
         """
         text = _encoded(seen.owner, value)
         try:
-            head = self._store.compare_and_swap(seen.head, text, size=size)
+            head = self._store.compare_and_swap(seen.head, text, size=size, admit=admit)
         except HeadMissingError as e:
             raise self._missing(seen.ident) from e
         return Owned(seen.owner, seen.ident, value, head)

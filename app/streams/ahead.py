@@ -105,6 +105,7 @@ class Ahead(Generic[T]):
         while not self._stopped.is_set():
             try:
                 item = next(self._items, None)
+                budget.hold("answer", 0 if item is None else item.nbytes)
             except (CoreError, ServiceError) as error:
                 if not group:
                     raise

@@ -73,26 +73,27 @@ class FrameWriter:
         self,
         kind: FrameKind,
         header: dict[str, Any],
-        payload: bytes | memoryview = b"",
-        *,
+        *payload: bytes | memoryview,
         more: bool = False,
     ) -> Buffers:
-        """Encode the next frame; its last buffer is the payload itself.
+        """Encode the next frame; its last buffers are those of the payload themselves.
 
         Args:
             kind: kind of the frame.
             header: JSON members.
-            payload: bytes after the header.
+            payload: bytes after the header, in pieces.
             more: whether the frame is valid only together with the next.
         """
         text = orjson.dumps(header)
-        head = _HEAD.pack(MAGIC, kind, MORE if more else 0, 0, len(text), len(payload))
+        size = sum(map(len, payload))
+        head = _HEAD.pack(MAGIC, kind, MORE if more else 0, 0, len(text), size)
         number = struct.pack("<I", self._sequence)
         check = xxhash.xxh3_64(head + number)
         check.update(text)
-        check.update(payload)
+        for piece in payload:
+            check.update(piece)
         self._sequence += 1
-        return [head + struct.pack("<Q", check.intdigest()) + number + text, payload]
+        return [head + struct.pack("<Q", check.intdigest()) + number + text, *payload]
 
 
 def describe_array(name: str, array: Array, offset: int = 0) -> dict[str, Any]:

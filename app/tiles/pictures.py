@@ -10,14 +10,15 @@ import numpy as np
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
 from core.budget import current
+from core.slices import slices
 
 MAPS = ("gray", "viridis")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GRAY, _RGB = 0, 2
-_PIXEL_BYTES = 48
-"""Memory of a pixel while its value is scaled and drawn in gray."""
-_COLOUR_BYTES = 112
-"""The same beyond that of its value, in colours."""
+_PIXEL_BYTES = 24
+"""Memory of a pixel while its value is scaled and drawn."""
+_TOGETHER = 1 << 17
+"""Pixels that are drawn at once."""
 
 _VIRIDIS = np.array(
     [
@@ -48,14 +49,23 @@ def scaled(values: Array, low: float, high: float) -> Floats:
         BudgetExceededError: the picture needs too much memory.
     """
     current().hold("picture", _PIXEL_BYTES * values.size)
-    finite = values[np.isfinite(values)]
+    flat = values.reshape(-1)
+    pieces = [flat[a:b] for a, b in slices(flat.size, "picture")]
+    finite = np.concatenate([piece[np.isfinite(piece)] for piece in pieces])
+    result = np.zeros(values.shape)
     if not finite.size:
-        return np.zeros(values.shape)
-    bottom, top = np.percentile(finite, [low, high])
+        return result
+    current().check("picture")
+    (bottom,) = np.percentile(finite, [low], overwrite_input=True)
+    current().check("picture")
+    (top,) = np.percentile(finite, [high], overwrite_input=True)
+    del finite
     span = top - bottom if top > bottom else 1.0
     with np.errstate(invalid="ignore"):
-        result: Floats = np.clip((values - bottom) / span, 0.0, 1.0)
-    return np.nan_to_num(result, nan=0.0)
+        for a, b in slices(flat.size, "picture"):
+            inside = np.clip((flat[a:b] - bottom) / span, 0.0, 1.0)
+            result.reshape(-1)[a:b] = np.nan_to_num(inside, nan=0.0)
+    return result
 
 
 def check_map(colours: str) -> None:
@@ -89,17 +99,23 @@ def png(values: Floats, colours: str) -> bytes:
             option="over",
         )
     rows, columns = values.shape
-    if colours == "gray":
-        kind, pixels = _GRAY, np.rint(values * 255).astype(np.uint8).reshape(rows, -1)
-    else:
-        current().hold("picture", _COLOUR_BYTES * values.size)
-        powers = values[..., None] ** np.arange(len(_VIRIDIS))
-        colour = np.clip(powers @ _VIRIDIS, 0, 1)
-        kind, pixels = _RGB, np.rint(colour * 255).astype(np.uint8).reshape(rows, -1)
-    lines = np.concatenate([np.zeros((rows, 1), np.uint8), pixels], axis=1)
+    packer, data = zlib.compressobj(6), []
+    for a, b in slices(rows, "picture", max(_TOGETHER // max(columns, 1), 1)):
+        pixels = values[a:b] if colours == "gray" else _coloured(values[a:b])
+        lines = np.zeros((b - a, 1 + pixels[0].size), np.uint8)
+        lines[:, 1:] = np.rint(pixels * 255).astype(np.uint8).reshape(b - a, -1)
+        data.append(packer.compress(lines.tobytes()))
+    data.append(packer.flush())
+    kind = _GRAY if colours == "gray" else _RGB
     head = struct.pack(">IIBBBBB", columns, rows, 8, kind, 0, 0, 0)
-    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b"")]
+    parts = [(b"IHDR", head), (b"IDAT", b"".join(data)), (b"IEND", b"")]
     return _SIGNATURE + b"".join(_chunk(name, data) for name, data in parts)
+
+
+def _coloured(values: Floats) -> Floats:
+    """Red, green and blue of values, each from 0 to 1."""
+    colours: Floats = np.clip(values[..., None] ** np.arange(len(_VIRIDIS)) @ _VIRIDIS, 0, 1)
+    return colours
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

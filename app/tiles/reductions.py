@@ -89,9 +89,8 @@ class ReductionJob:
         self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
         self._local = threading.local()
         digest = hashlib.blake2b(json.dumps(dict(spec), sort_keys=True).encode(), digest_size=16)
-        digest.update(view.tokens.identity + view.tokens.fingerprint)
-        # Others may have the same files under the same id, and declare them to be other arrays.
-        digest.update(json.dumps(view.dataset.spec.meaning(), sort_keys=True).encode())
+        # The suffix keeps the names that earlier versions gave.
+        digest.update(view.tokens.identity + view.tokens.fingerprint + b"{}")
         self.name = digest.hexdigest()
 
     def run(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:

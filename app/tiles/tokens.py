@@ -34,7 +34,7 @@ class TileTokens:
         Raises:
             TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
             TokenForeignError: the token belongs to another dataset or view.
-            DataChangedError: the files have changed since the token was issued.
+            DataChangedError: the dataset has changed since the token was issued.
         """
         token = self.keys.verify(text).token
         if token.kind != KIND_TILES or token.identity != self.identity:
@@ -44,7 +44,7 @@ class TileTokens:
             )
         if token.fingerprint != self.fingerprint:
             raise DataChangedError(
-                "the dataset's files have changed since the token was issued",
+                "the files of the dataset, or what it declares of them, changed after this token",
                 hint="Start again without after",
                 was=token.fingerprint.hex(),
                 now=self.fingerprint.hex(),

@@ -14,19 +14,21 @@ import numpy as np
 
 from app.datasets.catalogue import Catalogue
 from app.datasets.opened import OpenDataset
-from app.datasets.spec import DatasetSpec
 from app.errors import NotFoundError
 from app.http.identity import Identity
 from app.state.base import MAX_VALUE, HeadInvalidError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces
 from app.tokens import KeyRing
 from core.arrays import Array
+from core.errors import SelectionError
 from core.tiles.plan import Plan, Tile, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.view import Mask, View, parse_view
 
 from .tokens import TileTokens, stream_identity
 
+MAX_VIEW_BYTES = 1 << 62
+"""Bytes of all tiles of a view, missing frames included: JSON has no larger integers."""
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -72,7 +74,7 @@ class OpenView:
 
 
 _PlanKey = tuple[str, str, bytes, bytes]
-"""Owner, dataset, fingerprint of its files, and digest of the view."""
+"""Owner, dataset, its fingerprint, and digest of the view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Views:
         self._catalogue = catalogue
         self._registered = Namespaces(store, KIND)
         self._keys = keys
-        self._plans: OrderedDict[_PlanKey, tuple[DatasetSpec, Plan]] = OrderedDict()
+        self._plans: OrderedDict[_PlanKey, Plan] = OrderedDict()
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -128,19 +130,23 @@ class Views:
         key = (who.owner, dataset.spec.id, dataset.fingerprint, digest)
         with self._lock:
             known = self._plans.get(key)
-            # The same files may have been registered anew, and declared to be other arrays.
-            if known is not None and known[0] == dataset.spec:
+            if known is not None:
                 self._plans.move_to_end(key)
-                return known[1]
+                return known
         plan = make_plan(
             dataset.recording,
             view,
             nav_shape=dataset.nav_shape,
             sync_offset=dataset.sync_offset,
         )
+        if plan.nbytes > MAX_VIEW_BYTES:
+            raise SelectionError(
+                f"the view has {plan.nbytes} bytes, more than {MAX_VIEW_BYTES}",
+                hint="Select fewer positions, or skip those without a frame",
+            )
         with self._lock:
-            self._plans[key] = dataset.spec, plan
-            _shrink(self._plans, lambda known: known[1].positions.nbytes + known[1].view.nbytes)
+            self._plans[key] = plan
+            _shrink(self._plans, lambda known: known.positions.nbytes + known.view.nbytes)
         return plan
 
     def register(

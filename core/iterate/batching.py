@@ -29,7 +29,7 @@ from ..errors import PipelineError, StateError, TransformError
 from ..rng import Key, Permutation
 from ._kernels.bucket import arrange, cut, sort_descending
 from .base import Block, Field, Ragged, Schema, Stage, State
-from .columns import block_length, take_block
+from .columns import block_bytes, block_length, take_block
 from .inorder import check_state, in_order
 from .options import seed_key, whole
 from .reuse import ReusePool
@@ -59,6 +59,11 @@ class _Window:
     """First row of every batch, and the number of rows."""
     after: State
     """State of the inner stage at its end."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return block_bytes(self.block) + self.rows.nbytes + self.offsets.nbytes
 
 
 class BucketBatch:
@@ -174,6 +179,7 @@ class BucketBatch:
         """The current window, None at the end, and the number of batches served of it."""
         check_state(state, self.initial)
         served, at = state[0], state[1:]
+        current().hold("bucket_batch", sum(window.nbytes for window in self._windows.kept()))
         window = self._windows.take(lambda candidate: candidate.state == at)
         if window is None:
             window = self._read(at)

@@ -31,6 +31,10 @@ class ReusePool(Generic[T]):
             self._entries.appendleft(entry)
         return None
 
+    def kept(self) -> list[T]:
+        """All entries that are in the pool now."""
+        return list(self._entries)
+
     def give(self, entry: T) -> None:
         """Return an entry to the pool."""
         self._entries.append(entry)

@@ -8,7 +8,7 @@ from ..arrays import Indices
 from ..budget import Scope, current
 from ..errors import PipelineError, StateError, TransformError
 from .base import Block, Column, Field, Indexed, Ragged, Schema, Stage, State
-from .columns import block_bytes, check_positions, concatenate, take_column
+from .columns import block_bytes, check_positions, concatenate, take_block, take_column
 from .inorder import Counting, check_state, in_order
 
 _MAX_READ = 65_536
@@ -116,12 +116,20 @@ class SelectMany(Counting):
         return concatenate(parts, self.schema), (done, *at)
 
     def _elements(self, block: Block, column: Ragged, done: int, count: int) -> Block:
+        """Elements ``done`` to ``done + count`` of a block, which lie together in its column."""
+        first = int(column.offsets[0]) + done
+        values = column.values[first : first + count].copy()
+        others = {name: other for name, other in block.items() if name != self._field}
+        if not others:
+            return {self._field: values}
         parts = []
-        for first in range(done, done + count, _STRETCH):
-            elements = np.arange(first, min(first + _STRETCH, done + count)) + column.offsets[0]
+        for start in range(first, first + count, _STRETCH):
+            elements = np.arange(start, min(start + _STRETCH, first + count))
             outer = np.searchsorted(column.offsets, elements, side="right") - 1
-            parts.append(_flattened(block, self._field, outer, elements))
-        return concatenate(parts, self._schema)
+            parts.append(take_block(others, outer))
+        schema = tuple(field for field in self.schema if field.name != self._field)
+        columns = {self._field: values, **concatenate(parts, schema)}
+        return {name: columns[name] for name in block}
 
 
 class SelectManyIndexed(Indexed):

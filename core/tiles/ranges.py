@@ -223,16 +223,16 @@ def last_start(starts: Indices) -> int:
     return farthest(starts)
 
 
-def are_present(present: Array, starts: Indices, page_bits: int, pages: int) -> bool:
+def are_present(present: Array, starts: Indices, page_bits: int, size: int) -> bool:
     """Whether the pages of ranges are all present.
 
     Args:
         present: how many pages are present from each one on, int32, one axis.
         starts: offset of the first byte of each range, none beyond the pages, contiguous.
         page_bits: binary logarithm of the size of a page in bytes.
-        pages: pages that each range may touch.
+        size: bytes of each range, at least 1.
     """
-    return are_delivered(present, starts, page_bits, pages)
+    return are_delivered(present, starts, page_bits, size)
 
 
 def copy_rows(source: Octets, positions: Indices, out: Octets) -> None:

@@ -47,6 +47,10 @@ _BATCH_FRAMES = 1 << 16
 """Frames of a batch at most: small ones take more memory to be located than their values."""
 _FRAME_BYTES = 40
 """Memory that it takes to list a frame."""
+_SMALL = 256
+"""Items of a frame up to which many are worked on at once: one by one takes a microsecond each."""
+_TOGETHER = 1 << 16
+"""Items that are worked on at once."""
 _FEW_FRAMES = 1 << 14
 """Frames that are not worth an entry in the budget."""
 
@@ -209,8 +213,8 @@ class TileReader:
             starts = loaded.starts + layout.left if layout.left else loaded.starts
             gather(loaded.values, starts, loaded.pitch, out.reshape(len(out), *layout.lines))
         else:
-            for index in range(len(out)):
-                convert(self._frame(loaded, index, box), out[index], self._plan.view.casting)
+            for begin, end, values in self._boxes(loaded, box):
+                convert(values, out[begin:end], self._plan.view.casting)
 
     def _layout(self, box: Box) -> _Layout:
         """Return the layout of a box, cached because successive tiles mostly share it."""
@@ -218,12 +222,23 @@ class TileReader:
             self._last = box, _Layout.of(box, self._frame_rest, self._stored.itemsize)
         return self._last[1]
 
-    def _frame(self, loaded: Loaded, index: int, box: Box) -> Array:
-        """View a box of one frame in the stored dtype."""
-        rows = box[0][1] - box[0][0]
-        begin = int(loaded.starts[index])
-        image = loaded.values[begin : begin + rows * loaded.pitch].reshape(rows, *self._frame_rest)
-        return image[(slice(None), *(slice(a, b) for a, b in box[1:]))]
+    def _boxes(self, loaded: Loaded, box: Box) -> Iterator[tuple[int, int, Array]]:
+        """Yield the boxes of some frames in the stored dtype: small ones copied, many at once."""
+        layout, count = self._layout(box), len(loaded.starts)
+        shape = tuple(b - a for a, b in box)
+        if layout.lines is None or math.prod(shape) > _SMALL:
+            inner = (slice(None), *(slice(a, b) for a, b in box[1:]))
+            for index, begin in enumerate(loaded.starts.tolist()):
+                rows = loaded.values[begin : begin + shape[0] * loaded.pitch]
+                yield index, index + 1, rows.reshape(1, shape[0], *self._frame_rest)[:, *inner]
+            return
+        lines, length = layout.lines
+        places = layout.left + np.arange(lines)[:, None] * loaded.pitch + np.arange(length)
+        step = max(_TOGETHER // places.size, 1)
+        for begin in range(0, count, step):
+            starts = loaded.starts[begin : begin + step]
+            values = loaded.values[starts[:, None, None] + places]
+            yield begin, begin + len(starts), values.reshape(len(starts), *shape)
 
     # -- corrected or summed ------------------------------------------------------
 
@@ -271,10 +286,12 @@ class TileReader:
         """Sum each row of frames, then blocks of pixels."""
         step, wide = self._plan.view.bin_sig, self._is_wide
         total: Array | None = None
-        for member in range(frames.shape[1]):
-            part = self._corrected(frames[:, member], box)
+        pixels = math.prod(b - a for a, b in box)
+        few = max(_TOGETHER // (len(frames) * pixels), 1) if pixels <= _SMALL else 1
+        for first in range(0, frames.shape[1], few):
+            part = self._corrected(frames[:, first : first + few].reshape(-1), box)
             part = halves(part) if wide else part
-            total = part if total is None else np.add(total, part, out=total)
+            total = _added(total, part, len(frames), 1 if wide else 0)
         assert total is not None  # noqa: S101 - every tile has frames
         if step > 1:
             total = _block_sums(total, step, 2 if wide else 1)
@@ -320,8 +337,8 @@ class TileReader:
             flat = out.reshape(len(out), *layout.lines)
             correct(loaded.values, starts, loaded.pitch, dark, gain, flat)
             return
-        for index in range(len(out)):
-            np.copyto(out[index], self._frame(loaded, index, box), casting="unsafe")
+        for begin, end, values in self._boxes(loaded, box):
+            np.copyto(out[begin:end], values, casting="unsafe")
         if scales is not None:
             np.subtract(out, scales[0], out=out)
             np.multiply(out, scales[1], out=out)
@@ -354,6 +371,23 @@ def _work_dtype(
         return np.dtype("c8" if stored == np.complex64 and not bins else "c16")
     single = stored.itemsize <= 2 or np.dtype("f4") in {stored, plan.dtype}  # noqa: PLR2004
     return np.dtype("f4" if single and plan.dtype.itemsize <= 4 and not bins else "f8")  # noqa: PLR2004
+
+
+def _added(total: Array | None, part: Array, count: int, axis: int) -> Array:
+    """Add ``part``, of some frames for each of ``count`` sums along an axis, one after the other.
+
+    Floating sums depend on the order, so that each is added to the sum of those before it.
+    """
+    if part.shape[axis] == count:
+        return part if total is None else np.add(total, part, out=total)
+    terms = part.reshape(*part.shape[:axis], count, -1, *part.shape[axis + 1 :])
+    along: tuple[Any, ...] = (slice(None),) * (axis + 1)
+    if total is not None:
+        first = terms[(*along, 0)]
+        np.add(total, first, out=first)
+    np.add.accumulate(terms, axis + 1, out=terms)
+    sums: Array = terms[(*along, -1)].copy()
+    return sums
 
 
 def _block_sums(values: Array, step: int, first: int) -> Array:

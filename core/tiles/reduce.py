@@ -8,7 +8,7 @@ resume after any stretch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays import Array, Floats
 from ..errors import OptionError, ShapeError
+from ..slices import SLICE, slices
 from ._kernels.reduce import (
     LANES,
     frame_moments,
@@ -226,10 +227,13 @@ class Reducer:
         lanes = np.zeros(LANES)
         if self._reduction.op in {"virtual", "com"}:
             sums = np.zeros((len(frames), len(self._weights)))
-            weighted_sums(frames, self._weights, lanes, sums)
+            for a, b in self._slices(frames):
+                weighted_sums(frames[a:b], self._weights, lanes, sums[a:b])
             return sums if self._reduction.op == "virtual" else _centres(sums)
         moments = np.zeros((len(frames), 4))
-        frame_moments(frames, lanes, np.zeros(LANES), moments)
+        squares = np.zeros(LANES)
+        for a, b in self._slices(frames):
+            frame_moments(frames[a:b], lanes, squares, moments[a:b])
         column = {"sum": 0, "mean": 0, "std": 1, "min": 2, "max": 3}[self._reduction.op]
         values = moments[:, column]
         if self._reduction.op == "mean":
@@ -237,6 +241,11 @@ class Reducer:
         elif self._reduction.op == "std":
             values = np.sqrt(values / self._pixels)
         return np.ascontiguousarray(values.reshape(-1, 1))
+
+    def _slices(self, frames: Array) -> Iterator[tuple[int, int]]:
+        """Frames to work on between two looks at the budget; small ones take longer than theirs."""
+        items = max(self._pixels, LANES) * max(len(self._weights), 1)
+        return slices(len(frames), "reduce", max(SLICE // items, 1))
 
     def merge(self, first: Partial, second: Partial) -> Partial:
         """Merge the results of two stretches, ``first`` before ``second``.

@@ -56,6 +56,14 @@ def test_values_that_cannot_be_are_refused(
         Settings()
 
 
+def test_the_variable_of_a_kubernetes_service_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("THALWEG_PORT", "tcp://10.0.0.1:8000")
+    with pytest.raises(ValidationError, match="enableServiceLinks: false"):
+        Settings()
+
+
 def test_an_empty_url_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THALWEG_PUBLIC_URL", "")
     assert not Settings().public_url

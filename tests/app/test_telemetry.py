@@ -37,8 +37,19 @@ def values(text: str) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
+def test_a_directory_that_was_removed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "removed"
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(shared))
+    metrics = Metrics()
+    shared.rmdir()
+    assert metrics.text() == b""
+    assert shared.stat().st_mode & 0o777 == 0o700
+
+
 def test_workers_add_up_and_the_worst_of_them_shows(tmp_path: Path) -> None:
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "removed")}
     workers = []
     texts = []
     for arguments in (("1", "0.5", "0.9"), ("0", "0.1", "0.2")):

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.cancellation.kinds import KINDS
-from tests.cancellation.table import BOUND, measure, serving
+from tests.cancellation.table import BOUND, LONGEST, measure, serving
 
 
 def main() -> int:
@@ -22,13 +22,16 @@ def main() -> int:
         "names", nargs="*", choices=[[], *KINDS], metavar="KIND", help="all without"
     )
     parser.add_argument("--moments", type=int, default=20, help="at which each is left (20)")
+    parser.add_argument(
+        "--longest", type=float, default=LONGEST, help=f"seconds of a work ({LONGEST:.0f})"
+    )
     args = parser.parse_args()
     above = []
     with tempfile.TemporaryDirectory() as directory, serving(Path(directory)) as place:
-        print(f"{'work':34} {'takes':>7} {'median':>7} {'worst':>7}  at")
+        print(f"{'work':34} {'takes':>8} {'median':>7} {'worst':>7}  at")
         for name in args.names or KINDS:
             try:
-                found = measure(place, KINDS[name], moments=args.moments)
+                found = measure(place, KINDS[name], moments=args.moments, longest=args.longest)
             except AssertionError as e:
                 above.append(name)
                 print(f"{name:34} cannot be measured: {e}", flush=True)
@@ -37,8 +40,9 @@ def main() -> int:
             if rest.seconds > BOUND:
                 above.append(name)
             print(
-                f"{name:34} {found.takes:6.2f}s {1000 * found.median:5.0f}ms "
-                f"{1000 * rest.seconds:5.0f}ms  {at:.2f}s, thread {rest.thread or '-'}",
+                f"{name:34} {found.takes:6.2f}s{' ' if found.ended else '+'} "
+                f"{1000 * found.median:5.0f}ms {1000 * rest.seconds:5.0f}ms  "
+                f"{at:.2f}s, thread {rest.thread or '-'}",
                 flush=True,
             )
     print(f"above {1000 * BOUND:.0f} ms, or not measured: {', '.join(above) or 'none'}")

@@ -49,29 +49,25 @@ def packed(name: str, *columns: str, head: bytes = b"") -> Prepare:
     return prepare
 
 
-TABLE.add(PUT, "occurrences in csv", occurrence_csv, steady=False)
+TABLE.add(PUT, "occurrences in csv", occurrence_csv)
 TABLE.add(
     PUT,
     "packed occurrences",
     packed("occurrence", "<i4", "<i4", "<i4", head=struct.pack("<2i", 1, 12_000_000)),
-    steady=False,
 )
-TABLE.add(PUT, "packed xref", packed("summary_xref", "<i4", "<i4", "<i4"), steady=False)
+TABLE.add(PUT, "packed xref", packed("summary_xref", "<i4", "<i4", "<i4"))
 TABLE.add(
     PUT,
     "rates in csv",
     lines("event_rates", b"EventIds,Event_rates\n", b"#,0.5\n", 13),
-    steady=False,
 )
 TABLE.add(
     PUT,
     "a map in csv",
     lines("summary_map", b"loc_id,item_id,building_id\n", b"#,#,1\n", 20, most=24 << 20),
-    steady=False,
 )
 TABLE.add(
     PUT,
     "descriptions of summaries",
     lines("summary_info", b"summary_id,name\n", b"#,place #\n", 24, most=24 << 20),
-    steady=False,
 )

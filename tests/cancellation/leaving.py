@@ -32,6 +32,7 @@ class Work:
         headers: further lines of its head.
         end: what ends it, where it goes on without its client: called before this one leaves.
         clear: called once it has ended, to make the server as it was.
+        goes_on: whether it does, where its answer comes at once.
     """
 
     method: str
@@ -40,14 +41,25 @@ class Work:
     headers: Sequence[str] = ()
     end: Callable[[], object] | None = None
     clear: Callable[[], object] | None = None
+    goes_on: Callable[[], bool] | None = None
 
 
 @dataclass(slots=True)
 class _Asking:
     """What is known of an answer."""
 
+    work: Work
     status: int | None = None
     ended: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the work has ended, or for so long; whether it has ended."""
+        until = time.monotonic() + seconds
+        while (goes_on := self.work.goes_on) is not None and time.monotonic() < until:
+            if not goes_on():
+                return True
+            time.sleep(_PAUSE)
+        return goes_on is None and self.ended.wait(seconds)
 
 
 class Rest(NamedTuple):
@@ -59,15 +71,15 @@ class Rest(NamedTuple):
     """Its name."""
 
 
-def run(server: Service, work: Work, longest: float) -> float:
-    """Have work done to its end, or leave after ``longest`` seconds; how long it took."""
+def run(server: Service, work: Work, longest: float) -> tuple[float, bool]:
+    """Have work done, or leave after ``longest`` seconds; how long it took, and if it ended."""
     begun = time.monotonic()
     with _asking(server, work) as asking:
-        asking.ended.wait(longest)
+        ended = asking.wait(longest)
         seconds = time.monotonic() - begun
     assert asking.status is None or asking.status < 300, (work.target, asking.status)
     _end(server, work)
-    return seconds
+    return seconds, ended
 
 
 def leave(server: Service, work: Work, after: float, *, reset: bool) -> Rest:
@@ -80,7 +92,7 @@ def leave(server: Service, work: Work, after: float, *, reset: bool) -> Rest:
         reset: whether the connection is reset instead of being closed.
     """
     with _asking(server, work, reset=reset) as asking:
-        asking.ended.wait(after)
+        asking.wait(after)
         pid = server.pid
         before = _usage(pid)
         if work.end is not None:
@@ -105,7 +117,7 @@ def _end(server: Service, work: Work) -> None:
 def _asking(server: Service, work: Work, *, reset: bool = True) -> Iterator[_Asking]:
     """Send a request and read its answer, until the block ends."""
     connection = server.connect(timeout=600)
-    asking = _Asking()
+    asking = _Asking(work)
 
     def send() -> None:
         with contextlib.suppress(OSError):

@@ -114,12 +114,12 @@ TABLE.add(ONE, "qelt", report("qelt", Size(2000, 10, 100)))
 for _name in ("splt", "mplt", "qplt"):
     TABLE.add(ONE, _name, report(_name, LONG))
 for _name in ("aal", "alct"):
-    TABLE.add(ONE, _name, report(_name, SUMS), steady=False)
+    TABLE.add(ONE, _name, report(_name, SUMS))
 for _name in ("ept", "psept"):
-    TABLE.add(ONE, _name, report(_name, WIDE), steady=False)
+    TABLE.add(ONE, _name, report(_name, WIDE))
 for _form in ("png", "svg"):
-    TABLE.add(ONE, f"ept as {_form}", report("ept", WIDE, f"&format={_form}"), steady=False)
+    TABLE.add(ONE, f"ept as {_form}", report("ept", WIDE, f"&format={_form}"))
 for _name, _count in (("ept at return periods", 100_000), ("ept of many occurrences", 4_000_000)):
     _size = Size(1000, 1, 100, _count)
-    TABLE.add(ONE, _name, report("ept", _size, AT_YEARS), steady=False)
-TABLE.add(ONE, "summaries of items", summaries_of_items, steady=False)
+    TABLE.add(ONE, _name, report("ept", _size, AT_YEARS))
+TABLE.add(ONE, "summaries of items", summaries_of_items)

@@ -92,15 +92,13 @@ TABLE.add(
     BATCHES,
     "the largest reservoir",
     pipeline({"op": "shuffle", "kind": "reservoir", "size": 1 << 20}, LARGEST, of=rows),
-    steady=False,
 )
 TABLE.add(
     BATCHES,
     "buckets",
     pipeline({"op": "bucket_batch", "read_ahead": 500_000, "key": "text", "size": 64}, of=lines),
-    steady=False,
 )
-TABLE.add(BATCHES, "the largest batches of rows", pipeline(LARGEST, of=rows), steady=False)
+TABLE.add(BATCHES, "the largest batches of rows", pipeline(LARGEST, of=rows))
 TABLE.add(BATCHES, "permuted rows", pipeline({"op": "permute"}, BATCH, of=rows))
 TABLE.add(BATCHES, "padded lines", pipeline(BATCH, {"op": "pad", "length": 1 << 16}, of=lines))
 TABLE.add(
@@ -112,4 +110,4 @@ TABLE.add(
         where="/batch?offset=2000",
     ),
 )
-TABLE.add("POST /v1/pipelines", "registering a pipeline", registering, steady=False)
+TABLE.add("POST /v1/pipelines", "registering a pipeline", registering)

@@ -66,19 +66,16 @@ class Kind:
     Attributes:
         route: method and path, as the contract has them.
         prepare: makes the request.
-        steady: whether it does the same from its beginning to its end, so that moments within its
-            first half second stand for all.
     """
 
     route: str
     prepare: Prepare
-    steady: bool = True
 
 
 class Table(dict[str, Kind]):
     """Kinds of work by their names."""
 
-    def add(self, route: str, name: str, prepare: Prepare, *, steady: bool = True) -> None:
+    def add(self, route: str, name: str, prepare: Prepare) -> None:
         """Add a kind of work."""
         assert name not in self, name
-        self[name] = Kind(route, prepare, steady)
+        self[name] = Kind(route, prepare)

@@ -16,8 +16,6 @@ BOUND = 0.15
 """CPU seconds that a thread may use for a client that has left."""
 LONGEST = 20.0
 """Seconds within which all moments lie, however long the work takes."""
-STEADY = 0.5
-"""Seconds within which they lie if it does the same all the time."""
 
 
 class Found(NamedTuple):
@@ -26,7 +24,9 @@ class Found(NamedTuple):
     rests: Sequence[tuple[Rest, float]]
     """Each with the seconds after the beginning of the request."""
     takes: float
-    """Seconds that the whole work takes; at most ``LONGEST``."""
+    """Seconds that the whole work takes, or within which all moments lie."""
+    ended: bool
+    """Whether it ends by itself within these."""
 
     @property
     def worst(self) -> tuple[Rest, float]:
@@ -54,23 +54,26 @@ def serving(directory: Path) -> Iterator[Place]:
         server.kill()
 
 
-def measure(place: Place, kind: Kind, part: float = 1.0, moments: int = 20) -> Found:
-    """Leave work at uniform moments.
+def measure(
+    place: Place, kind: Kind, part: float = 1.0, moments: int = 20, longest: float = LONGEST
+) -> Found:
+    """Leave work at moments that are uniform over all of it.
 
     Args:
         place: has the server.
         kind: of the work.
         part: of its largest size.
         moments: how many.
+        longest: seconds after which none of them lies.
     """
     prepared = kind.prepare(place, part)
 
     def work() -> Work:
         return prepared if isinstance(prepared, Work) else prepared()
 
-    takes = run(place.server, work(), STEADY if kind.steady else LONGEST)
+    takes, ended = run(place.server, work(), longest)
     rests = []
     for k in range(moments):
         at = (k + 0.5) / moments * takes
         rests.append((leave(place.server, work(), at, reset=k % 2 == 0), at))
-    return Found(rests, takes)
+    return Found(rests, takes, ended)

@@ -199,35 +199,30 @@ TABLE.add(
     f"GET {OF}/views/{{name}}/tiles/{{index}}",
     "the largest tile",
     stored("/tiles/0", HUGE, target_bytes=64 << 20, dtype="<f8"),
-    steady=False,
 )
 TABLE.add(
     f"GET {OF}/views/{{name}}/tiles/{{index}}",
     "a tile in json",
     stored("/tiles/0?format=json", sparse(16, 250, 250), tile_shape=[16, 250, 250]),
-    steady=False,
 )
-TABLE.add("GET /zarr/{view}/{key}", "a chunk of zarr", chunk, steady=False)
+TABLE.add("GET /zarr/{view}/{key}", "a chunk of zarr", chunk)
 for _route in ("plan", "views"):
     TABLE.add(
         f"POST {OF}/{_route}",
         f"a shuffle of 2^26, to /{_route}",
         posted(f"/{_route}", BITS, select={"shuffle": {"seed": 1}}),
-        steady=False,
     )
-TABLE.add(f"POST {OF}/views", "a mask of 2^22", masked, steady=False)
+TABLE.add(f"POST {OF}/views", "a mask of 2^22", masked)
 TABLE.add(
     f"GET {OF}/views/{{name}}/plan",
     "a plan of many tiles",
     stored("/plan", sparse(4_900_000, 1, 1, dtype="u1"), tile_shape=[1, 1, 1]),
-    steady=False,
 )
 TABLE.add(f"GET {OF}/files/{{number}}", "a file", got("/files/0", FRAMES))
 TABLE.add(
     "POST /v1/datasets",
     "registering short lines",
     registering("short.txt", _short_lines, format="lines"),
-    steady=False,
 )
 TABLE.add(
     "POST /v1/datasets",
@@ -238,14 +233,13 @@ TABLE.add(
     "POST /v1/datasets",
     "registering row groups",
     registering("groups.parquet", _row_groups, format="parquet"),
-    steady=False,
 )
 
 REDUCE = f"POST {OF}/reduce"
 TABLE.add(REDUCE, "sum", reduction(op="sum", over="frames"))
 TABLE.add(REDUCE, "std", reduction(op="std", over="frames"))
 TABLE.add(REDUCE, "std of hdf5", reduction(hdf5, op="std", over="frames"))
-TABLE.add(REDUCE, "std of pixels", reduction(SMALL, op="std", over="pixels"), steady=False)
+TABLE.add(REDUCE, "std of pixels", reduction(SMALL, op="std", over="pixels"))
 TABLE.add(REDUCE, "com", reduction(op="com"))
 TABLE.add(
     REDUCE,
@@ -257,4 +251,4 @@ TABLE.add(
 )
 IMAGE = f"GET {OF}/image.png"
 TABLE.add(IMAGE, "a picture of many frames", got("/image.png", FRAMES))
-TABLE.add(IMAGE, "the largest picture", got("/image.png?map=viridis", HUGE), steady=False)
+TABLE.add(IMAGE, "the largest picture", got("/image.png?map=viridis", HUGE))

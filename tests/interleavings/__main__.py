@@ -17,7 +17,7 @@ def main(name: str) -> int:
     total, found = Explored(), 0
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with exploring() as scheduler:
-        plans = (run_acts.plans, run_acts.of_jobs, run_acts.at_limits)
+        plans = (run_acts.plans, run_acts.of_jobs, run_acts.alone_of_jobs, run_acts.at_limits)
         for plan in (plan for kind in plans for plan in kind(scheduler)):
             if name not in plan.name:
                 continue

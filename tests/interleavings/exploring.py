@@ -303,14 +303,19 @@ class Drawn:
         return chosen
 
 
-def sample(start: Start, scheduler: Scheduler, seeds: Sequence[int]) -> Explored:
-    """Run operations in drawn orders, one a seed."""
+def sample(
+    start: Start,
+    scheduler: Scheduler,
+    seeds: Sequence[int],
+    deaths: Mapping[int, int] | None = None,
+) -> Explored:
+    """Run operations in drawn orders, one a seed; see ``explore``."""
     explored, began = Explored(), time.process_time()
     for seed in seeds:
         drawn, execution = Drawn(seed), start()
-        outcomes = scheduler.run(execution.operations, drawn.choose)
+        outcomes = scheduler.run(execution.operations, drawn.choose, deaths)
         explored.executions += 1
         explored.calls += len(drawn.steps)
-        _look(execution, outcomes, drawn.steps, explored, None)
+        _look(execution, outcomes, drawn.steps, explored, deaths)
     explored.seconds = time.process_time() - began
     return explored

@@ -117,9 +117,23 @@ class Plan(Generic[P]):
         """Run the acts in every order; see ``exploring.explore``."""
         return explore(self.start, scheduler, deaths, most)
 
-    def sample(self, scheduler: Scheduler, seeds: Sequence[int]) -> Explored:
+    def sample(
+        self,
+        scheduler: Scheduler,
+        seeds: Sequence[int],
+        deaths: Mapping[int, int] | None = None,
+    ) -> Explored:
         """Run the acts in drawn orders."""
-        return sample(self.start, scheduler, seeds)
+        return sample(self.start, scheduler, seeds, deaths)
+
+    def explore_some(
+        self, scheduler: Scheduler, most: int | None, deaths: Mapping[int, int] | None = None
+    ) -> Explored:
+        """Run the acts in every order, or in so many, and as many drawn ones; None for every."""
+        explored = self.explore(scheduler, most, deaths)
+        if most is not None and explored.executions == most:
+            explored.add(self.sample(scheduler, range(most), deaths))
+        return explored
 
 
 def pairs_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import sys
@@ -60,8 +61,19 @@ class Shared:
 
     def limited(self, **counts: int) -> Shared:
         """Return this where each owner may have so many heads of some kinds."""
+        return self._with({kind: Limit(f"{kind}s", n, sys.maxsize) for kind, n in counts.items()})
+
+    def cramped(self, **nbytes: int) -> Shared:
+        """Return this where each owner has room for so many more bytes of some kinds."""
+        used: Counter[str] = Counter()
+        for (kind, _space), (_, stored) in self.usage().items():
+            used[kind] = max(used[kind], stored)
+        sizes = {kind: used[kind] + more for kind, more in nbytes.items()}
+        return self._with({kind: Limit(f"{kind}s", sys.maxsize, n) for kind, n in sizes.items()})
+
+    def _with(self, limits: Mapping[str, Limit]) -> Shared:
         made = self.copy()
-        made.limits = {kind: Limit(f"{kind}s", n, sys.maxsize) for kind, n in counts.items()}
+        made.limits = limits
         return made
 
     def note(self, head: Head) -> None:
@@ -80,6 +92,22 @@ class Shared:
     def usage(self) -> dict[tuple[str, str], tuple[int, int]]:
         """What the store counts, by kind and space: heads and their bytes."""
         return {key: (n, self.heads._nbytes[key]) for key, n in self.heads._counts.items()}
+
+    def digest(self) -> bytes:
+        """Return a digest of all that is stored and noted, with times to the hour."""
+        heads = (
+            (*key, head.value, head.generation, head.nonce, head.size, self._age(head.used))
+            for key, head in sorted(self.heads._open.items())
+        )
+        blobs = (
+            (*key, bytes(blob.data), self._age(blob.used), self._age(blob.modified))
+            for key, blob in sorted(self.blobs._open.items())
+        )
+        noted = (*heads, *blobs, sorted(self.usage().items()), self.states, self.names)
+        return hashlib.blake2b(repr(noted).encode(), digest_size=16).digest()
+
+    def _age(self, used: float) -> int:
+        return round((self.now - used) / 3600.0)
 
     def clock(self) -> float:
         """Return the time; a point, though it commutes with all but a change of the clock."""
@@ -114,7 +142,8 @@ class PointedHeads:
 
     def _changes(self, what: str, kind: str, head_id: str, *others: Access) -> None:
         accesses = [Access("writes", kind, head_id), *others]
-        if what != "swap" and kind in self._shared.limits:
+        limit = self._shared.limits.get(kind)
+        if limit is not None and (what != "swap" or limit.nbytes < sys.maxsize):
             accesses.append(Access("writes", f"usage of {kind}", space_of(head_id)))
         text = f"{what} {_named(kind, head_id)}"
         self._shared.scheduler.point(Call(text, tuple(accesses)))

@@ -5,27 +5,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.errors import StorageFullError
 from app.runs.sealing.sealer import StoppedError
 
+from .alone import dies_alone, work_alone
 from .pairs import Act, Plan, pairs_of
 from .points import Shared
 from .run_faults import LimitedWorld, RunsWorld
 from .runs_world import (
     ANY,
+    CUT,
     DATA,
     OTHER,
     UNFIT,
     Process,
     begin,
+    claimed,
     dying,
     empty,
     failed,
     half,
     left,
     poisoned,
+    tired,
     unfinished,
     whole,
 )
@@ -53,6 +58,8 @@ CONTINUE = _act(
     "offset-mismatch",
     "upload-complete",
 )
+CONTINUE_2 = _act("continue 2", lambda p: p.continue_(2, DATA[2]), *CONTINUE.answers)
+POST_3 = _act("post 3", lambda p: p.post(3, DATA[3]), "partition-taken", *_WRITE)
 CHECKED = _act("append checked 1", lambda p: p.append_checked(1, DATA[1]), *CONTINUE.answers)
 CREATE_RUN = _act("create run", lambda p: p.create_run())
 LOOK = _act("look at 1", lambda p: p.look(1))
@@ -66,8 +73,14 @@ STOP = _act("work until stopped", lambda p: p.work_in_vain(StoppedError()))
 TRY = _act("work on a full disk", lambda p: p.work_in_vain(StorageFullError("the disk is full")))
 FAIL = _act("work and fail", lambda p: p.work_in_vain(UNFIT))
 TAKE_OVER = _act("take over", lambda p: p.take_over())
+ALONE = _act("work alone", work_alone)
 RUN_2 = _act("create run 2", lambda p: p.create_other_run("another"))
 RUN_3 = _act("create run 3", lambda p: p.create_other_run("a third"))
+
+RUN_BYTES = 400
+"""More than those of one run, and fewer than those of two."""
+REPORT_BYTES = 40
+"""The same of reports."""
 
 STATES: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
     "no stream": (
@@ -92,12 +105,20 @@ JOBS: dict[str, tuple[list[Callable[[Process], Any]], list[Act[Process]]]] = {
         [whole(1), lambda process: process.seal()],
         [SEAL, WORK, FAIL, STOP, TRY, TAKE_OVER, DELETE_RUN],
     ),
+    "computing": (
+        [whole(1), claimed],
+        [SEAL, WORK, ALONE, FAIL, TAKE_OVER, MORE, SWEEP, DELETE_RUN],
+    ),
+    "tried often": ([whole(1), tired], [SEAL, WORK, STOP, TRY, SWEEP, DELETE_RUN]),
     "failed": ([whole(1), failed], [SEAL, WORK, FAIL, POST_2, DELETE, DELETE_RUN]),
-    "died alone": ([whole(1), dying(2)], [SEAL, WORK, FAIL, TAKE_OVER, DELETE_RUN]),
+    "suspect": ([whole(1), dying(0)], [ALONE, SEAL, TAKE_OVER, SWEEP, DELETE_RUN]),
+    "died alone": ([whole(1), dying(2)], [SEAL, WORK, FAIL, ALONE, TAKE_OVER, DELETE_RUN]),
     "died for good": ([whole(1), dying(3)], [SEAL, WORK, FAIL, MORE, TAKE_OVER, DELETE_RUN]),
     "poisoned": ([whole(1), poisoned], [SEAL, WORK, FAIL, DELETE, TAKE_OVER, SWEEP, DELETE_RUN]),
 }
 """The same of jobs, which workers claim, renew, release and take over, and operators retry."""
+SUSPECTS = ("computing", "suspect", "died alone")
+"""Those that are computed alone once they are claimed."""
 LIMITED: dict[str, tuple[list[Callable[[Process], Any]], dict[str, int], list[Act[Process]]]] = {
     "room for one stream": ([], {"stream": 1}, [CREATE, CREATE_2, POST, POST_2, SEAL]),
     "no room for another stream": (
@@ -109,6 +130,26 @@ LIMITED: dict[str, tuple[list[Callable[[Process], Any]], dict[str, int], list[Ac
     "no room for another run": ([empty(1)], {"run": 1}, [RUN_2, CREATE_RUN, DELETE_RUN]),
 }
 """The same at quotas, which are given by kind."""
+CRAMPED: dict[str, tuple[list[Callable[[Process], Any]], dict[str, int], list[Act[Process]]]] = {
+    "bytes for one append": (
+        [half(1), half(2)],
+        {"stream": len(DATA[1]) - CUT},
+        [CONTINUE, CONTINUE_2, CHECKED, POST_3, LOOK, DELETE, DELETE_RUN],
+    ),
+    "bytes for one stream": ([], {"stream": len(DATA[1])}, [POST, POST_2, CREATE, SEAL]),
+    "bytes for one run": ([whole(1)], {"run": RUN_BYTES}, [RUN_2, RUN_3, CREATE_RUN, SEAL]),
+    "no bytes for a run": (
+        [whole(1), lambda process: process.seal()],
+        {"run": 0},
+        [WORK, FAIL, MORE, SEAL, DELETE_RUN],
+    ),
+    "bytes for one report": (
+        [whole(1), lambda process: process.seal(), lambda process: process.compute_more()],
+        {"report": REPORT_BYTES},
+        [WORK, FAIL, TAKE_OVER, SEAL, DELETE_RUN],
+    ),
+}
+"""The same at quotas of bytes: so many more than there are by then."""
 
 
 def begun(scheduler: Scheduler) -> dict[str, Shared]:
@@ -129,11 +170,24 @@ def of_jobs(scheduler: Scheduler, count: int = 2) -> list[Plan[Process]]:
     return list(map(allowing, _sets(scheduler, JOBS, count)))
 
 
+def alone_of_jobs(scheduler: Scheduler) -> Iterator[Plan[Process]]:
+    """Workers whose process of a suspect dies, for each of its calls, beside what others do."""
+    new = Shared(scheduler)
+    for state in SUSPECTS:
+        shared = begin(new, *JOBS[state][0])
+        for calls in itertools.takewhile(partial(dies_alone, shared), itertools.count()):
+            run = partial(work_alone, dies_before=calls)
+            act = _act(f"work alone, to die before call {calls}", run)
+            for other in (act, ALONE, SEAL, TAKE_OVER, MORE, SWEEP, DELETE_RUN):
+                yield allowing(Plan(RunsWorld(), state, shared, (act, other)))
+
+
 def at_limits(scheduler: Scheduler) -> list[Plan[Process]]:
     """All pairs of acts at the limits of quotas."""
     new, found = Shared(scheduler), []
-    for state, (parts, limits, acts) in LIMITED.items():
-        shared = begin(new, *parts).limited(**limits)
+    states = [(s, begin(new, *parts).limited(**n), a) for s, (parts, n, a) in LIMITED.items()]
+    states += [(s, begin(new, *parts).cramped(**n), a) for s, (parts, n, a) in CRAMPED.items()]
+    for state, shared, acts in states:
         for pair in itertools.combinations_with_replacement(acts, 2):
             plan = allowing(Plan(LimitedWorld(shared, pair), state, shared, pair))
             limited = [replace(a, answers=a.answers | {"quota-exceeded"}) for a in plan.acts]

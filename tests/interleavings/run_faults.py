@@ -4,45 +4,81 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 
 from app.errors import NotFoundError, QuotaExceededError, ServiceError
 from app.runs.records import RunRecord, StreamRecord
-from app.runs.sealing.jobs import job_of
+from app.runs.sealing.jobs import MAX_DEATHS, job_of
 from app.state.ownership import namespace
 from core.errors import CoreError
 
 from .pairs import Act, Done
 from .points import Shared
-from .runs_world import ALICE, ANY, DATA, DAY, LEASE, OTHER, Process, digest, driven, published
+from .runs_world import (
+    ALICE,
+    ANY,
+    DATA,
+    DAY,
+    LEASE,
+    MORE,
+    OTHER,
+    Process,
+    digest,
+    driven,
+    published,
+)
 
 
 class RunsWorld:
-    """One run of one owner."""
+    """One run of one owner; many orders lead to one end, which is looked at once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[bytes, str], list[str]] = {}
 
     def process(self, shared: Shared) -> Process:
         return Process(shared)
 
     def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
         """See World."""
-        return _Look(shared, done).faults()
+        told = [(d.name, o.killed, o.value, o.error) for d in done for o in [d.outcome]]
+        end = shared.digest(), repr(told)
+        if end not in self._seen:
+            self._seen[end] = _Look(shared, done).faults()
+        return list(self._seen[end])
 
 
 class LimitedWorld(RunsWorld):
     """The same at the limits of quotas: who is refused is so in some serial order of the acts."""
 
     def __init__(self, begin: Shared, acts: Sequence[Act[Process]]) -> None:
+        super().__init__()
         self._begin = begin
         self._acts = acts
 
     def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
         """See World."""
         refused = tuple(_is_refused(d.outcome.error) for d in done)
-        found = super().look(shared, done)
-        if refused not in self._serially and not any(d.outcome.killed for d in done):
+        over = [
+            f"{used} heads and bytes of {kind} are stored, and allowed are {limit}"
+            for (kind, _), used in shared.usage().items()
+            for limit in [shared.limits.get(kind)]
+            if limit is not None and (used[0] > limit.count or used[1] > limit.nbytes)
+            # Whatever is stored, runs go on, and grow by that.
+            if kind != "run" or used[0] > limit.count
+        ]
+        found = over + super().look(shared, done)
+        if not any(d.outcome.killed for d in done) and not self._may_refuse(refused):
             found.append(f"quotas refuse {refused}, and serially {sorted(self._serially)}")
         return found
+
+    def _may_refuse(self, refused: tuple[bool, ...]) -> bool:
+        """Whether a serial order admits the same acts, or more if each takes bytes in parts."""
+        if all(limit.nbytes == sys.maxsize for limit in self._begin.limits.values()):
+            return refused in self._serially
+        return any(all(map(operator.ge, refused, serial)) for serial in self._serially)
 
     @cached_property
     def _serially(self) -> set[tuple[bool, ...]]:
@@ -79,6 +115,7 @@ class _Look:
             self._streams(run)
             self._acknowledged(run)
             self._jobs(run)
+        before = run
         if not self._died:
             self._bytes([] if run is None else self.process.streams.page(run, "", 1000))
         self._repair()
@@ -87,6 +124,7 @@ class _Look:
             self._streams(run)
             self._acknowledged(run)
             self._sealed(run)
+            self._ended(before, run)
         self._usage(run)
         self._remove(run)
         return self.found
@@ -159,8 +197,18 @@ class _Look:
 
     def _may_have_failed(self) -> bool:
         """Whether a run that was sealed may have been open again since."""
-        again = any(self._did(n, even_in_part=True) for n in ("work and fail", "create run"))
-        return again or "deaths" in self.shared.names
+        acts = ["work and fail", "create run"]
+        acts += ["work on a full disk"] if "tired" in self.shared.names else []
+        # Only deaths of who computes a job alone count, and no fewer than so many.
+        deaths = int(self.shared.names.get("deaths", 0)) + self._deaths
+        if deaths >= MAX_DEATHS or "report" in self.shared.limits:
+            return True
+        return any(self._did(n, even_in_part=True) for n in acts)
+
+    @property
+    def _deaths(self) -> int:
+        """How many processes may have died in the acts that computed a job alone."""
+        return sum(", to die" in d.name for d in self.done)
 
     def _has(self, run: RunRecord, ident: str) -> bool:
         try:
@@ -200,10 +248,17 @@ class _Look:
                 self.found.append(f"the run was {before}, then {after}")
 
     def _jobs(self, run: RunRecord) -> None:
-        """A run that is sealed has a job that will be done, unless somebody died."""
+        """A run that is sealed has a job that will be done; the dead may leave that to chores."""
+        jobs = self.process.sealer.jobs
+        waiting = {each.ident for each in jobs.claimable()}
+        for each in jobs.of_run(run.owner, run.id):
+            if not each.is_poisoned and each.ident not in waiting:
+                self.found.append(f"nobody can claim {each.ident}")
+            if each.deaths > int(self.shared.names.get("deaths", 0)) + self._deaths:
+                self.found.append(f"{each.deaths} deaths of a job are counted")
         if run.state not in {"sealed", "computing"} or any(d.outcome.killed for d in self.done):
             return
-        job = self.process.sealer.jobs.find(job_of(run))
+        job = jobs.find(job_of(run))
         if job is None:
             self.found.append(f"the run is {run.state} and has no job")
         elif job.is_poisoned and not job.worker:
@@ -242,6 +297,23 @@ class _Look:
         }
         if rows != wanted:
             self.found.append(f"the report is of {sorted(rows)}, and listed are {sorted(wanted)}")
+
+    def _ended(self, before: RunRecord | None, run: RunRecord) -> None:
+        """Chores end no run again that has ended, and do all that was asked for.
+
+        They may finish a client's deletion of a stream, to which a failed run is open.
+        """
+        ended = {"done"} if self._did("delete stream", even_in_part=True) else {"done", "failed"}
+        if before is not None and before.state in ended and run.state != before.state:
+            self.found.append(f"the run was {before.state}, and chores make it {run.state}")
+        left = self.process.sealer.jobs.of_run(run.owner, run.id)
+        if any(not job.is_poisoned and not (job.seals and run.is_open) for job in left):
+            self.found.append(f"jobs are left: {left}")
+        asked = any(d.name == "compute more" and d.outcome.value for d in self.done)
+        if asked and run.state == "done" and not self._did("create run", even_in_part=True):
+            result = run.results.get(MORE.variant.name)
+            if result is None or not (result["problem"] or "elt" in result["reports"]):
+                self.found.append(f"more was asked for, and there is {result}")
 
     def _usage(self, run: RunRecord | None) -> None:
         """Quotas are what exists; nothing is stored that nobody can reach."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -18,9 +19,9 @@ from app.runs import sweeping
 from app.runs.records import REPORT, RunRecord, StreamRecord
 from app.runs.removal import Removal
 from app.runs.results.published import Published
-from app.runs.sealing import sealer
+from app.runs.sealing import sealer, wanted
 from app.runs.sealing.jobs import Job, Jobs, Variant
-from app.runs.sealing.sealer import Sealer
+from app.runs.sealing.sealer import _ATTEMPTS, Sealer
 from app.runs.sealing.work import Workshop
 from app.runs.store import Runs
 from app.runs.streams import Streams
@@ -54,6 +55,8 @@ ANY = stream(3, first=70)
 """Of whichever partition is free."""
 CUT = len(DATA[1]) - 2 * EVENT
 UNFIT = EmptyStreamError("nothing is there", offset=0)
+MORE = Job("alice", "", ("elt",), Variant({"sets": [1]}), seals=False)
+"""What is computed besides what the run was created for."""
 
 
 class _Threads:
@@ -98,7 +101,7 @@ class ListingWork:
         self._run, self._job, self._proceed = run, job, proceed
         self._stored = [streams.stored(stream) for stream in streams.of(run)]
         self._files = published(workshop, run)
-        # Signs of life are given here, since no thread gives any in all that time.
+        # Signs of life are given here, in no thread.
         self._lease = cast("Any", proceed).__self__
         self._ends = cast("_Workshop", workshop).ends
 
@@ -137,7 +140,9 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
-        patch.setattr(sealer, "LOOK_SECONDS", LEASE)
+        # No thread is needed that gives no sign of life in all that time.
+        patch.setattr(sealer._Lease, "kept", lambda _: contextlib.nullcontext())
+        patch.setattr(wanted, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
 
@@ -275,11 +280,12 @@ class Process:
     def seal(self) -> RunRecord:
         return self.sealer.seal(self.run())
 
-    def compute_more(self) -> None:
-        """Have another report computed of a run that is sealed."""
+    def compute_more(self) -> bool:
+        """Have another report computed of a run that is sealed; return whether it is."""
         run = self.run()
         if not run.is_open:
-            self.sealer.compute(run, ("elt",), Variant({"sets": [1]}))
+            self.sealer.compute(run, MORE.reports, MORE.variant)
+        return not run.is_open
 
     def work(self) -> None:
         """Do the jobs that are to be had."""
@@ -370,20 +376,31 @@ def failed(process: Process) -> None:
     process.work_in_vain(UNFIT)
 
 
+def claimed(process: Process, **values: Any) -> None:  # noqa: ANN401 - of Job
+    """Seal the run, and let the process die that has begun to compute it."""
+    process.seal()
+    jobs = process.sealer.jobs
+    (job,) = jobs.of_run(ALICE.owner, process.run_id)
+    known = jobs.claim(job)
+    assert known is not None
+    process.sealer._begin(known)
+    assert not values or jobs.change(known, **values) is not None
+
+
 def dying(deaths: int) -> Callable[[Process], Any]:
     """Seal the run, and let so many processes die that compute it alone, and who saw it."""
 
     def part(process: Process) -> None:
-        process.seal()
-        jobs = process.sealer.jobs
-        (job,) = jobs.of_run(ALICE.owner, process.run_id)
-        claimed = jobs.claim(job)
-        assert claimed is not None
-        process.sealer._begin(claimed)
-        assert jobs.change(claimed, suspect=True, deaths=deaths, death="SIGKILL") is not None
-        process.shared.names["deaths"] = "yes"
+        claimed(process, suspect=True, deaths=deaths, death="SIGKILL")
+        process.shared.names["deaths"] = str(deaths)
 
     return part
+
+
+def tired(process: Process) -> None:
+    """Seal the run, and have stores and memory fail at all attempts but the last."""
+    claimed(process, worker="", attempts=_ATTEMPTS - 1)
+    process.shared.names["tired"] = "yes"
 
 
 def poisoned(process: Process) -> None:

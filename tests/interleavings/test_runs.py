@@ -12,6 +12,7 @@ import pytest
 from app.run_errors import PartitionTakenError
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.sealing.jobs import Job, Jobs
+from app.runs.store import Change, Runs
 from app.runs.streams import Streams
 from app.runs.uploads.appending import Appending
 from app.state.admission import AdmittedHeads
@@ -22,18 +23,23 @@ from tests.scale import SOAK
 from . import runs_world
 from .exploring import Explored
 from .pairs import Plan, told
-from .run_acts import STATES, at_limits, of_jobs, plans, repairs, triples
+from .run_acts import JOBS, STATES, alone_of_jobs, at_limits, of_jobs, plans, repairs, triples
 from .runs_world import Process
 from .scheduler import Scheduler
 
 DEATHS = 40
 REPAIRS = 30
 TRIPLES = 40
-JOBS = 12
+PAIRS = 12
+LIMITS = 60
 ORDERS = 100 if SOAK else 5
 """Drawn orders of three acts."""
 MOST = None if SOAK else 80
-"""Executions with one death."""
+"""Executions of two acts."""
+MOST_PAIRED = None if SOAK else 200
+"""The same of clients, and drawn ones if there are more."""
+MOST_DEAD = 20
+"""Executions with one death, and drawn ones if there are more."""
 FIRST = [(state, act.name) for state, (_, acts) in STATES.items() for act in acts]
 
 
@@ -55,15 +61,39 @@ def drawn(found: Sequence[Plan[Process]], count: int) -> Sequence[Plan[Process]]
 def test_two_acts_may_meet_in_any_order(scheduler: Scheduler, state: str, first: str) -> None:
     for plan in plans(scheduler):
         if (plan.state, plan.acts[0].name) == (state, first):
-            nothing_is_wrong(plan, plan.explore(scheduler))
+            nothing_is_wrong(plan, plan.explore_some(scheduler, MOST_PAIRED))
 
 
-def test_a_process_may_die_before_any_call(scheduler: Scheduler) -> None:
-    for place, plan in enumerate(drawn(plans(scheduler), DEATHS)):
-        longest = plan.explore(scheduler, most=MOST).longest
-        points = [(n, k) for n, calls in enumerate(longest) for k in range(calls)]
-        for death in points if SOAK else points[place % 7 :: 7][:1]:
-            nothing_is_wrong(plan, plan.explore(scheduler, MOST, dict([death])))
+def dies(scheduler: Scheduler, plans: Sequence[Plan[Process]], state: str) -> None:
+    """Let each act from a state die at some call, or at each; fail with what is wrong then."""
+    for place, plan in enumerate(drawn(plans, DEATHS)):
+        if plan.state == state:
+            longest = plan.explore(scheduler, most=MOST_DEAD).longest
+            points = [(n, k) for n, calls in enumerate(longest) for k in range(calls)]
+            for death in points if SOAK else points[place % 7 :: 7][:1]:
+                nothing_is_wrong(plan, plan.explore_some(scheduler, MOST_DEAD, dict([death])))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_process_may_die_before_any_call(scheduler: Scheduler, state: str) -> None:
+    dies(scheduler, plans(scheduler), state)
+
+
+def test_a_process_may_die_at_any_call_on_a_job(scheduler: Scheduler) -> None:
+    for plan in of_jobs(scheduler, 1):
+        (calls,) = plan.explore(scheduler).longest
+        for call in range(calls):
+            nothing_is_wrong(plan, plan.explore(scheduler, deaths={0: call}))
+
+
+@pytest.mark.parametrize("state", JOBS)
+def test_a_process_may_die_at_a_job_that_others_are_at(scheduler: Scheduler, state: str) -> None:
+    dies(scheduler, of_jobs(scheduler), state)
+
+
+def test_a_process_may_die_that_computes_a_suspect_alone(scheduler: Scheduler) -> None:
+    for plan in drawn(list(alone_of_jobs(scheduler)), PAIRS):
+        nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
 def test_who_deletes_a_poisoned_run_may_die(scheduler: Scheduler) -> None:
@@ -78,20 +108,22 @@ def test_what_a_death_left_is_removed_while_others_go_on(scheduler: Scheduler) -
 
 
 def test_workers_and_operators_may_meet_at_a_job(scheduler: Scheduler) -> None:
-    for plan in drawn(of_jobs(scheduler), JOBS):
+    for plan in drawn(of_jobs(scheduler), PAIRS):
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
 def test_quotas_count_what_exists_and_refuse_no_more_than_they_should(
     scheduler: Scheduler,
 ) -> None:
-    for plan in at_limits(scheduler):
+    for plan in drawn(at_limits(scheduler), LIMITS):
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
-def test_three_acts_may_meet_in_drawn_orders(scheduler: Scheduler) -> None:
+@pytest.mark.parametrize("state", [*STATES, *JOBS])
+def test_three_acts_may_meet_in_drawn_orders(scheduler: Scheduler, state: str) -> None:
     for plan in drawn(triples(scheduler), TRIPLES):
-        nothing_is_wrong(plan, plan.sample(scheduler, range(ORDERS)))
+        if plan.state == state:
+            nothing_is_wrong(plan, plan.sample(scheduler, range(ORDERS)))
 
 
 def found_in(plan: Plan[Process], scheduler: Scheduler, fault: str) -> bool:
@@ -244,14 +276,13 @@ def test_jobs_that_are_lost_are_found(
     name: str,
     fault: str,
 ) -> None:
-    plan = named(of_jobs(scheduler), name)
-    assert not found_in(plan, scheduler, "")
+    assert not found_in(named(of_jobs(scheduler), name), scheduler, "")
     monkeypatch.setattr(runs_world, "Jobs", broken)
-    assert found_in(plan, scheduler, fault)
+    assert found_in(named(of_jobs(scheduler), name), scheduler, fault)
 
 
 class CountingThenCreating(AdmittedHeads):
-    """Heads whose quota is counted before they are created."""
+    """Heads whose quota is counted before they are created, or grow."""
 
     def create(
         self,
@@ -269,6 +300,42 @@ class CountingThenCreating(AdmittedHeads):
                 refuse(f"{limit.name}.count", limit.count, count, retry_after=1)
         return self._heads.create(kind, head_id, value, size=size, admit=admit)
 
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
+        limit, more = self._quotas.limits.get(seen.kind), (size or 0) - seen.size
+        if limit is not None and more > 0:
+            heads = self._heads.list(seen.kind, seen.id.partition(".")[0]).heads
+            used = sum(head.size for head in heads)
+            if used + more > limit.nbytes:
+                refuse(f"{limit.name}.bytes", limit.nbytes, used, retry_after=1)
+        return self._heads.compare_and_swap(seen, value, size=size, admit=admit)
+
+
+class Refused(Runs):
+    """Runs that cannot go on once their owner has no room for more of them."""
+
+    def change(
+        self,
+        record: RunRecord,
+        change: Change,
+        *,
+        admit: Admit | None = None,  # noqa: ARG002
+    ) -> RunRecord:
+        return super().change(record, change)
+
+
+@pytest.mark.parametrize(
+    ("acts", "fault"),
+    [("work | seal", "the run is sealed for ever"), ("work | compute more", "QuotaExceededError")],
+)
+def test_runs_that_end_nowhere_because_of_a_quota_are_found(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, acts: str, fault: str
+) -> None:
+    monkeypatch.setattr(runs_world, "Runs", Refused)
+    plan = named(at_limits(scheduler), f"no bytes for a run: {acts}")
+    assert found_in(plan, scheduler, fault)
+
 
 def test_a_quota_that_is_counted_before_is_found(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
@@ -276,3 +343,12 @@ def test_a_quota_that_is_counted_before_is_found(
     plan = named(at_limits(scheduler), "room for one stream: create 1 | create 2")
     monkeypatch.setattr(runs_world, "AdmittedHeads", CountingThenCreating)
     assert found_in(plan, scheduler, "quotas refuse (False, False)")
+
+
+def test_bytes_that_are_counted_before_they_are_stored_are_found(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_world, "AdmittedHeads", CountingThenCreating)
+    plan = named(at_limits(scheduler), "bytes for one append: continue 1 | continue 2")
+    failures = plan.explore(scheduler, 200).failures
+    assert any("are stored, and allowed are" in each for f in failures for each in f.faults)

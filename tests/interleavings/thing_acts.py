@@ -60,11 +60,18 @@ STATES = (
         for state in (
             *(f"no {kind}", f"alice's {kind}", f"both's {kind}", f"old {kind}s"),
             *(f"room for one {kind}", f"no room for another {kind}"),
+            f"bytes for one {kind}",
         )
     ),
     "alice's keys",
     "all of alice's",
 )
+
+
+def _bytes_of(kind: str, begin: Shared, directory: Path, *acts: Act[Desk]) -> int:
+    """Bytes of a kind that some acts store."""
+    usage = after(begin, directory, *acts).usage()
+    return sum(nbytes for (each, _), (_, nbytes) in usage.items() if each == kind)
 
 
 def plans(scheduler: Scheduler, directory: Path) -> list[Plan[Desk]]:
@@ -99,6 +106,9 @@ def plans(scheduler: Scheduler, directory: Path) -> list[Plan[Desk]]:
         without, having = after(new, directory, *needed), after(new, directory, *needed, posts[0])
         add(f"room for one {kind}", without.limited(**{kind: 1}), limited)
         add(f"no room for another {kind}", having.limited(**{kind: 1}), limited)
+        sizes = (_bytes_of(kind, new, directory, *needed, act) for act in (posts[0], another))
+        room = max(sizes) - _bytes_of(kind, new, directory, *needed)
+        add(f"bytes for one {kind}", without.cramped(**{kind: room}), limited)
         # What is handed over leaves views and pipelines without it for a moment.
         handed = [ADOPT] if kind in {"dataset", "input"} else []
         add(f"both's {kind}", after(new, directory, *needed, *posts), [*every, *handed])

@@ -84,11 +84,14 @@ class Measured(NamedTuple):
         charged: bytes in the ledger at most.
         grown: bytes of private memory of all processes at most, beyond those before.
         seconds: how long it took.
+        most: bytes above which the growth cannot have been at any moment: pages of files are in
+            them where many were mapped, and ``grown`` is by samples then.
     """
 
     charged: int
     grown: int
     seconds: float
+    most: int = 0
 
 
 class Memory(NamedTuple):
@@ -133,14 +136,17 @@ class MeasuredService(Service):
         with watch:
             yield found
         seconds = time.monotonic() - begin
-        found.append(Measured(self.question(b"p"), watch.grown(), seconds))
+        found.append(Measured(self.question(b"p"), watch.grown(), seconds, watch.most()))
 
 
 class _Watch:
     """Watches the private memory of a worker and its decoders.
 
     The peak of the worker is the kernel's own, which no sampling misses, unless it maps files:
-    their pages are in it, and come and go too fast to be taken off. Decoders share with the worker
+    their pages are in it, and come and go too fast to be taken off. Then samples count, and the
+    table says so unless that peak is within the charge even with the pages. ``RLIMIT_DATA`` would
+    be exact, but it counts address space: stacks of threads, and arrays of which little is
+    written to, so that it refuses what takes no memory. Decoders share with the worker
     what they decode, so only what they have besides counts, and of those that were started
     meanwhile what they have beyond an idle one.
     """
@@ -179,8 +185,12 @@ class _Watch:
         self._sampled = max(self._sampled, own + decoded)
 
     def grown(self) -> int:
-        before = self._before
-        mapped = self._file - before.file
-        if mapped > _MAPPED:
-            return self._sampled
-        return max(self._sampled, Memory.of(self._pid).peak - before.peak - mapped)
+        mapped = self._file - self._before.file
+        return self._sampled if mapped > _MAPPED else max(self._sampled, self._peak() - mapped)
+
+    def most(self) -> int:
+        mapped = self._file - self._before.file
+        return self.grown() if mapped <= _MAPPED else self._decoded + self._peak()
+
+    def _peak(self) -> int:
+        return Memory.of(self._pid).peak - self._before.peak

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from backports import zstd
 
 from tests.app.harness import with_query
 from tests.e2e.samples import large_stream
@@ -60,6 +61,17 @@ def _many(desk: Desk, name: str) -> None:
     desk.dataset(path, format="raw", dtype="u1", sig_shape=[1, 1], nav_shape=[1 << 30])
 
 
+def _zstd(desk: Desk, name: str) -> None:
+    """Several files of the widest window, each longer than it."""
+    made = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+    line = b"y" * MIB + b"\n"
+    data = b"".join(made.compress(line) for _ in range(130)) + made.flush()
+    names = [f"{name}{n}.zst" for n in range(3)]
+    for path in names:
+        (desk.roots / path).write_bytes(data)
+    desk.ask("POST", "/v1/datasets", {"id": f"d1-{name}", "files": names, "format": "lines"})
+
+
 FILES: Mapping[str, Callable[[Desk, str], None]] = {
     "few": partial(_frames, rows=100),
     "values": partial(_frames, rows=40_000),
@@ -70,6 +82,7 @@ FILES: Mapping[str, Callable[[Desk, str], None]] = {
     "rows": _rows,
     "wide": _wide,
     "many": _many,
+    "zstd": _zstd,
 }
 
 
@@ -162,6 +175,7 @@ HOSTILE: Mapping[str, Sequence[Stage]] = {
         batch(8),
         {"op": "pad", "multiple": 1 << 24},
     ],
+    "zstd files of the widest window": [source("zstd"), batch(8)],
     "a row group": [source("wide"), batch(1)],
     "the largest batch": [VALUES, batch(1 << 20)],
     "the largest batch of lines": [mixed(source("lines"), FOREVER), batch(1 << 20)],

@@ -30,14 +30,19 @@ class Row(NamedTuple):
     @property
     def excess(self) -> int:
         """Bytes by which the worse of both rules is broken, below 0 if none is."""
-        charged, grown, _ = self.measured
+        charged, grown, *_ = self.measured
         uncharged = grown - charged - SLACK
         return uncharged if self.case.hostile else max(uncharged, charged - 2 * grown - SLACK)
 
     @property
+    def by_samples(self) -> bool:
+        """Whether samples alone show that the growth was within the charge."""
+        return self.measured.most > self.measured.charged + SLACK
+
+    @property
     def problem(self) -> str | None:
         """What is wrong; None if nothing is."""
-        charged, grown, _ = self.measured
+        charged, grown, *_ = self.measured
         if grown > charged + SLACK:
             return "UNCHARGED"
         if not self.case.hostile and charged > 2 * grown + SLACK:

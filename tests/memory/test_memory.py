@@ -48,3 +48,10 @@ def test_what_is_ordinary_is_answered() -> None:
     assert row_of(1, 1, status=413).problem == "REFUSED"
     assert row_of(1, 1, status=413, hostile=True).problem is None
     assert row_of(1, 1, status=500, hostile=True).problem == "BROKEN"
+
+
+def test_a_peak_within_the_charge_needs_no_samples() -> None:
+    row = row_of(5 * MIB, MIB)
+    within = row.measured._replace(most=5 * MIB + SLACK)
+    assert not row._replace(measured=within).by_samples
+    assert row._replace(measured=within._replace(most=within.most + 1)).by_samples

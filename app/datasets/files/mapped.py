@@ -168,11 +168,12 @@ class Map:
 
     def has(self, starts: Indices, size: int) -> bool:
         """Whether the pages of ranges were brought into memory before; see ``deliver``."""
-        pages = (size >> _PAGE_BITS) + 2
-        return are_present(self._delivered, starts, _PAGE_BITS, pages)
+        return are_present(self._delivered, starts, _PAGE_BITS, size)
 
     def deliver(self, starts: Indices, size: int) -> bool:
         """Bring the pages of ranges into memory; return False if the kernel cannot.
+
+        None but theirs: for a page more, the system would read megabytes around it.
 
         Args:
             starts: first byte of each range, shape (k,), k ≥ 1.
@@ -180,11 +181,15 @@ class Map:
         """
         if self.has(starts, size):
             return True
-        pages = (size >> _PAGE_BITS) + 2
+        least = (size - 1 >> _PAGE_BITS) + 1
         for begin in range(0, len(starts), _STRETCH):
-            firsts = starts[begin : begin + _STRETCH] >> _PAGE_BITS
-            missing = np.unique(firsts[self._delivered[firsts] < pages])
-            if not all(self._deliver(first, pages) for first in missing.tolist()):
+            some = starts[begin : begin + _STRETCH]
+            firsts = some >> _PAGE_BITS
+            more = (some + (size - 1) >> _PAGE_BITS) - firsts + 1 - least
+            # Ranges that begin in one page end in one of two; the farther one comes last.
+            ends = np.unique((2 * firsts + more)[self._delivered[firsts] < least + more])
+            farthest = dict(zip((ends >> 1).tolist(), (ends & 1).tolist(), strict=True))
+            if not all(self._deliver(first, least + one) for first, one in farthest.items()):
                 return False
         return True
 

@@ -27,11 +27,9 @@ nearer. A cursor belongs to one reader at a time, as decoding moves it.
 
 from __future__ import annotations
 
-import threading
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backports.zstd import ZstdDecompressor, ZstdError
@@ -40,6 +38,7 @@ from app.http.decompression import ZSTD_HEADER, zstd_window
 from core.budget import current
 from core.errors import FormatError
 
+from .cursors import Cursor, Cursors
 from .file_set import FileSet
 
 MAX_CHECKPOINTS = 128
@@ -54,8 +53,6 @@ _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 """Follows a first byte of 0x50 to 0x5f."""
 _WIDEST = 128 << 20
 """Bytes of the widest zstd window; the library refuses frames that demand more."""
-_CURSORS = 4
-"""Maximum number of positions at which readers stopped and may continue."""
 
 
 class Seekable(Protocol):
@@ -89,13 +86,20 @@ class Seekable(Protocol):
         """
 
 
-def open_seekable(files: FileSet, file: int) -> Seekable:
-    """Open a file of a set; its coding is detected by content."""
+def open_seekable(files: FileSet, file: int, cursors: Cursors | None = None) -> Seekable:
+    """Open a file of a set; its coding is detected by content.
+
+    Args:
+        files: the set.
+        file: index of the file.
+        cursors: keep what readers leave, for all files; None for this one alone.
+    """
+    cursors = cursors or Cursors()
     head = files.read(file, 0, 4)
     if head[:2] == _GZIP_MAGIC:
-        return Compressed(files, file, "gzip")
+        return Compressed(files, file, "gzip", cursors)
     if head == _ZSTD_MAGIC or (head[1:] == _ZSTD_SKIPPABLE and head[0] >> 4 == 5):  # noqa: PLR2004
-        return Compressed(files, file, "zstd")
+        return Compressed(files, file, "zstd", cursors)
     return Plain(files, file)
 
 
@@ -127,26 +131,6 @@ class Plain:
         return self._files.read(self._file, start, stop)
 
 
-@dataclass(slots=True)
-class _Cursor:
-    """A decompressor and its position, as a checkpoint or between two reads.
-
-    Bytes taken from the file but not decoded are in ``undecoded``, decoded bytes not yet
-    returned in ``unread``.
-    """
-
-    decoder: Any
-    """None at the start of a gzip member or zstd frame."""
-    offset: int = 0
-    """Offset in the file after ``undecoded``."""
-    at: int = 0
-    """Offset in the decoded bytes before ``unread``."""
-    undecoded: bytes = b""
-    unread: bytes = b""
-    window: int = 0
-    """Bytes of the widest zstd window so far, which whoever reads holds."""
-
-
 class Compressed:
     """A gzip or zstd file of one or more members or frames.
 
@@ -154,17 +138,17 @@ class Compressed:
         files: the set.
         file: index of the file.
         coding: ``gzip`` or ``zstd``.
+        cursors: keep where readers stopped.
     """
 
-    def __init__(self, files: FileSet, file: int, coding: str) -> None:
+    def __init__(self, files: FileSet, file: int, coding: str, cursors: Cursors) -> None:
         self._files = files
         self._file = file
         self.coding = coding
         self.size = 0
         self._spacing = SPACING
-        self._checkpoints = [_Cursor(None)]
-        self._cursors: list[_Cursor] = []
-        self._lock = threading.Lock()
+        self._checkpoints = [Cursor(None)]
+        self._cursors = cursors
 
     @property
     def checkpoints(self) -> int:
@@ -177,7 +161,7 @@ class Compressed:
         Raises:
             FormatError: the file is cut or damaged.
         """
-        cursor, renewed = _Cursor(None), 0
+        cursor, renewed = Cursor(None), 0
         try:
             while piece := self._decode(cursor):
                 cursor.at += len(piece)
@@ -192,7 +176,7 @@ class Compressed:
             current().release(cursor.window)
         self.size = cursor.at
 
-    def _add_checkpoint(self, cursor: _Cursor) -> None:
+    def _add_checkpoint(self, cursor: Cursor) -> None:
         if (checkpoint := self._copy(cursor)) is None:
             return
         self._checkpoints.append(checkpoint)
@@ -201,13 +185,13 @@ class Compressed:
             self._spacing *= 2
 
     @staticmethod
-    def _copy(cursor: _Cursor) -> _Cursor | None:
+    def _copy(cursor: Cursor) -> Cursor | None:
         """Copy a position; None inside a zstd frame, where that is impossible."""
         if cursor.decoder is None:
-            return _Cursor(None, cursor.offset, cursor.at, cursor.undecoded)
+            return Cursor(None, cursor.offset, cursor.at, cursor.undecoded)
         if not hasattr(cursor.decoder, "copy"):
             return None
-        return _Cursor(cursor.decoder.copy(), cursor.offset, cursor.at, cursor.undecoded)
+        return Cursor(cursor.decoder.copy(), cursor.offset, cursor.at, cursor.undecoded)
 
     def read(self, start: int, stop: int) -> bytes:
         """Read decoded bytes ``start`` to ``stop``; fewer at the end.
@@ -222,12 +206,10 @@ class Compressed:
             pieces = self._pieces(cursor, start, stop)
         finally:
             current().release(cursor.window)
-        with self._lock:
-            self._cursors.append(cursor)
-            del self._cursors[:-_CURSORS]
+        self._cursors.give(self, cursor)
         return b"".join(pieces)
 
-    def _pieces(self, cursor: _Cursor, start: int, stop: int) -> list[bytes]:
+    def _pieces(self, cursor: Cursor, start: int, stop: int) -> list[bytes]:
         pieces: list[bytes] = []
         while cursor.at < stop:
             piece = cursor.unread or self._decode(cursor)
@@ -241,21 +223,18 @@ class Compressed:
             cursor.at += taken
         return pieces
 
-    def _seek(self, start: int) -> _Cursor:
+    def _seek(self, start: int) -> Cursor:
         """Take the nearest cursor, or copy the nearest checkpoint, at or before a byte."""
         index = bisect_right(self._checkpoints, start, key=lambda checkpoint: checkpoint.at) - 1
         checkpoint = self._checkpoints[index]
-        with self._lock:
-            usable = [cursor for cursor in self._cursors if checkpoint.at <= cursor.at <= start]
-            if usable:
-                nearest = max(usable, key=lambda cursor: cursor.at)
-                self._cursors.remove(nearest)
-                return nearest
-            copy = self._copy(checkpoint)
+        cursor = self._cursors.take(self, checkpoint.at, start)
+        if cursor is not None:
+            return cursor
+        copy = self._copy(checkpoint)
         assert copy is not None  # noqa: S101 - a checkpoint is a copy itself
         return copy
 
-    def _decode(self, cursor: _Cursor) -> bytes:
+    def _decode(self, cursor: Cursor) -> bytes:
         """Decode the next bytes, a bounded number; none at the end.
 
         Raises:
@@ -283,12 +262,12 @@ class Compressed:
             if piece:
                 return piece
 
-    def _is_buffering(self, cursor: _Cursor) -> bool:
+    def _is_buffering(self, cursor: Cursor) -> bool:
         """Whether the decoder has input left: empty input asks it for more output."""
         decoder = cursor.decoder
         return self.coding == "zstd" and decoder is not None and not decoder.needs_input
 
-    def _step(self, cursor: _Cursor) -> bytes:
+    def _step(self, cursor: Cursor) -> bytes:
         decoder = cursor.decoder
         try:
             if self.coding == "gzip":
@@ -303,7 +282,7 @@ class Compressed:
             cursor.undecoded, cursor.decoder = decoder.unused_data, None
         return piece
 
-    def _decoder(self, cursor: _Cursor) -> Any:  # noqa: ANN401 - one of two
+    def _decoder(self, cursor: Cursor) -> Any:  # noqa: ANN401 - one of two
         if self.coding == "gzip":
             return zlib.decompressobj(16 + zlib.MAX_WBITS)
         head = cursor.undecoded[:ZSTD_HEADER]
@@ -316,11 +295,11 @@ class Compressed:
             cursor.window = window
         return ZstdDecompressor()
 
-    def _check_end(self, cursor: _Cursor) -> None:
+    def _check_end(self, cursor: Cursor) -> None:
         if cursor.decoder is not None:
             raise self._damaged(f"it ends inside its {self.coding} data", cursor)
 
-    def _damaged(self, message: str, cursor: _Cursor) -> FormatError:
+    def _damaged(self, message: str, cursor: Cursor) -> FormatError:
         return FormatError(
             message,
             offset=cursor.offset - len(cursor.undecoded),

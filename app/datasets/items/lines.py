@@ -12,6 +12,7 @@ from core.budget import check_room
 from core.errors import FormatError, LimitError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
+from ..files.cursors import Cursors
 from ..files.file_set import FileSet
 from ..files.seekable import Plain, Seekable, open_seekable
 from .segments import Segmented, select_fields
@@ -36,6 +37,7 @@ class LineItems:
 
     Args:
         files: plain, gzip or zstd files, detected by content; a growing one must be plain.
+        cursors: keep where readers of compressed files stopped.
 
     Raises:
         FormatError: a file is damaged, or compressed and growing.
@@ -44,13 +46,13 @@ class LineItems:
 
     units = ("line",)
 
-    def __init__(self, files: FileSet) -> None:
+    def __init__(self, files: FileSet, cursors: Cursors | None = None) -> None:
         self._files = files
         last = len(files) - 1
         self._texts: list[Seekable] = []
         self._points: list[_Points] = []
         for file in range(len(files)):
-            text = open_seekable(files, file)
+            text = open_seekable(files, file, cursors)
             growing = files.growing and file == last
             if growing and not isinstance(text, Plain):
                 raise FormatError(

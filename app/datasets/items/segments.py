@@ -114,17 +114,32 @@ class Segmented(Indexed):
         positions = check_positions(positions, self.length)
         if not len(positions):
             return empty_block(self._schema)
+        ends = np.array([positions.min(), positions.max()])
+        first, last = (np.searchsorted(self._starts, ends, side="right") - 1).tolist()
+        if first == last:
+            start = int(self._starts[first])
+            current().hold("items", positions.nbytes)
+            # Of a million positions a further array is 8 MiB.
+            return take_block(self._segment(first), positions - start if start else positions)
+        return self._of_several(positions)
+
+    def _of_several(self, positions: Indices) -> Block:
         current().hold("items", _INDEX_BYTES * len(positions))
         owners = np.searchsorted(self._starts, positions, side="right") - 1
-        order = np.argsort(owners, kind="stable")
-        segments, begins = np.unique(owners[order], return_index=True)
-        edges = [*begins.tolist(), len(order)]
+        order = (
+            None if bool(np.all(owners[1:] >= owners[:-1])) else np.argsort(owners, kind="stable")
+        )
+        if order is not None:
+            owners = owners[order]
+        begins = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
+        edges = [*begins.tolist(), len(owners)]
         parts = []
-        for number, segment in enumerate(segments.tolist()):
-            rows = positions[order[edges[number] : edges[number + 1]]] - self._starts[segment]
+        for number, segment in enumerate(owners[begins].tolist()):
+            group = slice(edges[number], edges[number + 1])
+            rows = positions[group if order is None else order[group]] - self._starts[segment]
             parts.append(take_block(self._segment(segment), rows))
         joined = concatenate(parts, self._schema)
-        if len(segments) == 1 or bool(np.all(order[1:] > order[:-1])):
+        if order is None:
             return joined
         inverse = np.empty(len(order), np.int64)
         inverse[order] = np.arange(len(order))

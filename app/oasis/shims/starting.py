@@ -19,6 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from app.oasis.outputs import LOG_DIR_VARIABLE
+
 from .options import parse
 from .process_log import ProcessLog
 
@@ -84,6 +86,7 @@ def main(tool: str, argv: Sequence[str] | None = None) -> int:
         run = _load(tool)
         _warn_of_compilation(log)
         run(args, log)
+        _check_begun(tool)
         log.finished()
     except KeyboardInterrupt:
         log.failed("interrupted")
@@ -94,6 +97,7 @@ def main(tool: str, argv: Sequence[str] | None = None) -> int:
         return _tell(tool, reason)
     finally:
         log.close()
+        _end_monitor(tool)
     return 0
 
 
@@ -121,6 +125,24 @@ def _tell(tool: str, reason: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     _await_monitor()
     return EXIT_FAULT
+
+
+def _check_begun(tool: str) -> None:
+    if LOG_DIR_VARIABLE in os.environ:
+        from .watching import check_begun  # noqa: PLC0415 - after the log was begun
+
+        check_begun(tool)
+
+
+def _end_monitor(tool: str) -> None:
+    """See that a script that was killed does not hold up the command that waits for its end."""
+    if LOG_DIR_VARIABLE not in os.environ:
+        return
+    from .watching import end_monitor  # noqa: PLC0415 - as above
+
+    if (script := end_monitor()) is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{tool}: the script of the run, process {script}, was killed\n")
 
 
 def _await_monitor() -> None:

@@ -29,6 +29,7 @@ from .files import tool_outputs
 from .process_log import ProcessLog
 from .reading import policy
 from .summary_sets import prepare, read_sets
+from .watching import watching
 
 _HALF_A_BLOCK: Final = struct.pack("<i", ID_MAX)
 _ERROR_FILE: Final = "event_error.json"
@@ -53,6 +54,7 @@ def summarypy(args: argparse.Namespace, _log: ProcessLog) -> None:
     stream = args.files_in or STDIN
     writer = Writer(stream, paths)
     with (
+        watching(),
         tool_outputs(live=True) as outputs,
         _SummaryFiles(outputs, writer, paths, indexed=args.low_memory) as files,
     ):

@@ -8,7 +8,7 @@ from tempfile import TemporaryFile
 
 import numpy as np
 
-from app.errors import StorageFullError
+from app.state.durable import temporary_error
 from core.arrays import Rows
 
 _AT_ONCE = 1 << 16
@@ -36,7 +36,7 @@ class SortedRows:
             directory.mkdir(parents=True, exist_ok=True)
             self._file = TemporaryFile(dir=directory)  # noqa: SIM115 - closed by close()
         except OSError as e:
-            raise _full(e) from e
+            raise temporary_error(e, "rows of the run") from e
 
     def add(self, rows: Rows) -> None:
         """Keep the next rows.
@@ -48,7 +48,7 @@ class SortedRows:
         try:
             self._file.write(rows.tobytes())
         except OSError as e:
-            raise _full(e) from e
+            raise temporary_error(e, "rows of the run") from e
 
     def sorted(self) -> Iterator[Rows]:
         """Yield all rows by event.
@@ -59,7 +59,7 @@ class SortedRows:
         try:
             self._file.flush()
         except OSError as e:
-            raise _full(e) from e
+            raise temporary_error(e, "rows of the run") from e
         events = np.concatenate(self._events)
         if not len(events):
             return
@@ -72,7 +72,3 @@ class SortedRows:
     def close(self) -> None:
         """Give the disk back."""
         self._file.close()
-
-
-def _full(e: OSError) -> StorageFullError:
-    return StorageFullError(f"rows of the run cannot be sorted: {e.strerror}", retry_after=30)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import structlog
 
-from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import NotFoundError, ServiceError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.spilling import SpillFiles
@@ -22,10 +19,8 @@ from ..results.segments import SegmentSums, segments_of
 from .jobs import Jobs, Variant
 from .memory import sums_of_segment
 from .news import News
+from .wanted import while_wanted
 from .work import Workshop
-
-LOOK_SECONDS = 0.1
-"""Seconds between two looks whether work is still wanted."""
 
 
 class SegmentsAhead:
@@ -89,33 +84,16 @@ class SegmentsAhead:
         )
         try:
             stored = workshop.streams.stored(stream)
-            with self._while_it_is_there(run, stream):
+            is_there = partial(self._is_there, run, stream)
+            with while_wanted(is_there, threading.Event(), self._stopped):
                 for segment in segments_of(stored, request.policy, workshop.segment):
                     workshop.engine.submit(sums.publish, segment).result()
         finally:
             spill.close()
 
-    @contextlib.contextmanager
-    def _while_it_is_there(self, run: RunRecord, stream: StreamRecord) -> Iterator[None]:
-        """Have the work in a block stop when the stream is deleted, or the server stops."""
-        gone, ended = threading.Event(), threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(LOOK_SECONDS):
-                with contextlib.suppress(ServiceError):
-                    # The store may answer the next time.
-                    try:
-                        self._workshop.streams.get(run, stream.id)
-                    except NotFoundError:
-                        gone.set()
-                        return
-
-        endless = BudgetLimits(sys.maxsize, math.inf, sys.maxsize)
-        watching = threading.Thread(target=watch, name="ahead", daemon=True)
-        watching.start()
+    def _is_there(self, run: RunRecord, stream: StreamRecord) -> bool:
         try:
-            with RequestBudget(endless, gone, self._stopped).in_thread():
-                yield
-        finally:
-            ended.set()
-            watching.join()
+            self._workshop.streams.get(run, stream.id)
+        except NotFoundError:
+            return False
+        return True

@@ -22,17 +22,15 @@ own; if three of these die, the run has failed.
 
 from __future__ import annotations
 
-import math
-import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import (
     BusyError,
     NotFoundError,
@@ -49,11 +47,13 @@ from app.state.notices import Notices
 from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
-from .ahead import LOOK_SECONDS, SegmentsAhead
+from ..store import always
+from .ahead import SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
 from .jobs import Job, Jobs, Variant, job_of
 from .news import News
+from .wanted import while_wanted
 from .work import SealingWork, Workshop
 
 _UNDER_WAY = {"sealed", "computing"}
@@ -233,7 +233,7 @@ class Sealer:
         lease = _Lease(self.jobs, job, self._stopped, self.workshop)
         log = structlog.get_logger().bind(run=job.run)
         try:
-            with lease, lease.budget().in_thread():
+            with lease.kept():
                 run = self._begin(job)
                 if run is not None:
                     SealingWork(self.workshop, run, job, lease.proceed).run()
@@ -290,7 +290,7 @@ class Sealer:
         def computing(run: RunRecord) -> RunRecord:
             return replace(run, state="computing") if run.state == "sealed" else run
 
-        run = runs.change(run, computing)
+        run = runs.change(run, computing, admit=always)
         return run if run.state == "computing" else None
 
     def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
@@ -320,7 +320,7 @@ class Sealer:
                 return run
             return replace(run, results={**run.results, name: result})
 
-        self.workshop.runs.change(run, ended)
+        self.workshop.runs.change(run, ended, admit=always)
 
     def _fail(self, job: Job, error: Exception) -> None:
         """Say in the run why a job failed; the job is over, unless it is another worker's now."""
@@ -370,37 +370,23 @@ class _Lease:
         self.job = job
         self._stopped = stopped
         self._workshop = workshop
-        self._ended = threading.Event()
         self._lost = threading.Event()
         self._step = (0, 0)
-        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+        self._pause = jobs.lease / _BEATS
+        self._due = time.monotonic() + self._pause
 
-    def budget(self) -> RequestBudget:
-        """What the work for the job asks whether it is still wanted; it has no bounds."""
-        endless = BudgetLimits(sys.maxsize, math.inf, sys.maxsize)
-        return RequestBudget(endless, self._lost, self._stopped)
+    def kept(self) -> AbstractContextManager[None]:
+        """Give signs of life until a block ends; its work stops when the job is lost."""
+        return while_wanted(self._beat, self._lost, self._stopped, self._pause)
 
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        pause = self._jobs.lease / _BEATS
-        due = time.monotonic() + pause
-        while not self._ended.wait(min(pause, LOOK_SECONDS)):
-            try:
-                # A run that was deleted has no jobs.
-                if time.monotonic() < due and self._jobs.of_run(self.job.owner, self.job.run):
-                    continue
-                if not self.renew():
-                    return
-            except ServiceError:
-                # The store may answer the next one.
-                continue
-            due = time.monotonic() + pause
+    def _beat(self) -> bool:
+        """Give a sign of life if it is due; return whether the job is still this worker's."""
+        # A run that was deleted has no jobs.
+        if time.monotonic() < self._due and self._jobs.of_run(self.job.owner, self.job.run):
+            return True
+        kept = self.renew()
+        self._due = time.monotonic() + self._pause
+        return kept
 
     def renew(self) -> bool:
         """Give a sign of life; return whether the job is still this worker's."""

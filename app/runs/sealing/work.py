@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app.engine.base import Engine
-from app.errors import StorageFullError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest, select_rows
 from app.losses.service import LossService
 from app.losses.spilling import SpillFiles
 from app.state.base import StateStore
+from app.state.durable import temporary_error
 from app.state.ownership import Namespaces
 from core.arrays import Rows
 from core.errors import CoreError
@@ -257,5 +258,4 @@ class SealingWork:
         return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)
 
 
-def _disk_error(e: OSError) -> StorageFullError:
-    return StorageFullError(f"sums of the run cannot be stored: {e.strerror}", retry_after=30)
+_disk_error = partial(temporary_error, what="sums of the run")

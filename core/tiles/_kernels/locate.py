@@ -21,16 +21,17 @@ def farthest(starts: Indices) -> int:
 
 
 @kernel
-def are_delivered(delivered: Array, starts: Indices, page_bits: int, pages: int) -> bool:
-    """Whether ``pages`` pages from each start on were delivered.
+def are_delivered(delivered: Array, starts: Indices, page_bits: int, size: int) -> bool:
+    """Whether the pages of each range were delivered.
 
     Args:
         delivered: how many pages from each one on were delivered, int32, one axis.
         starts: first byte of each range, in the pages.
         page_bits: binary logarithm of the size of a page.
-        pages: number of pages.
+        size: bytes of each range.
     """
-    for i in range(len(starts)):  # noqa: SIM110 - numba has no generators
-        if delivered[starts[i] >> page_bits] < pages:
+    for i in range(len(starts)):
+        first = starts[i] >> page_bits
+        if delivered[first] <= ((starts[i] + size - 1) >> page_bits) - first:
             return False
     return True

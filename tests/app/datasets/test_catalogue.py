@@ -21,7 +21,8 @@ from app.state.memory import MemoryStateStore
 from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
-from core.errors import ShapeError
+from core.errors import CoreError, ShapeError
+from tests.core.tiles import writers
 
 FRAME = (8, 9)
 ROLES = ("dark", "gain", "excluded")
@@ -164,3 +165,85 @@ def test_axes_of_a_growing_scan_have_no_lasting_size(desk: Desk) -> None:
     desk.register(id="a", growing=True, axes=axes)
     with pytest.raises(InvalidOptionError, match="'n'"):
         desk.register(id="b", axes=axes)
+
+
+PICTURES = np.arange(6 * 128 * 128, dtype="<u2").reshape(6, 128, 128)
+RAW = {"format": "raw", "dtype": "<u2", "sig_shape": [128, 128]}
+WRITTEN: dict[str, tuple[dict[str, bytes], dict[str, Any]]] = {
+    "raw": (writers.raw(PICTURES, trailing=2), RAW),
+    "npy": ({"a.npy": writers.npy(PICTURES)}, {}),
+    "empad": (writers.empad(PICTURES.astype("<f4"), (2, 3)), {}),
+    "mib": (writers.mib(PICTURES, "U16"), {}),
+    "tvips": (writers.tvips(PICTURES, scan=[(-1, -1), *[(0, k) for k in range(5)]]), {}),
+    "seq": ({"a.seq": writers.seq(PICTURES)}, {}),
+    "blo": ({"a.blo": writers.blo(PICTURES.astype("u1"), (2, 3))}, {}),
+    "frms6": (writers.frms6(PICTURES, PICTURES[:2], (2, 3)), {}),
+    "mrc": ({"a.mrc": writers.mrc(PICTURES, 6)}, {}),
+}
+CHANGES: list[dict[str, Any]] = [
+    {"sync_offset": 0},
+    {"sync_offset": 1},
+    {"sync_offset": -1},
+    {"nav_shape": [3, 1]},
+    {"sig_shape": [64, 256]},
+    {"dtype": ">u2"},
+    {"file_header": 2},
+    {"growing": True},
+    *({"axes": [{"name": name} for name in names]} for names in ("abc", "abcd")),
+    {"corrections": {"excluded": [[1, 1]]}},
+    {"corrections": {"dark": "dark.npy"}},
+    {"immutable": True},
+]
+
+
+def answers(desk: Desk, entry: dict[str, Any]) -> tuple[OpenView, object]:
+    """Register a dataset, read what depends on its declarations, and delete it."""
+    desk.register(id="a", **entry)
+    # Read as it is stored.
+    view = desk.views.open(SINGLE_USER, "a", {"missing": "zero", "dtype": "<f8"})
+    about = view.dataset.describe()
+    shown = {name: about[name] for name in ("nav_shape", "sync_offset", "axes")}
+    tiles = [view.read(view.plan.tile(k)).tobytes() for k in range(view.plan.tiles)]
+    view.close()
+    desk.catalogue.delete(SINGLE_USER, "a")
+    return view, (shown, view.plan.shape, tiles)
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_other_values_have_another_fingerprint_in_every_format(desk: Desk, form: str) -> None:
+    files, base = WRITTEN[form]
+    for name, content in files.items():
+        (desk.root / name).write_bytes(content)
+    desk.save("dark.npy", np.ones((128, 128)))
+    entry = {"files": sorted(files), **base}
+    before, known = answers(desk, entry)
+    token, changed = before.tokens.token(0), 0
+    assert before.dataset.recording.format == form
+    for change in CHANGES:
+        try:
+            after, found = answers(desk, entry | change)
+        except (CoreError, InvalidOptionError):
+            continue
+        if found != known:
+            changed += 1
+            assert after.etag("0") != before.etag("0"), change
+            with pytest.raises(DataChangedError):
+                after.tokens.read(token, 9)
+    assert changed >= 4
+
+
+def test_an_offset_of_0_is_declared_where_the_files_have_another(desk: Desk) -> None:
+    files, _ = WRITTEN["tvips"]
+    for name, content in files.items():
+        (desk.root / name).write_bytes(content)
+    offsets = {}
+    for ident, declared in (("none", {}), ("zero", {"sync_offset": 0})):
+        desk.register(id=ident, files=list(files), **declared)
+        offsets[ident] = desk.open(ident).dataset.sync_offset
+    assert offsets == {"none": 1, "zero": 0}
+    # Elsewhere it is what an entry without it declares, as ever.
+    entry: dict[str, Any] = {"id": "plain", "files": ["scan.npy"]}
+    desk.register(**entry)
+    opened, created = desk.catalogue.register(SINGLE_USER, {**entry, "sync_offset": 0})
+    opened.close()
+    assert not created

@@ -112,7 +112,7 @@ def test_what_other_processes_keep_to_save_time_is_given_up_where_memory_is_lack
             return True
         return False
 
-    first.reclaim = give_up
+    first.reclaims.append(give_up)
     first.relieve()
     assert first.held == 60
     with pytest.raises(BusyError):

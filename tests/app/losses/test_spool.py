@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from app.engine.ledger import Ledger
 from app.errors import QuotaExceededError, StorageFullError, TooLargeError
 from app.losses.spool import Item, Mark, Spool, Spools, Table
+from app.state.base import StoreError
 from app.state.claims import LEASE, Claims
 from app.state.presence import Presence
 from core.losses.position import Position
@@ -133,8 +135,22 @@ def test_the_file_counts_in_a_quota_until_it_is_closed(tmp_path: Path) -> None:
     assert claims._claimed == {"bob": LEASE}
 
 
-def test_a_disk_that_fails_is_a_problem_of_its_own(tmp_path: Path) -> None:
+def test_a_disk_that_fails_is_not_called_full(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "missing", memory=0, limit=10_000)
+    with pytest.raises(StoreError, match="No such file"):
+        spool.put([rows(1)])
+    spool.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_called_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def write(_fd: int, _data: object, _at: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwrite", write)
+    spool = Spool(tmp_path, memory=0, limit=10_000)
     with pytest.raises(StorageFullError):
         spool.put([rows(1)])
     spool.close()

@@ -19,7 +19,7 @@ from app.runs.describing import describe_run
 from app.runs.records import Extent, RunRecord, StreamRecord
 from app.runs.removal import Removal
 from app.runs.spec import RunSpec
-from app.runs.store import Runs
+from app.runs.store import Runs, always
 from app.runs.streams import MAX_STREAMS, Streams
 from app.runs.uploads.dialect import http_date
 from app.runs.watching import Watch
@@ -216,6 +216,20 @@ def test_bytes_count_in_the_quota_of_the_owner() -> None:
     assert len(f.streams.of(f.runs.get(ALICE, run.id))) == 2
     f.streams.delete(f.runs.get(ALICE, run.id), one.id)
     f.extend(other, b"123")
+
+
+def test_a_run_goes_on_where_its_owner_has_no_room_for_more_of_them() -> None:
+    f = Stores()
+    run = f.run()
+    f.heads._quotas._limits["run"] = Limit("runs", 1, 1)
+    longer = replace(run, state="failed", problem={"detail": "x" * 99})
+    with pytest.raises(QuotaExceededError):
+        f.runs.change(run, lambda _run: longer)
+    assert f.runs.change(run, lambda _run: longer, admit=always).problem == longer.problem
+    # To delete a stream, the run is noted as being uploaded to.
+    stream = f.add(run)
+    f.streams.delete(run, stream.id)
+    assert f.runs.get(ALICE, run.id).state == "uploading"
 
 
 def test_deleting_a_run_deletes_all_of_it() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.engine.workers import Workers
 from app.streams.ahead import FAST_BYTES, GROUP_BYTES, GROUP_ITEMS, Ahead
 from core.errors import StateError
@@ -140,5 +141,19 @@ def test_closing_stops_the_iterator_and_waits_for_it(workers: Workers) -> None:
         ahead.upcoming()
         await ahead.close()
         assert left.is_set()
+
+    asyncio.run(run())
+
+
+def test_a_group_is_counted_while_it_is_made(workers: Workers) -> None:
+    async def run() -> None:
+        numbers = Numbers(count=4, nbytes=GROUP_BYTES // 4)
+        never = threading.Event()
+        budget = RequestBudget(BudgetLimits(), never, never)
+        ahead = Ahead(iter(numbers), lambda call: workers.start(budget.run, call))
+        await ahead.upcoming()
+        assert len(ahead.take()) == 4
+        await ahead.close()
+        assert budget.peak >= GROUP_BYTES
 
     asyncio.run(run())

@@ -11,6 +11,9 @@ import pytest
 
 from app.errors import InvalidOptionError
 from app.tiles.pictures import png, scaled
+from core.budget import installed
+from core.errors import CancelledError
+from tests.core.test_slices import Leaving
 
 
 def pixels_of(data: bytes) -> npt.NDArray[np.uint8]:
@@ -66,3 +69,28 @@ def test_values_that_are_not_finite_do_not_stretch_the_scale() -> None:
 
 def test_equal_values_are_the_bottom_of_the_scale() -> None:
     assert scaled(np.full((2, 2), 7.0), 1, 99).tolist() == [[0, 0], [0, 0]]
+
+
+def test_pictures_are_drawn_some_lines_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(3).random((700, 400))
+    for colours in ("gray", "viridis"):
+        drawn = png(values, colours)
+        with monkeypatch.context() as patch:
+            patch.setattr("app.tiles.pictures._TOGETHER", 1 << 40)
+            assert png(values, colours) == drawn
+        with installed(Leaving(2)), pytest.raises(CancelledError):
+            png(values, colours)
+
+
+def test_values_are_scaled_some_at_a_time() -> None:
+    values = np.random.default_rng(4).normal(0, 1, (1100, 1000))
+    values[::7, 3], values[5, 5], values[6, 6] = np.nan, np.inf, -np.inf
+    finite = values[np.isfinite(values)]
+    bottom, top = np.percentile(finite, [1, 99])
+    with np.errstate(invalid="ignore"):
+        expected = np.nan_to_num(np.clip((values - bottom) / (top - bottom), 0, 1), nan=0.0)
+    np.testing.assert_array_equal(scaled(values, 1, 99), expected)
+    # Two slices are looked for finite values, and scaled; each percentile is a look.
+    for looks in range(6):
+        with installed(Leaving(looks)), pytest.raises(CancelledError):
+            scaled(values, 1, 99)

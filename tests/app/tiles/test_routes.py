@@ -115,3 +115,69 @@ def test_a_chunk_has_one_address(place: Place) -> None:
     assert place.ask("GET", f"/zarr/{place.view}/data/c/0/0/0/0").status == 200
     for key in ("00/0/0/0", "0/0/0/00", "0/0/0", "0/0/0/0/0", "+0/0/0/0"):
         assert place.ask("GET", f"/zarr/{place.view}/data/c/{key}").status == 404
+
+
+RAW = {"format": "raw", "dtype": "<u2", "sig_shape": [8, 6], "nav_shape": [4, 3]}
+DECLARED: list[dict[str, object]] = [
+    {"dtype": ">u2"},
+    {"sig_shape": [6, 8]},
+    {"nav_shape": [3, 4]},
+    {"sync_offset": 1},
+    {"file_header": 2},
+    {"frame_header": 2},
+    {"frame_footer": 2},
+    {"axes": [{"name": name, "scale": 2} for name in ("y", "x", "ky", "kx")]},
+    {"corrections": {"excluded": [[0, 0]]}},
+]
+PADDED = {"missing": "zero", "dtype": "<f8"}
+STAGES = [{"op": "source", "dataset": "raw", "view": PADDED}, {"op": "batch", "size": 1}]
+
+
+def tag(answer: Answer) -> str:
+    return str(answer.getheader("ETag"))
+
+
+def observe(place: Place, entry: object, earlier: list[str]) -> tuple[dict[str, Answer], list[str]]:
+    """Register a dataset and what is on top of it, and delete both.
+
+    Returns:
+        Every answer that has a tag, and addresses with tokens. Those of earlier are refused.
+    """
+
+    def post(path: str, body: object) -> dict[str, str]:
+        answer = place.ask("POST", path, json.dumps(body).encode())
+        assert answer.status == 201, answer.body
+        found: dict[str, str] = answer.json()
+        return found
+
+    post("/v1/datasets", entry)
+    known = place.ask("POST", "/v1/datasets/raw/views", json.dumps(PADDED).encode()).json()
+    pipeline = post("/v1/pipelines", {"order": 1, "stages": STAGES})
+    view, batch = f"/v1/datasets/raw/views/{known['id']}", f"/v1/pipelines/{pipeline['id']}"
+    keys = ["zarr.json", "data/zarr.json", "data/c/0/0/0/0", "nav_0/zarr.json", "nav_0/c/0"]
+    paths = [f"/zarr/{known['id']}/{key}" for key in keys]
+    paths += [f"{view}/raw", f"{view}/tiles/0", f"{batch}/batch?format=frames"]
+    paths += ["/v1/datasets/raw/image.png", "/v1/datasets/raw/files/0"]
+    answers = {path: place.ask("GET", path) for path in paths}
+    for path in earlier:
+        assert place.ask("GET", path).status == 412
+    for path in (f"{batch}", "/v1/datasets/raw"):
+        assert place.ask("DELETE", path).status == 204
+    after = [f"{view}/tiles?after={known['token']}", f"{batch}/batch?after={pipeline['token']}"]
+    return {path: answer for path, answer in answers.items() if answer.status == 200}, after
+
+
+def test_what_is_declared_anew_is_another_version(place: Place) -> None:
+    np.append(FRAMES, FRAMES[:1]).tofile(place.root / "scan.raw")
+    entry = {"id": "raw", "files": ["scan.raw"], **RAW}
+    before, tokens = observe(place, entry, [])
+    assert len(before) == 10
+    for change in DECLARED:
+        after, _ = observe(place, entry | change, tokens)
+        known = before.keys() & after.keys()
+        tags = {path for path in known if tag(after[path]) != tag(before[path])}
+        bodies = {path for path in known if after[path].body != before[path].body}
+        assert bodies, change
+        assert bodies <= tags == before.keys() & after.keys() - {"/v1/datasets/raw/files/0"}, change
+    again, _ = observe(place, entry, [])
+    assert all(tag(again[path]) == tag(before[path]) for path in before)

@@ -13,8 +13,9 @@ from app.http.identity import SINGLE_USER
 from app.state.base import HeadInvalidError
 from app.state.ownership import Namespaces
 from app.tiles import views as views_module
-from app.tiles.views import KIND
+from app.tiles.views import KIND, MAX_VIEW_BYTES
 from core.arrays import Integers
+from core.errors import SelectionError
 from tests.app.tiles.desk import ViewDesk
 
 
@@ -63,9 +64,25 @@ def test_caches_of_views_are_bounded_in_bytes(
         opened.close()
         desk.views.registered(SINGLE_USER, ident).close()
     desk.views.open(SINGLE_USER, "scan", {"select": {"frames": [0] * 900}}).close()
-    plans = [plan.view.nbytes + plan.positions.nbytes for _, plan in desk.views._plans.values()]
+    plans = [plan.view.nbytes + plan.positions.nbytes for plan in desk.views._plans.values()]
     assert plans == [14_400]
     desk.views.open(SINGLE_USER, "scan", {"select": {"frames": [0] * 2000}}).close()
     assert len(desk.views._plans) == 0
     assert sum(known.view.nbytes for known in desk.views._known.values()) == 8000
+    desk.close()
+
+
+def test_a_view_has_so_many_bytes(tmp_path: Path) -> None:
+    desk = ViewDesk(tmp_path, np.zeros((4, 8, 8), "<u2"))
+    for positions, fits in ((1 << 55, True), ((1 << 55) + 1, False)):
+        entry = {"id": f"{fits}", "files": ["scan.npy"], "nav_shape": [positions]}
+        desk.catalogue.register(SINGLE_USER, entry)[0].close()
+        view = {"missing": "zero"}
+        if fits:
+            opened = desk.views.open(SINGLE_USER, "True", view)
+            assert opened.plan.nbytes == MAX_VIEW_BYTES
+            opened.close()
+        else:
+            with pytest.raises(SelectionError, match="more than"):
+                desk.views.open(SINGLE_USER, "False", view)
     desk.close()

@@ -15,6 +15,7 @@ from core.iterate.base import Block, Indexed, Ragged
 from core.iterate.batching import BucketBatch
 from core.iterate.collate import Padding, collate
 from core.iterate.columns import block_bytes, offsets_of, take_block
+from core.iterate.inorder import in_order
 from core.iterate.mapping import Filter, named_filter, named_map
 from core.iterate.metered import metered
 from core.iterate.mixing import Mix, RandomMix
@@ -23,6 +24,8 @@ from core.iterate.selecting import SelectMany
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.window import Window
+from core.pipelines.batching import Batching
+from core.pipelines.stepping import SequentialStepper
 
 
 class Meter:
@@ -256,3 +259,23 @@ def test_the_scan_that_fills_a_reservoir_is_cancelled_between_stretches(
     meter.calls = 10
     with pytest.raises(CancelledError):
         ReservoirShuffle(CounterSource(10**6), size=100, seed=1).take((5000,), 3)
+
+
+def test_batches_kept_for_the_next_step_are_held(meter: Meter) -> None:
+    stepper = SequentialStepper(lambda _: in_order(CounterSource(1 << 16)), Batching(1024))
+    step = stepper.step(stepper.initial, lambda total: (0, total))
+    assert step is not None
+    before = meter.held
+    stepper.step(step.state, lambda total: (0, total))
+    # The batch of the first step, and the one after it.
+    assert meter.held - before >= 2 * 1024 * 8
+
+
+def test_a_window_kept_for_its_next_batch_is_held(meter: Meter) -> None:
+    source = CounterSource(1 << 16)
+    stage = BucketBatch(source, read_ahead=4096, key=source.schema[0].name, size=16)
+    made = stage.next_batch(stage.initial)
+    assert made is not None
+    before = meter.held
+    stage.next_batch(made[1])
+    assert meter.held - before >= 2 * 4096 * 8

@@ -195,8 +195,9 @@ def test_the_last_start_is_the_largest_unless_one_is_negative() -> None:
 
 def test_pages_are_present_if_each_range_finds_enough() -> None:
     present = np.array([3, 2, 1, 0, 1], np.int32)
-    pages = partial(are_present, present, page_bits=12)
-    assert pages(starts=np.array([0, 4096]), pages=2)
-    assert pages(starts=np.array([4095, 4 * 4096 + 9]), pages=1)
-    assert not pages(starts=np.array([0, 2 * 4096]), pages=2)
-    assert not pages(starts=np.array([3 * 4096]), pages=1)
+    ranges = partial(are_present, present, page_bits=12)
+    assert ranges(starts=np.array([0, 4096]), size=2 * 4096)
+    assert ranges(starts=np.array([4095, 4 * 4096 + 9]), size=4087)
+    assert not ranges(starts=np.array([4095, 4 * 4096 + 9]), size=4088)
+    assert not ranges(starts=np.array([0, 2 * 4096]), size=4097)
+    assert not ranges(starts=np.array([3 * 4096]), size=1)

@@ -259,3 +259,40 @@ def int_of(value: Any, dtype: np.dtype[Any], casting: str) -> int:  # noqa: ANN4
     if casting == "wrap":
         number = (number - limits.min) % (1 << limits.bits) + limits.min
     return number
+
+
+def test_small_frames_are_not_worked_on_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = 1 << 14
+    data = np.arange(frames).astype("<u2").reshape(frames, 1, 1)
+    recording = Recording(
+        format="raw",
+        extents=(Extent(0, frames, 0, 2),),
+        sig_shape=(1, 1),
+        nav_shape=(frames,),
+        dtype=data.dtype,
+        stored=data.dtype,
+        frame_bytes=2,
+    )
+    visits: list[int] = []
+    visit = FileFrames.visit
+
+    def counted(self: FileFrames, some: Array, *how: Any) -> None:  # noqa: ANN401 - passed on
+        visits.append(len(some))
+        visit(self, some, *how)
+
+    def once(values: Array, out: Array, _casting: str) -> None:
+        visits.append(len(values))
+        np.copyto(out, values, casting="unsafe")
+
+    monkeypatch.setattr(FileFrames, "visit", counted)
+    monkeypatch.setattr("core.tiles.reader.convert", once)
+    source = FileFrames(recording, Ranges([data.tobytes()]))
+    for view, expected in (
+        ({"dtype": "<f8"}, data.astype("f8")),
+        ({"dtype": "<f8", "bin": {"nav": 1 << 13}}, data.reshape(2, -1).sum(1).reshape(2, 1, 1)),
+    ):
+        visits.clear()
+        made = make_plan(recording, parse_view(view))
+        read = TileReader(made, recording, source, None).read(made.tile(0))
+        np.testing.assert_array_equal(read, expected)
+        assert len(visits) <= 8, view

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import CoreError
+from core.budget import installed
+from core.errors import CancelledError, CoreError
 from core.tiles.reduce import Partial, Reducer, parse_reduction
+from tests.core.test_slices import Leaving
 from tests.scale import examples
 
 DETECTORS = [
@@ -111,3 +113,10 @@ def test_what_cannot_be_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(CoreError) as caught:
         parse_reduction(spec, (8, 11))
     assert caught.value.code in {"option", "shape"}
+
+
+@pytest.mark.parametrize("spec", [{"op": "std", "over": "pixels"}, {"op": "com"}])
+def test_small_frames_are_reduced_some_at_a_time(spec: dict[str, Any]) -> None:
+    frames = np.zeros((40_000, 1, 1), "f4")
+    with installed(Leaving(2)), pytest.raises(CancelledError):
+        run(spec, frames, [])

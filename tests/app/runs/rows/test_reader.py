@@ -19,6 +19,7 @@ from app.runs.records import RunRecord, StreamRecord
 from app.runs.rows import reader
 from app.runs.rows.opening import WantedRows, open_rows
 from app.runs.rows.reader import RowReader
+from app.runs.rows.tokens import RowMark
 from tests.app.runs.uploaded import Uploads, partitions
 from tests.frames import Frame, read_frames
 from tests.runs import RunCase, compute, octets, random_run
@@ -365,6 +366,35 @@ def test_followers_do_not_end_well_with_rows_of_a_stream_that_was_replaced(
         with pytest.raises(DataChangedError):
             rest(follower)
         assert follower.reason is None
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_late_partitions_look_at_those_before_at_times_and_at_the_end(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(reader, "_LOOKS", 2)
+    parts = partitions(case, 1, 5)
+    run = service.run(["selt"])
+    first, *_ = service.upload(run, *parts[:3])
+    follower = follow(service, run)
+    rest(follower)
+    service.streams.delete(service.now(run), first.id)
+    service.extend(service.add(run, 1), parts[0])
+    # No look before the fourth, whose rows are not held back for that.
+    if more:
+        service.upload(run, parts[3])
+        assert rest(follower) == rows_of_bytes(service, parts[3])
+    assert isinstance(follower.mark, RowMark)
+    wanted = WantedRows(service.now(run), "selt", "frames", follow=True)
+    with pytest.raises(DataChangedError):
+        open_rows(service.state.losses, service.streams, wanted, follower.mark.place)
+    if more > 1:
+        service.upload(run, parts[4])
+    else:
+        assert service.seal(run).state == "done"
+    with pytest.raises(DataChangedError):
+        rest(follower)
+    assert follower.reason is None
 
 
 def test_a_stream_that_is_deleted_while_it_is_read_is_not_called_damaged(
