@@ -138,7 +138,9 @@ class Supervisor:
         if self.on_end is not None:
             # After the start of others: this may take a moment.
             for pid in pids:
-                self.on_end(pid)
+                # What it removes may be gone: no reason for the service to end.
+                with contextlib.suppress(OSError):
+                    self.on_end(pid)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

@@ -118,15 +118,18 @@ class Client:
             method, path, status, body = next(asked)
             begin = time.monotonic()
             answer = self._ask(method, path, good().encode() if body else b"")
+            if answer is None:
+                return
             self.longest = max(self.longest, time.monotonic() - begin)
             self.answered += 1
             if answer.status != status or body not in (None, answer.body):
                 self.wrong.append((path, answer))
 
-    def _ask(self, method: str, path: str, body: bytes) -> Answer:
-        while True:
+    def _ask(self, method: str, path: str, body: bytes) -> Answer | None:
+        while not self.stopped.is_set():
             with contextlib.suppress(OSError, AnswerCut), self._service.connect() as connection:
                 return connection.request(method, path, body)
+        return None
 
 
 def test_nothing_is_wrong_or_hangs_while_processes_are_killed(service: Service) -> None:

@@ -82,8 +82,14 @@ if sys.argv[1] == "obey_late":
 
     supervisor.fork = fork_late
 
+def clean_up(pid):
+    raise FileNotFoundError(pid)
+
 board = Board(int(sys.argv[2]))
-code = supervisor.Supervisor(board, globals()[sys.argv[1]], [], float(sys.argv[3])).run()
+kept = supervisor.Supervisor(board, globals()[sys.argv[1]], [], float(sys.argv[3]))
+# What is cleaned up after a worker may be gone already.
+kept.on_end = clean_up
+code = kept.run()
 tell(ends=(board.supervisor.report() or {}).get("ends"))
 sys.exit(code)
 """
