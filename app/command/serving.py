@@ -107,7 +107,7 @@ def run_server(settings: Settings) -> int:
         check_exposure(settings)
         if several:
             # Before any metric is defined.
-            os.environ[METRICS_DIRECTORY] = str(undo.enter_context(private_directory("metrics")))
+            os.environ[METRICS_DIRECTORY] = str(undo.enter_context(private_directory("counters")))
             undo.callback(os.environ.pop, METRICS_DIRECTORY)
         return serve(
             partial(create, settings, board),
