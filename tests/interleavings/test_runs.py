@@ -192,6 +192,14 @@ class Untidy(Appending):
         self.close()
 
 
+class Generous(Appending):
+    """Appends that keep what they stored, whatever of it was acknowledged."""
+
+    def drop(self) -> None:
+        self._stored = 0
+        super().drop()
+
+
 class Open(Appending):
     """Appends that end before their blob is closed."""
 
@@ -215,6 +223,8 @@ class Open(Appending):
         (Untidy, "half: continue 1 | continue 1", "bytes of no stream are kept"),
         (Untidy, "half: continue 1 | delete stream 1", "bytes of no stream are kept"),
         (Open, "half: continue 1 | delete run", "bytes of no stream are kept"),
+        (Generous, "half: continue 1 | look at 1", "59 bytes of"),
+        (Generous, "bytes for one append: continue 1 | continue 2", "59 bytes of"),
     ],
 )
 def test_addresses_that_go_and_bytes_that_stay_are_found(
@@ -224,7 +234,7 @@ def test_addresses_that_go_and_bytes_that_stay_are_found(
     name: str,
     fault: str,
 ) -> None:
-    plan = named(plans(scheduler), name)
+    plan = named(plans(scheduler) + at_limits(scheduler), name)
     monkeypatch.setattr(runs_world, broken.__mro__[1].__name__, broken)
     assert found_in(plan, scheduler, fault)
 
