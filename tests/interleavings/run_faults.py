@@ -256,7 +256,12 @@ class _Look:
                 self.found.append(f"nobody can claim {each.ident}")
             if each.deaths > int(self.shared.names.get("deaths", 0)) + self._deaths:
                 self.found.append(f"{each.deaths} deaths of a job are counted")
-        if run.state not in {"sealed", "computing"} or any(d.outcome.killed for d in self.done):
+        if self._died:
+            return
+        left = [] if run.state == "failed" else jobs.of_run(run.owner, run.id)
+        if run.is_open and any(not each.suspect for each in left):
+            self.found.append(f"the run is {run.state} and has a job")
+        if run.state not in {"sealed", "computing"}:
             return
         job = jobs.find(job_of(run))
         if job is None:
