@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from app.errors import Problem
@@ -41,10 +42,12 @@ def make_batches(
         profile: receives the times of the stages.
     """
     state = opened.start
+    opened.pipeline.check(state)
+    reader = opened.pipeline.reader(rank, world, time.perf_counter)
     for _ in range(limit):
         with Scope():
             with opened.profiles.into(profile):
-                step = opened.pipeline.step(state, rank, world)
+                step = reader.step(state)
             if step is None:
                 return
             batch = make_batch(opened, step)

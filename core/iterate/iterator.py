@@ -23,6 +23,7 @@ from ..errors import OptionError, StateError
 from .base import Block, Ragged, Schema, Sequential, Stage, State
 from .columns import block_length
 from .inorder import check_state, in_order
+from .limits import Clock
 from .sources import fingerprint_of
 
 VERSION = 1
@@ -53,6 +54,13 @@ S_co = TypeVar("S_co", bound=Stepped, covariant=True)
 S = TypeVar("S", bound=Stepped)
 
 
+class Reader(Protocol[S_co]):
+    """Returns batches that follow each other."""
+
+    def step(self, state: State) -> S_co | None:
+        """The batch after a state; None at the end."""
+
+
 class Stepping(Protocol[S_co]):
     """Returns batches by state, as a pipeline does."""
 
@@ -67,8 +75,8 @@ class Stepping(Protocol[S_co]):
             StateError: it cannot be a state of this pipeline.
         """
 
-    def step(self, state: State, rank: int = 0, world: int = 1) -> S_co | None:
-        """The batch after a state; None at the end."""
+    def reader(self, rank: int = 0, world: int = 1, clock: Clock | None = None) -> Reader[S_co]:
+        """What reads the batches of a rank that follow each other."""
 
 
 class Checkpointed(ABC, Iterator[T], Generic[T]):
@@ -189,14 +197,22 @@ class StepIterator(Checkpointed[S]):
             for another batch size.
         rank: of this process, which gets its share of the rows of every batch.
         world: number of ranks.
+        clock: has small batches that take little time read several at once, such as
+            ``time.perf_counter``; None to read each alone.
     """
 
     def __init__(
-        self, stepping: Stepping[S], *, identity: bytes | None = None, rank: int = 0, world: int = 1
+        self,
+        stepping: Stepping[S],
+        *,
+        identity: bytes | None = None,
+        rank: int = 0,
+        world: int = 1,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(identity, stepping)
         self._stepping = stepping
-        self._rank, self._world = rank, world
+        self._reader = stepping.reader(rank, world, clock)
         self._at = stepping.initial
 
     @property
@@ -213,7 +229,7 @@ class StepIterator(Checkpointed[S]):
 
     def __next__(self) -> S:
         self._open()
-        step = self._stepping.step(self._at, self._rank, self._world)
+        step = self._reader.step(self._at)
         if step is None:
             raise StopIteration
         self._at = step.state

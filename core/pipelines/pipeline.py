@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import OptionError, PositionError
 from ..iterate.base import Indexed, Schema, Sequential, State
 from ..iterate.inorder import check_state
+from ..iterate.limits import Clock
 from ..iterate.sources import fingerprint_of
 from .batching import Batching
 from .building import Builder, Wrap, bounded
@@ -26,13 +27,14 @@ from .cost import (
     Demand,
     item_bytes,
 )
+from .indexed_stepping import IndexedStepper
 from .operation import OpenSource, Sizing
 from .operations import OPERATIONS
 from .placement import check_placement, is_sequential
+from .reading import RUN_BYTES, BatchReader
 from .spec import PipelineSpec, parse_spec
 from .stage import StageSpec
 from .stepping import (
-    IndexedStepper,
     SequentialStepper,
     Step,
     Stepper,
@@ -67,12 +69,16 @@ class Pipeline:
         spec: the parsed spec.
         stepper: produces the batches.
         cost: the sum over all stages.
+        blocks: bytes of the blocks that all stages hold for one batch.
     """
 
-    def __init__(self, spec: PipelineSpec, stepper: Stepper, cost: Cost) -> None:
+    def __init__(self, spec: PipelineSpec, stepper: Stepper, cost: Cost, blocks: int) -> None:
         self.spec = spec
         self._stepper = stepper
         self._batching = stepper.batching
+        # The length of ragged items is not known before they are read.
+        is_ragged = any(field.ragged for field in stepper.schema)
+        self._run = 1 if is_ragged else RUN_BYTES // max(blocks, 1)
         self.memory = cost.memory
         """Bytes it may hold."""
         self.resume_work = cost.resume_work
@@ -149,6 +155,26 @@ class Pipeline:
         step = self._stepper.step(state, lambda n: (rank * n // world, (rank + 1) * n // world))
         return None if step is None else with_fixed_epochs(step, self._batching.epoch_size)
 
+    def reader(self, rank: int = 0, world: int = 1, clock: Clock | None = None) -> BatchReader:
+        """What reads batches that follow each other, as :meth:`step` does one by one.
+
+        Args:
+            rank: whose rows of each batch to return.
+            world: number of ranks.
+            clock: has small batches that take little time read several at once.
+
+        Raises:
+            OptionError: there is no such rank, or there are more ranks than rows.
+        """
+        self.check_ranks(rank, world)
+        return BatchReader(
+            self._stepper,
+            lambda n: (rank * n // world, (rank + 1) * n // world),
+            self._run,
+            self._batching.epoch_size,
+            clock,
+        )
+
     def check_ranks(self, rank: int, world: int) -> None:
         """Check that ``world`` ranks can share a batch, and that ``rank`` is one of them.
 
@@ -205,7 +231,8 @@ def build_pipeline(
     stepper = _stepper(batch, builder, batching)
     batches = _batch_costs(spec.stages[cut:], stepper, builder.block_bytes)
     total = bounded([*builder.costs, *batches], bounds)
-    pipeline = Pipeline(spec, stepper, Cost(BASE_BYTES + total.memory, total.resume_work))
+    cost = Cost(BASE_BYTES + total.memory, total.resume_work)
+    pipeline = Pipeline(spec, stepper, cost, builder.block_bytes)
     _check_state_size(spec, stepper, bounds)
     _check_names(batch, pipeline.schema)
     return pipeline

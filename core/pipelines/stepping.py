@@ -5,9 +5,9 @@ holds the state, so any thread, rank or server can carry on where another one st
 
 How far a state must reach depends on the stages:
 
-* :class:`IndexedStepper` asks for items by position, so batch b of an epoch is simply the items
-  from b * size on. The state is the number of the batch, skipping is addition, and a rank
-  reads only its own rows, unless padding needs the longest item of the batch.
+* :class:`.indexed_stepping.IndexedStepper` asks for items by position, so batch b of an epoch is
+  simply the items from b * size on. The state is the number of the batch, skipping is addition,
+  and a rank reads only its own rows, unless padding needs the longest item of the batch.
 * :class:`SequentialStepper` reads items in order. Its state is the number of the batch, the
   epoch and the state of the stage, which starts over in every epoch::
 
@@ -43,7 +43,7 @@ from ..errors import (
     PositionError,
     StateError,
 )
-from ..iterate.base import Block, Column, Indexed, Ragged, Schema, Sequential, State
+from ..iterate.base import Block, Column, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import collate
 from ..iterate.columns import block_bytes, block_length, concatenate, empty_block, slice_block
@@ -140,105 +140,6 @@ class Stepper(ABC):
             return collate(read(low, high), padding)
         # The longest item sets the width, and it may belong to another rank.
         return slice_block(collate(read(0, total), padding), low, high)
-
-
-class IndexedStepper(Stepper):
-    """Batches of items with random access; the state is the batch number.
-
-    Args:
-        chain: returns the items of an epoch, given its number.
-        batching: how items become batches.
-    """
-
-    def __init__(self, chain: Callable[[int], Indexed], batching: Batching) -> None:
-        first = chain(0)
-        super().__init__(batching, first.schema)
-        self._chain = chain
-        self._length = first.length
-        size = batching.size
-        self._per_epoch: int | None = None
-        if self._length is not None:
-            drop = batching.last == "drop"
-            self._per_epoch = self._length // size if drop else -(-self._length // size)
-
-    @property
-    def initial(self) -> State:
-        """Batch number 0."""
-        return (0,)
-
-    @property
-    def first(self) -> object:
-        """The stages of the first epoch."""
-        return self._chain(0)
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """Batches of a natural epoch, a short last one as ``last`` has it; None if endless."""
-        return self._per_epoch
-
-    @property
-    def data_batches(self) -> int | None:
-        """Batches of all epochs, whatever the limit; None if endless."""
-        if self._per_epoch is None or self.batching.epochs is None:
-            return None
-        return self._per_epoch * self.batching.epochs
-
-    @property
-    def end(self) -> int | None:
-        """Number of batches, the limit included; None if endless."""
-        ends = [end for end in (self.data_batches, self.batching.limit) if end is not None]
-        return min(ends) if ends else None
-
-    def check(self, state: State) -> None:
-        """Check that the batch number is at most the number of batches."""
-        end = self.end
-        if end is not None and state[0] > end:
-            raise StateError(f"the state is at batch {state[0]}, but the pipeline has {end}")
-
-    def step(self, state: State, rows: Rows) -> Step | None:
-        """Read the rows of the batch that the state numbers."""
-        sequence = state[0]
-        if sequence == self.end:
-            return None
-        epoch, batch = (
-            (0, sequence) if self._per_epoch is None else divmod(sequence, self._per_epoch)
-        )
-        size, length = self.batching.size, self._length
-        start = batch * size
-        count = size if length is None else min(size, length - start)
-        total = count if self.batching.last == "keep" else size
-        low, high = rows(total)
-        chain = self._chain(epoch)
-
-        def read(low: int, high: int) -> Block:
-            return self._read(chain, start, count, low, high)
-
-        return Step(
-            block=self._rank_block(read, low, high, total),
-            state=(sequence + 1,),
-            sequence=sequence,
-            epoch=epoch,
-            count=count,
-            rows=(low, high),
-            ends_epoch=self._per_epoch is not None and batch + 1 == self._per_epoch,
-            data_finished=sequence + 1 == self.data_batches,
-        )
-
-    def _read(self, chain: Indexed, start: int, count: int, low: int, high: int) -> Block:
-        if self.batching.last != "pad" or high <= count:
-            positions = np.arange(start + low, start + high, dtype=np.int64)
-            if high > count and self._length is not None:
-                positions %= self._length
-            return chain.at(positions)
-        block = chain.at(np.arange(start + min(low, count), start + count, dtype=np.int64))
-        return pad_rows(block, high - low)
-
-    def skip(self, state: State, count: int) -> State:
-        """Add to the batch number."""
-        end = self.end
-        if end is not None and state[0] + count > end:
-            raise PositionError(f"batch {state[0] + count} of a pipeline of {end} batches")
-        return (state[0] + count,)
 
 
 Batch = tuple[Block, State]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,8 @@ class Data:
 
 def drain(opened: OpenPipeline) -> None:
     """Every batch, one after the other."""
-    state = opened.pipeline.initial
-    while (step := opened.pipeline.step(state)) is not None:
+    state, reader = opened.pipeline.initial, opened.pipeline.reader(clock=time.perf_counter)
+    while (step := reader.step(state)) is not None:
         state = step.state
 
 

@@ -170,7 +170,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/app/oasis/shims/test_annual_losses.py",
         "tests/app/oasis/shims/test_exceedance.py",
     ),
-    "app/pipelines/encoding.py": _BATCHES,
     "app/pipelines/one_batch.py": ("tests/app/pipelines/test_routes.py",),
     "app/pipelines/opened.py": (*_BATCHES, "tests/app/pipelines/test_registry.py"),
     "app/pipelines/profile.py": _BATCHES,

@@ -25,6 +25,7 @@ from app.telemetry import Metrics
 from app.tokens import KeyRing, new_key
 from core.errors import TransformError
 from core.iterate.base import Field, Schema, State
+from core.iterate.limits import Clock
 from core.pipelines.pipeline import Step
 from tests.app.streams.fakes import PATIENCE, FakeClock, FakeExchange, send
 from tests.frames import Frame
@@ -53,8 +54,14 @@ class SlowPipeline:
     def sequence(self, state: State) -> int:
         return state[0]
 
-    def step(self, state: State, rank: int, world: int) -> Step | None:
+    def check(self, state: State) -> None:
+        assert len(state) == 1
+
+    def reader(self, rank: int, world: int, _clock: Clock) -> SlowPipeline:
         assert (rank, world) == (0, 1)
+        return self
+
+    def step(self, state: State) -> Step | None:
         if state[0] == self.batches:
             return None
         assert self.free.acquire(timeout=PATIENCE)

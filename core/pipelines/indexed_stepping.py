@@ -1,0 +1,155 @@
+"""Batches of items with random access, one at a time or several at once; see :mod:`.stepping`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import PositionError, StateError
+from ..iterate.base import Block, Indexed, State
+from ..iterate.collate import collate
+from ..iterate.columns import slice_block
+from .batching import Batching
+from .stepping import Rows, Step, Stepper, pad_rows
+
+
+class IndexedStepper(Stepper):
+    """Batches of items with random access; the state is the batch number.
+
+    Args:
+        chain: returns the items of an epoch, given its number.
+        batching: how items become batches.
+    """
+
+    def __init__(self, chain: Callable[[int], Indexed], batching: Batching) -> None:
+        first = chain(0)
+        super().__init__(batching, first.schema)
+        self._chain = chain
+        self._length = first.length
+        size = batching.size
+        self._per_epoch: int | None = None
+        if self._length is not None:
+            drop = batching.last == "drop"
+            self._per_epoch = self._length // size if drop else -(-self._length // size)
+
+    @property
+    def initial(self) -> State:
+        """Batch number 0."""
+        return (0,)
+
+    @property
+    def first(self) -> object:
+        """The stages of the first epoch."""
+        return self._chain(0)
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """Batches of a natural epoch, a short last one as ``last`` has it; None if endless."""
+        return self._per_epoch
+
+    @property
+    def data_batches(self) -> int | None:
+        """Batches of all epochs, whatever the limit; None if endless."""
+        if self._per_epoch is None or self.batching.epochs is None:
+            return None
+        return self._per_epoch * self.batching.epochs
+
+    @property
+    def end(self) -> int | None:
+        """Number of batches, the limit included; None if endless."""
+        ends = [end for end in (self.data_batches, self.batching.limit) if end is not None]
+        return min(ends) if ends else None
+
+    def check(self, state: State) -> None:
+        """Check that the batch number is at most the number of batches."""
+        end = self.end
+        if end is not None and state[0] > end:
+            raise StateError(f"the state is at batch {state[0]}, but the pipeline has {end}")
+
+    def step(self, state: State, rows: Rows) -> Step | None:
+        """Read the rows of the batch that the state numbers."""
+        sequence = state[0]
+        if sequence == self.end:
+            return None
+        epoch, batch = (
+            (0, sequence) if self._per_epoch is None else divmod(sequence, self._per_epoch)
+        )
+        size, length = self.batching.size, self._length
+        start = batch * size
+        count = size if length is None else min(size, length - start)
+        total = count if self.batching.last == "keep" else size
+        low, high = rows(total)
+        chain = self._chain(epoch)
+
+        def read(low: int, high: int) -> Block:
+            return self._read(chain, start, count, low, high)
+
+        block = self._rank_block(read, low, high, total)
+        return self._numbered(block, sequence, epoch, count, (low, high))
+
+    def run(self, sequence: int, count: int, rows: Rows) -> list[Step]:
+        """Up to ``count`` full batches of one epoch, read at once; none if they must be alone.
+
+        Args:
+            sequence: number of the first one.
+            count: how many to read.
+            rows: chooses the rows to return.
+        """
+        if self._whole:
+            return []
+        size, per_epoch = self.batching.size, self._per_epoch
+        epoch, batch = (0, sequence) if per_epoch is None else divmod(sequence, per_epoch)
+        if self._length is not None:
+            count = min(count, self._length // size - batch)
+        if self.end is not None:
+            count = min(count, self.end - sequence)
+        if count < 1:
+            return []
+        low, high = rows(size)
+        starts = np.arange(batch, batch + count, dtype=np.int64)[:, None] * size
+        own = high - low
+        block = self._chain(epoch).at((starts + np.arange(low, high)).reshape(-1))
+        padding = self.batching.padding
+        blocks = (slice_block(block, k * own, (k + 1) * own) for k in range(count))
+        return [
+            self._numbered(
+                each if padding is None else collate(each, padding),
+                sequence + k,
+                epoch,
+                size,
+                (low, high),
+            )
+            for k, each in enumerate(blocks)
+        ]
+
+    def _numbered(
+        self, block: Block, sequence: int, epoch: int, count: int, rows: tuple[int, int]
+    ) -> Step:
+        per_epoch = self._per_epoch
+        return Step(
+            block=block,
+            state=(sequence + 1,),
+            sequence=sequence,
+            epoch=epoch,
+            count=count,
+            rows=rows,
+            ends_epoch=per_epoch is not None and (sequence + 1) % per_epoch == 0,
+            data_finished=sequence + 1 == self.data_batches,
+        )
+
+    def _read(self, chain: Indexed, start: int, count: int, low: int, high: int) -> Block:
+        if self.batching.last != "pad" or high <= count:
+            positions = np.arange(start + low, start + high, dtype=np.int64)
+            if high > count and self._length is not None:
+                positions %= self._length
+            return chain.at(positions)
+        block = chain.at(np.arange(start + min(low, count), start + count, dtype=np.int64))
+        return pad_rows(block, high - low)
+
+    def skip(self, state: State, count: int) -> State:
+        """Add to the batch number."""
+        end = self.end
+        if end is not None and state[0] + count > end:
+            raise PositionError(f"batch {state[0] + count} of a pipeline of {end} batches")
+        return (state[0] + count,)
