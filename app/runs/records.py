@@ -245,6 +245,10 @@ class StreamRecord:
         """Those of the appends that it has bytes of."""
         return {extent.fence for extent in self.extents}
 
+    def length_of(self, fence: int) -> int:
+        """Return how many bytes it has of an append."""
+        return sum(extent.length for extent in self.extents if extent.fence == fence)
+
     @property
     def key(self) -> str:
         """Id of its head in the owner's namespace."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from app.errors import NotFoundError
 from app.losses.input_store import input_id
-from app.state.base import HeadConflictError, StateStore, StoreDamagedError
-from app.state.blobs import BlobStore
+from app.state.base import HeadConflictError, StateStore, StoreBusyError, StoreDamagedError
+from app.state.blobs import BlobInfo, BlobStore
 from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import PAGE, Chore, page_by_page
 
@@ -189,21 +189,28 @@ def blobs_without_streams(
         for blob in page.blobs:
             if blob.modified >= clock() - _GRACE:
                 continue
-            name, _, fence = blob.id.rpartition(".")
-            with contextlib.suppress(NotFoundError, HeadConflictError, StoreDamagedError):
-                if not _is_part(streams, name, fence):
+            with contextlib.suppress(
+                NotFoundError, HeadConflictError, StoreDamagedError, StoreBusyError
+            ):
+                length = _length(streams, blob)
+                if not length:
                     blobs.delete(STREAM, blob.id)
+                elif length < blob.size:
+                    blobs.trim(STREAM, blob.id, length)
         return page.after
 
     return page_by_page(look)
 
 
-def _is_part(streams: Namespaces, name: str, fence: str) -> bool:
-    """Whether a blob is, or may become, part of a stream."""
+def _length(streams: Namespaces, blob: BlobInfo) -> int:
+    """Return how many bytes of a blob are part of a stream, or may become it."""
+    name, _, fence = blob.id.rpartition(".")
     run, _, ident = name.partition(".")
     for stream in map(StreamRecord.decode, streams.of_anyone(stream_key(run, ident))):
-        if stream.id != ident:
+        if stream.id != ident or not fence.isdigit():
             continue
-        if fence.isdigit() and (int(fence) in stream.fences or int(fence) >= stream.fence):
-            return True
-    return False
+        if int(fence) >= stream.fence + (not stream.appending):
+            # Its append may be running.
+            return max(blob.size, 1)
+        return stream.length_of(int(fence))
+    return 0

@@ -7,8 +7,9 @@
 synced under a name that nobody looks for, linked to its own name, which fails if that is
 taken, and the directory is synced. *Appending* to it, or deleting it, needs its lock, which
 the kernel takes from a process that dies. Whoever got the lock looks whether the file still
-has its name, because it may have been deleted while it waited. *Reading* needs no lock: what
-lies before the mark does not change.
+has its name, because it may have been deleted while it waited. *Trimming* it moves the mark back,
+then cuts the file. *Reading* needs no lock: what lies before the mark does not change, and who
+finds it wrong looks again, in case it was trimmed.
 
 The time of access of a file is the time of its last use. Files are therefore opened so that
 reading leaves it alone; backups that do not only keep blobs for longer.
@@ -36,7 +37,10 @@ from .blob_pieces import (
     Layout,
     Mark,
     Name,
+    opened,
     settled,
+    trim,
+    write_new,
 )
 from .blob_writing import FileBlobWriter
 from .blobs import (
@@ -51,6 +55,7 @@ from .blobs import (
 )
 from .durable import as_store_errors, make_directories, sync_directory, write_at
 from .space import Space
+from .turns import take_lock
 
 NEW = ".new"
 """Directory of files that are being created."""
@@ -61,8 +66,6 @@ _LAYOUTS = 1024
 """Files whose pieces are remembered."""
 _COMPARED = 8 << 20
 """Bytes that are compared at a time."""
-_PAUSES = (0.0005, 0.01)
-"""Seconds between two attempts to lock a file: the first pause, and the longest."""
 _ABANDONED = 3600.0
 """Seconds after which a file that was never finished is removed."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -146,7 +149,7 @@ class FileBlobStore:
         try:
             # Until the directory is synced nobody else may append, and acknowledge it.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            _write_new(descriptor, Name(kind, blob_id, secrets.token_bytes(NONCE)), view)
+            write_new(descriptor, Name(kind, blob_id, secrets.token_bytes(NONCE)), view)
             if replace:
                 new.replace(path)
             else:
@@ -237,8 +240,22 @@ class FileBlobStore:
                     raise in_use(kind, blob_id)
                 path.unlink()
                 sync_directory(path.parent)
-            with self._lock:
-                self._layouts.pop((kind, blob_id), None)
+            self._forget(kind, blob_id)
+
+    def trim(self, kind: str, blob_id: str, size: int) -> None:
+        """See BlobStore."""
+        check_blob(kind, blob_id, size)
+        lock = self._locked(kind, blob_id, fcntl.LOCK_EX)
+        with self._using(kind, blob_id), lock as descriptor:
+            layout, mark = self._settle(kind, blob_id, descriptor)
+            if size < mark.size:
+                trim(descriptor, layout.name, mark, size)
+                self._forget(kind, blob_id)
+
+    def _forget(self, kind: str, blob_id: str) -> None:
+        """Forget where the pieces of a file lie."""
+        with self._lock:
+            self._layouts.pop((kind, blob_id), None)
 
     def clean(self) -> int:
         """See BlobStore."""
@@ -249,7 +266,7 @@ class FileBlobStore:
                 # Its writer may finish it, or another worker remove it, first.
                 with contextlib.suppress(FileNotFoundError, BlockingIOError):
                     if entry.stat().st_mtime < oldest:
-                        with _opened(Path(entry.path)) as descriptor:
+                        with opened(Path(entry.path)) as descriptor:
                             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                             Path(entry.path).unlink()
                             removed += 1
@@ -261,12 +278,22 @@ class FileBlobStore:
         """See BlobStore."""
         check_blob(kind, blob_id, start)
         with self._using(kind, blob_id), self._open(kind, blob_id) as descriptor:
-            layout, mark = self._look(kind, blob_id, descriptor)
-            stop = mark.size if stop is None else min(stop, mark.size)
-            if start >= stop:
-                return b""
-            layout.follow(descriptor, mark)
-            return bytes(layout.read(descriptor, start, stop))
+            try:
+                return self._read(kind, blob_id, descriptor, start, stop)
+            except DamageError:
+                # It was trimmed, perhaps, since it was looked at.
+                self._forget(kind, blob_id)
+                return self._read(kind, blob_id, descriptor, start, stop)
+
+    def _read(
+        self, kind: str, blob_id: str, descriptor: int, start: int, stop: int | None
+    ) -> bytes:
+        layout, mark = self._look(kind, blob_id, descriptor)
+        stop = mark.size if stop is None else min(stop, mark.size)
+        if start >= stop:
+            return b""
+        layout.follow(descriptor, mark)
+        return bytes(layout.read(descriptor, start, stop))
 
     def info(self, kind: str, blob_id: str) -> BlobInfo:
         """See BlobStore."""
@@ -327,7 +354,7 @@ class FileBlobStore:
     def _open(self, kind: str, blob_id: str) -> Iterator[int]:
         with contextlib.ExitStack() as stack:
             try:
-                descriptor = stack.enter_context(_opened(self._path(kind, blob_id)))
+                descriptor = stack.enter_context(opened(self._path(kind, blob_id)))
             except FileNotFoundError as e:
                 raise no_blob(kind, blob_id) from e
             yield descriptor
@@ -345,19 +372,10 @@ class FileBlobStore:
 
     @staticmethod
     def _take_lock(descriptor: int, how: int, end: float) -> None:
-        pause, longest = _PAUSES
-        while True:
-            try:
-                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    raise StoreBusyError(
-                        "others held the stored data for too long", retry_after=1
-                    ) from None
-                time.sleep(pause)
-                pause = min(2 * pause, longest)
-            else:
-                return
+        try:
+            take_lock(descriptor, how, end)
+        except TimeoutError as e:
+            raise StoreBusyError("others held the stored data for too long", retry_after=1) from e
 
     def _look(self, kind: str, blob_id: str, descriptor: int) -> tuple[Layout, Mark]:
         """Return what is known of a file, and its mark."""
@@ -399,7 +417,10 @@ class FileBlobStore:
         # After the mark: until it is moved again, the file is no shorter.
         file_end = os.fstat(descriptor).st_size
         if mark is not None and file_end < mark.end:
-            raise DamageError
+            if os.pread(descriptor, START, 0) == begin:
+                raise DamageError
+            # It was trimmed between the two.
+            return self._begin(kind, blob_id, descriptor)
         with self._lock:
             layout = self._layouts.get((kind, blob_id))
             if layout is None or layout.name.nonce != name.nonce:
@@ -414,24 +435,6 @@ class FileBlobStore:
         self._closed = True
         with self._lock:
             self._layouts.clear()
-
-
-def _write_new(descriptor: int, name: Name, view: memoryview) -> None:
-    """Write a whole file."""
-    pieces = name.pieces(0, view)
-    mark = Mark(len(view), START + sum(len(piece) for piece in pieces))
-    write_at(descriptor, [name.header(), name.mark(mark), *pieces], 0)
-    os.fsync(descriptor)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME
-    descriptor = os.open(path, flags)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _names(directory: Path) -> list[str]:

@@ -29,17 +29,21 @@ mark, and only those that were added later the next time.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
 import threading
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from .blobs import Octets
-from .durable import read_into
+from .durable import read_into, write_at
 
 PIECE = 1 << 20
 """Largest number of bytes in a piece: what is read and checked for a single byte."""
@@ -188,6 +192,14 @@ class Layout:
             if (size, end) != (mark.size, mark.end) and self._known.end <= mark.end:
                 raise DamageError
 
+    def cut(self, size: int) -> Mark:
+        """Return the mark after the first pieces that have so many bytes, of those passed."""
+        with self._lock:
+            after = bisect_left(self._starts, size)
+            if after == len(self._starts):
+                return self._known
+            return Mark(self._starts[after], self._places[after])
+
     def read(self, descriptor: int, start: int, stop: int) -> memoryview:
         """Read bytes that ``follow`` has passed, and check them.
 
@@ -223,6 +235,52 @@ class Layout:
             starts = list(self._starts[first:last])
             after = self._starts[last] if last < len(self._starts) else self._known.size
             return starts[0], [*starts, after], list(self._places[first:last])
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Open a file so that reading does not count as use.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_new(descriptor: int, name: Name, view: memoryview) -> None:
+    """Write a whole file.
+
+    Raises:
+        OSError: the disk is full, or failed.
+    """
+    pieces = name.pieces(0, view)
+    mark = Mark(len(view), START + sum(len(piece) for piece in pieces))
+    write_at(descriptor, [name.header(), name.mark(mark), *pieces], 0)
+    os.fsync(descriptor)
+
+
+def trim(descriptor: int, name: Name, mark: Mark, size: int) -> None:
+    """Cut off the pieces after the first that have so many bytes.
+
+    Raises:
+        DamageError: a header is not as it was written.
+        OSError: the disk failed.
+    """
+    layout = Layout(name)
+    layout.follow(descriptor, mark)
+    cut = layout.cut(size)
+    if cut == mark:
+        return
+    write_at(descriptor, [name.mark(cut)], MARK_AT)
+    # A mark that lies after the end of its file means damage.
+    os.fdatasync(descriptor)
+    os.ftruncate(descriptor, cut.end)
+    # What was cut off must not be found behind a later append.
+    os.fdatasync(descriptor)
 
 
 def settled(descriptor: int, name: Name, mark: Mark, file_end: int) -> Mark:

@@ -130,6 +130,17 @@ class BlobStore(Protocol):
             StoreDamagedError: the blob is damaged.
         """
 
+    def trim(self, kind: str, blob_id: str, size: int) -> None:
+        """Delete what was appended to a blob after its first ``size`` bytes.
+
+        They end where an append did, or some of the bytes of that append stay as well.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+            StoreBusyError: somebody appends to it.
+            StoreDamagedError: the blob is damaged.
+        """
+
     def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes from ``start`` to ``stop``, cut at the end of the blob.
 

@@ -88,6 +88,14 @@ class MemoryBlobStore:
             raise StoreFullError(f"more than {self._limit} bytes are not kept in memory")
         self._size += nbytes
 
+    def trim(self, kind: str, blob_id: str, size: int) -> None:
+        """See BlobStore."""
+        check_blob(kind, blob_id, size)
+        with self._lock:
+            data = self._blob(kind, blob_id).data
+            self._size -= len(data[size:])
+            del data[size:]
+
     def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
         """See BlobStore."""
         check_blob(kind, blob_id, start)

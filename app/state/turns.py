@@ -53,7 +53,7 @@ class Turns:
         try:
             if self._file is None:
                 raise OSError(errno.EBADF, "the lock file is closed")
-            self._lock(self._file, end)
+            take_lock(self._file, fcntl.LOCK_EX, end)
             try:
                 yield
             finally:
@@ -61,25 +61,32 @@ class Turns:
         finally:
             self._threads.release()
 
-    def _lock(self, file: int, end: float) -> None:
-        pause, longest = _PAUSES
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    raise TimeoutError("other processes held the lock for too long") from None
-                time.sleep(pause)
-                pause = min(2 * pause, longest)
-            else:
-                return
-
     def close(self) -> None:
         """Close the file after the turn of this process, if it has one; may be called twice."""
         with self._threads:
             file, self._file = self._file, None
             if file is not None:
                 os.close(file)
+
+
+def take_lock(file: int, how: int, end: float) -> None:
+    """Lock a file as ``flock`` does, and wait for that until a monotonic time.
+
+    Raises:
+        TimeoutError: the lock did not become free in time.
+        OSError: the file cannot be locked.
+    """
+    pause, longest = _PAUSES
+    while True:
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise TimeoutError("other processes held the lock for too long") from None
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
+        else:
+            return
 
 
 def open_private(path: Path) -> int:

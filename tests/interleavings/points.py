@@ -237,6 +237,12 @@ class PointedBlobs:
         finally:
             self._shared.written.discard((kind, blob_id))
 
+    def trim(self, kind: str, blob_id: str, size: int) -> None:
+        self._changes("trim", kind, blob_id)
+        if (kind, blob_id) in self._shared.written:
+            raise StoreBusyError("somebody appends to it")
+        self._blobs.trim(kind, blob_id, size)
+
     def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
         self._reads("read", kind, blob_id)
         return self._blobs.range(kind, blob_id, start, stop)

@@ -256,7 +256,12 @@ class _Look:
                 self.found.append(f"nobody can claim {each.ident}")
             if each.deaths > int(self.shared.names.get("deaths", 0)) + self._deaths:
                 self.found.append(f"{each.deaths} deaths of a job are counted")
-        if run.state not in {"sealed", "computing"} or any(d.outcome.killed for d in self.done):
+        if self._died:
+            return
+        left = [] if run.state == "failed" else jobs.of_run(run.owner, run.id)
+        if run.is_open and any(not each.suspect for each in left):
+            self.found.append(f"the run is {run.state} and has a job")
+        if run.state not in {"sealed", "computing"}:
             return
         job = jobs.find(job_of(run))
         if job is None:
@@ -271,8 +276,17 @@ class _Look:
             self.process.later += LEASE + DAY
             if any(kind == "sealing" for kind, _ in self.shared.all_heads()):
                 self.process.work()
+            self._end_appends()
             self.process.sweep()
         self.process = Process(self.shared)
+
+    def _end_appends(self) -> None:
+        """Have clients ask for their offsets, which ends the appends of the dead."""
+        uploads, streams = self.process.uploads, self.process.streams
+        for run in self.process.runs.page(ALICE, "", 10):
+            for each in streams.page(run, "", 1000):
+                if each.appending:
+                    driven(uploads.look(run, each.id))
 
     def _sealed(self, run: RunRecord) -> None:
         """A sealed run is done by now, and its report is of the streams that are there."""
@@ -330,11 +344,16 @@ class _Look:
         self._bytes(listed)
 
     def _bytes(self, listed: Sequence[StreamRecord]) -> None:
-        """Only bytes of streams are stored, and of an append that would go on had it not died."""
-        used = {s.blob(f) for s in listed for f in (*s.fences, *([s.fence] if self._died else []))}
-        stray = [i for kind, i in self.shared.all_blobs() if kind == "stream" and i not in used]
-        if stray:
-            self.found.append(f"bytes of no stream are kept: {stray}")
+        """Only bytes that streams have, which quotas count, are stored."""
+        counted = {s.blob(each.fence): each.length for s in listed for each in s.extents}
+        for kind, ident in self.shared.all_blobs():
+            if kind != "stream":
+                continue
+            stored = self.process.streams.blobs.info(kind, ident).size
+            if ident not in counted:
+                self.found.append(f"bytes of no stream are kept: {ident}")
+            elif stored != counted[ident]:
+                self.found.append(f"{counted[ident]} bytes of {ident} count, {stored} are stored")
 
     def _remove(self, run: RunRecord | None) -> None:
         """Every stream that is listed can be deleted, then the run, and nothing is left."""

@@ -12,6 +12,7 @@ import pytest
 from app.run_errors import PartitionTakenError
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.sealing.jobs import Job, Jobs
+from app.runs.sealing.sealer import Sealer
 from app.runs.store import Change, Runs
 from app.runs.streams import Streams
 from app.runs.uploads.appending import Appending
@@ -192,6 +193,21 @@ class Untidy(Appending):
         self.close()
 
 
+class Generous(Appending):
+    """Appends that keep what they stored, whatever of it was acknowledged."""
+
+    def drop(self) -> None:
+        self._stored = 0
+        super().drop()
+
+
+class Refusing(Sealer):
+    """What leaves its job when it is refused to seal."""
+
+    def _take_back(self, job: Job, run: RunRecord) -> None:
+        pass
+
+
 class Open(Appending):
     """Appends that end before their blob is closed."""
 
@@ -215,16 +231,19 @@ class Open(Appending):
         (Untidy, "half: continue 1 | continue 1", "bytes of no stream are kept"),
         (Untidy, "half: continue 1 | delete stream 1", "bytes of no stream are kept"),
         (Open, "half: continue 1 | delete run", "bytes of no stream are kept"),
+        (Refusing, "whole: seal | post 2", "the run is uploading and has a job"),
+        (Generous, "half: continue 1 | look at 1", "59 bytes of"),
+        (Generous, "bytes for one append: continue 1 | continue 2", "59 bytes of"),
     ],
 )
-def test_addresses_that_go_and_bytes_that_stay_are_found(
+def test_addresses_that_go_and_bytes_and_jobs_that_stay_are_found(
     scheduler: Scheduler,
     monkeypatch: pytest.MonkeyPatch,
     broken: type,
     name: str,
     fault: str,
 ) -> None:
-    plan = named(plans(scheduler), name)
+    plan = named(plans(scheduler) + at_limits(scheduler), name)
     monkeypatch.setattr(runs_world, broken.__mro__[1].__name__, broken)
     assert found_in(plan, scheduler, fault)
 
@@ -327,7 +346,7 @@ class Refused(Runs):
 
 @pytest.mark.parametrize(
     ("acts", "fault"),
-    [("work | seal", "the run is sealed for ever"), ("work | compute more", "QuotaExceededError")],
+    [("work | seal", "the run is sealed for ever"), ("work | compute more", "jobs are left")],
 )
 def test_runs_that_end_nowhere_because_of_a_quota_are_found(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, acts: str, fault: str

@@ -54,6 +54,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/datasets/files/backends.py": (),
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/buffers.py": (),
+    "app/datasets/files/cursors.py": (),
     "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/mounts.py": (),
     "app/datasets/files/passing.py": (),

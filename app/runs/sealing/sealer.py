@@ -8,11 +8,11 @@
                                                           state done | failed, job deleted
 
 The job comes before the state, so that a sealed run always has one: a crash between the two
-leaves a job of a run that is still open, which is dropped after a while. After the state the job
-is asked for anew: a worker that has failed the run ends the job a moment later, but only as it
-knew it. Whatever a worker has published when it is killed is there for the one that takes the job
-over. Two workers that both believe to have a job publish the same bytes; only one of them may say
-how the run ended.
+leaves a job of a run that is still open, which is dropped after a while; who is refused takes the
+job back. After the state the job is asked for anew: a worker that has failed the run ends the job a
+moment later, but only as it knew it. Whatever a worker has published when it is killed is there for
+the one that takes the job over. Two workers that both believe to have a job publish the same bytes;
+only one of them may say how the run ended.
 
 A fault of the streams, or of what the client stored, ends the run as *failed* and is named; the
 client repairs it and seals again. Where a store, the disk or the memory fails, the job is given
@@ -22,6 +22,7 @@ own; if three of these die, the run has failed.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -144,11 +145,24 @@ class Sealer:
         check_sealable(run, workshop.streams.of(run), workshop.spec(run, Variant()).missing)
         workshop.request(run, Variant(), job.reports)
         self._add(job)
-        sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
+        try:
+            sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
+        except ServiceError:
+            with contextlib.suppress(ServiceError):
+                self._take_back(job, run)
+            raise
         if sealed.state in _UNDER_WAY:
             self.jobs.create(job, anew=True)
         self._news.tell()
         return sealed
+
+    def _take_back(self, job: Job, run: RunRecord) -> None:
+        """Delete the job of a run that was not sealed, unless another request has sealed it."""
+        known = self.jobs.find(job)
+        if known is not None and not known.worker and not known.suspect:
+            self.jobs.delete(known)
+            if self.workshop.runs.again(run).state in _UNDER_WAY:
+                self._add(job)
 
     def compute(self, run: RunRecord, reports: tuple[str, ...], variant: Variant) -> Job:
         """Have further reports of a sealed run computed, from what is stored of it.
@@ -188,16 +202,25 @@ class Sealer:
         for job in self.jobs.claimable():
             if self._stopped.is_set():
                 return
-            claimed = self.jobs.claim(job)
-            if claimed is None:
-                continue
-            if claimed.is_poisoned:
-                # Whoever counted its last death did not come to say so.
-                self._fail(claimed, _poison(claimed))
-            elif claimed.suspect and self._alone is not None:
-                self._isolate(claimed, self._alone)
-            else:
-                self.perform(claimed)
+            try:
+                self._do(job)
+            except ServiceError as e:
+                # It is to be had again once its lease is over; others are not to wait for that.
+                log = structlog.get_logger().bind(run=job.run)
+                log.warning("a job of sealing cannot be ended", reason=str(e))
+
+    def _do(self, job: Job) -> None:
+        """Do a job, unless another worker is first."""
+        claimed = self.jobs.claim(job)
+        if claimed is None:
+            return
+        if claimed.is_poisoned:
+            # Whoever counted its last death did not come to say so.
+            self._fail(claimed, _poison(claimed))
+        elif claimed.suspect and self._alone is not None:
+            self._isolate(claimed, self._alone)
+        else:
+            self.perform(claimed)
 
     def _isolate(self, claimed: Job, alone: Alone) -> None:
         """Have a suspect computed alone, and count its death if it was its own."""

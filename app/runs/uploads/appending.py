@@ -132,6 +132,7 @@ class Appending:
         self._hasher = ContentHasher(record.digest, record.offset)
         self._writer: BlobWriter | None = None
         self._ready = False
+        self._stored = 0
         self._snapshot = Snapshot(record.offset, record.cursor, record.digest)
         self._unpaid = 0
         self._told = 0
@@ -285,7 +286,7 @@ class Appending:
         if not final and (snapshot.offset <= self.record.offset or self._is_last(snapshot)):
             return False
         if self._writer is not None:
-            self._writer.commit()
+            self._stored = self._writer.commit()
             if final:
                 # Whoever deletes the stream from then on can delete its bytes.
                 self._writer.close()
@@ -363,20 +364,27 @@ class Appending:
                 self._swap(replace(self.record, appending=False))
 
     def drop(self) -> None:
-        """Close the blob, and delete it if it is no part of the stream; the append has ended."""
+        """Close the blob, and delete what of it is no part of the stream; the append has ended."""
         self.close()
+        if self._writer is None:
+            return
+        blobs, blob = self._streams.blobs, self.record.blob(self.record.fence)
         with contextlib.suppress(ServiceError):
-            if self._writer is not None and not self._is_part():
-                self._streams.blobs.delete(STREAM, self.record.blob(self.record.fence))
+            length = self._length()
+            if not length:
+                blobs.delete(STREAM, blob)
+            elif length < self._stored:
+                # To acknowledge its last bytes was refused.
+                blobs.trim(STREAM, blob, length)
 
-    def _is_part(self) -> bool:
-        fence, found = self.record.fence, self.record
-        if fence in found.fences and not found.appending:
-            return True
-        # Another request has continued or deleted it, perhaps.
-        now = self._streams.again(found)
-        now = None if now is None else self._streams.settle(now)
-        return now is not None and fence in now.fences
+    def _length(self) -> int:
+        """Return how many bytes of the blob are part of the stream."""
+        found: StreamRecord | None = self.record
+        if self.record.appending:
+            # Another request has continued or deleted it, perhaps.
+            found = self._streams.again(self.record)
+            found = None if found is None else self._streams.settle(found)
+        return 0 if found is None else found.length_of(self.record.fence)
 
     def close(self) -> None:
         """Close the blob; no thread may use the append any more."""

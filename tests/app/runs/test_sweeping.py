@@ -89,7 +89,7 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
     # Its creation was slower than a seal, and its process ended before it could remove it.
     f.streams.swap(lost, replace(lost, term="another"))
     # An append that lost its fence before its first commit, and one that has it.
-    f.streams.swap(stream, replace(stream, fence=3))
+    f.streams.swap(stream, replace(stream, fence=3, appending=True))
     f.blobs.append("stream", stream.blob(2), 0, b"late")
     f.blobs.append("stream", stream.blob(3), 0, b"new")
     recent = [streams_without_runs(f.streams, f.heads, lambda: f.now)]
@@ -105,6 +105,20 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
     assert head.id.endswith(stream.key)
     assert {b.id for b in f.blobs.list("stream").blobs} == {stream.blob(1), stream.blob(3)}
     assert lost.blob(1) not in {b.id for b in f.blobs.list("stream").blobs}
+
+
+def test_bytes_that_were_stored_and_never_acknowledged_go_after_a_while() -> None:
+    f = Stores()
+    stream = f.extend(f.add(f.run()), b"1234")
+    stream = f.streams.swap(stream, replace(stream, appending=True))
+    # Its process ended before it could say in the head that there are more.
+    f.blobs.append("stream", stream.blob(1), 4, b"5678")
+    sweep = blobs_without_streams(f.heads, f.blobs, lambda: 9e9)
+    sweep()
+    assert f.blobs.range("stream", stream.blob(1)) == b"12345678"
+    f.streams.swap(stream, replace(stream, appending=False))
+    sweep()
+    assert f.blobs.range("stream", stream.blob(1)) == b"1234"
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY])

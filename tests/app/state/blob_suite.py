@@ -104,6 +104,18 @@ class Machine(RuleBasedStateMachine):
         assert self.store.range(self.kind, blob_id) == known
         assert self.store.info(self.kind, blob_id).size == len(known)
 
+    @rule(blob_id=IDS, share=st.floats(0, 1.2))
+    def trim(self, blob_id: str, share: float) -> None:
+        if (known := self.model.get(blob_id)) is None:
+            with pytest.raises(BlobMissingError):
+                self.store.trim(self.kind, blob_id, 0)
+            return
+        size = int(share * len(known))
+        self.store.trim(self.kind, blob_id, size)
+        left = self.store.info(self.kind, blob_id).size
+        assert min(size, len(known)) <= left <= len(known)
+        self.model[blob_id] = known[:left]
+
     @rule(blob_id=IDS)
     def delete(self, blob_id: str) -> None:
         if blob_id not in self.model:
@@ -218,6 +230,25 @@ class BlobStoreSuite:
         with pytest.raises(HeadInvalidError):
             store.writer("run", "x", -1)
 
+    def test_what_is_trimmed_ends_where_an_append_did(self, make_store: MakeStore) -> None:
+        store = make_store()
+        other = make_store() if self.durable else store
+        parts = [pattern(size) for size in (700, 1, 1_100_000, 20)]
+        ends = list(itertools.accumulate(map(len, parts)))
+        data = b"".join(parts)
+        for end, part in zip(ends, parts, strict=True):
+            store.append("run", "x", end - len(part), part)
+        for end in (ends[3] + 5, ends[3], ends[2], ends[0], 0):
+            assert other.range("run", "x") == data[: len(other.range("run", "x"))]
+            store.trim("run", "x", end)
+            assert store.info("run", "x").size == min(end, ends[3])
+            assert other.range("run", "x") == data[:end]
+        # Others that knew its pieces read those that it has now.
+        assert store.append("run", "x", 0, parts[2]) == len(parts[2])
+        assert other.range("run", "x") == parts[2]
+        with pytest.raises(HeadInvalidError):
+            store.trim("run", "x", -1)
+
     def test_commits_and_writes_at_once_lose_nothing(self, store: BlobStore) -> None:
         writer = store.writer("run", "x", 0)
         parts = [pattern(k) for k in range(1, 200)]
@@ -260,6 +291,7 @@ class BlobStoreSuite:
             lambda: store.range("input", blob_id),
             lambda: store.info("input", blob_id),
             lambda: store.touch("input", blob_id),
+            lambda: store.trim("input", blob_id, 0),
             lambda: store.delete("input", blob_id),
             lambda: store.list("input", after=blob_id or "%"),
             lambda: store.list("input", prefix=blob_id or "%"),

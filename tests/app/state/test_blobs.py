@@ -195,6 +195,36 @@ class TestFiles(BlobStoreSuite):
         assert fresh.range("run", "x") == b"first" + pattern(1_500_000)
         assert path.read_bytes() == after
 
+    @pytest.mark.parametrize("moment", [(os, "pread"), (FileBlobStore, "_look")])
+    def test_a_reader_that_is_overtaken_by_a_trim(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch, moment: tuple[object, str]
+    ) -> None:
+        store, other = FileBlobStore(directory), FileBlobStore(directory)
+        for k in range(3):
+            store.append("run", "x", 10 * k, b"0123456789")
+        where, name = moment
+        call = getattr(where, name)
+
+        def overtaken(*args: object) -> object:
+            found = call(*args)
+            monkeypatch.setattr(where, name, call)
+            other.trim("run", "x", 20)
+            return found
+
+        monkeypatch.setattr(where, name, overtaken)
+        assert store.range("run", "x", 5, 15) == b"5678901234"
+        assert store.info("run", "x").size == 20
+
+    def test_who_appends_is_not_trimmed(self, directory: Path) -> None:
+        store = FileBlobStore(directory, wait=0.01)
+        writer = store.writer("run", "x", 0)
+        writer.write(b"1234")
+        writer.commit()
+        with pytest.raises(StoreBusyError):
+            store.trim("run", "x", 0)
+        writer.close()
+        assert store.range("run", "x") == b"1234"
+
     def test_zeros_behind_the_mark_are_no_append(self, directory: Path) -> None:
         store = FileBlobStore(directory)
         store.append("run", "x", 0, b"first")

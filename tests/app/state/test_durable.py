@@ -31,6 +31,7 @@ STEPS = (
     ("append", "run", 1),
     ("append", "run", 1_100_000),
     ("delete", "aa", 0),
+    ("trim", "run", 5001),
     ("append", "run", 700),
     ("put", "ab", 0),
     ("put", "aa", 3000),
@@ -60,6 +61,8 @@ def done(state: State, verb: str, blob_id: str, size: int) -> State:
     """The blobs after a step."""
     if verb == "delete":
         return {name: data for name, data in state.items() if name != blob_id}
+    if verb == "trim":
+        return {**state, blob_id: state[blob_id][:size]}
     return {
         **state,
         blob_id: state.get(blob_id, b"")[: 0 if verb == "put" else None] + pattern(size),
@@ -71,6 +74,8 @@ def step(store: FileBlobStore, state: State, verb: str, blob_id: str, size: int)
         store.put("blob", blob_id, pattern(size))
     elif verb == "append":
         store.append("blob", blob_id, len(state.get(blob_id, b"")), pattern(size))
+    elif verb == "trim":
+        store.trim("blob", blob_id, size)
     else:
         store.delete("blob", blob_id)
 

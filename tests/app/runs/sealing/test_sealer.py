@@ -23,6 +23,7 @@ from app.runs.sealing import memory, work
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
 from app.runs.sweeping import runs_without_jobs
+from app.state.base import StoreDamagedError
 from core.errors import EmptyStreamError
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
 from tests.runs import RUN_REPORTS, RunCase, random_run
@@ -456,6 +457,28 @@ def test_a_full_disk_delays_the_run(
     assert service.now(run).state == "computing"
     service.sealer.look()
     assert service.now(run).state == "done"
+
+
+def test_a_job_that_cannot_be_ended_delays_no_other(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [service.run(["melt"]) for _ in range(2)]
+    for run in runs:
+        service.upload(run, case.stream.encode())
+        service.sealer.seal(service.now(run))
+    first = service.sealer.jobs.claimable()[0].run
+    change = service.runs.change
+
+    def refuse(run: RunRecord, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as there
+        if run.id == first:
+            raise StoreDamagedError("the run is damaged")
+        return change(run, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.runs, "change", refuse)
+        service.sealer.look()
+    assert sorted(service.now(run).state for run in runs) == ["done", "sealed"]
+    service.sealer.jobs.delete_all(runs[0].owner, first)
 
 
 def test_the_thread_seals_and_stops(tmp_path: Path, case: RunCase) -> None:

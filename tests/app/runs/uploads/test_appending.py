@@ -65,6 +65,10 @@ class Course:
         self.stream = self.stores.add(self.run)
         self.rings: list[bool] = []
 
+    def stored(self) -> list[int]:
+        """Sizes of what is stored, in the order of appends."""
+        return [blob.size for blob in self.stores.blobs.list("stream").blobs]
+
     def begin(
         self, length: int | None = None, tell: Callable[[bool], None] | None = None
     ) -> Appending:
@@ -208,7 +212,27 @@ def test_a_quota_refuses_the_commit_that_exceeds_it() -> None:
     with pytest.raises(QuotaExceededError):
         append.commit()
     append.abandon()
+    append.drop()
     assert course.now().offset == 500
+    # What it refused takes no space beside the quota.
+    assert course.stored() == [500]
+
+
+def test_what_was_taken_over_leaves_no_more_than_was_acknowledged() -> None:
+    course = Course()
+    late = course.begin()
+    late.feed(memoryview(GOOD[:500]))
+    late.commit()
+    append = course.begin()
+    append.feed(memoryview(GOOD[500:900]))
+    late.feed(memoryview(GOOD[500:]))
+    with pytest.raises(UploadTakenError):
+        late.commit(final=True)
+    late.drop()
+    append.commit(final=True)
+    append.drop()
+    assert course.bytes() == GOOD[:900]
+    assert course.stored() == [500, 400]
 
 
 def test_damaged_bytes_are_noticed_and_never_continued() -> None:
