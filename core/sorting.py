@@ -6,7 +6,7 @@ sorts some items at a time, and the budget is asked in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -220,6 +220,17 @@ def _changes(ordered: Indices, stage: str) -> Iterator[tuple[int, int, npt.NDArr
         yield a, b, new
 
 
+def _joined(pieces: Sequence[Indices], stage: str) -> Indices:
+    """Pieces that are no longer than a slice, one after the other."""
+    joined = np.empty(sum(map(len, pieces)), np.int64)
+    at = 0
+    for piece in pieces:
+        current().check(stage)
+        joined[at : at + len(piece)] = piece
+        at += len(piece)
+    return joined
+
+
 def distinct(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices, Indices]:
     """Distinct values, ascending, and how often each is there.
 
@@ -238,9 +249,11 @@ def distinct(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices,
     for a, b, new in _changes(ordered, stage):
         found.append(ordered[a:b][new])
         starts.append(np.flatnonzero(new) + a)
-    all_starts = np.concatenate([*starts, [len(ordered)]])
-    current().check(stage)
-    return np.concatenate(found), np.diff(all_starts)
+    ends = _joined([*starts, np.array([len(ordered)])], stage)
+    counts = np.empty(len(ends) - 1, np.int64)
+    for a, b in slices(len(counts), stage):
+        np.subtract(ends[a + 1 : b + 1], ends[a:b], out=counts[a:b])
+    return _joined(found, stage), counts
 
 
 def numbered(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices, Indices]:
@@ -262,4 +275,4 @@ def numbered(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices,
         numbers[order[a:b]] = of_slice
         number = int(of_slice[-1])
         found.append(ordered[a:b][new])
-    return np.concatenate(found), numbers
+    return _joined(found, stage), numbers

@@ -54,5 +54,5 @@ def test_a_sort_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_distinct_values_are_taken_and_found_in_slices() -> None:
     values = np.arange(100)
-    # Copied, sorted in memory that is touched first, and compared.
-    assert passes(lambda: distinct(values, "test"), len(values)) == 3
+    # Copied, sorted in memory that is touched first, compared, counted, and both joined.
+    assert passes(lambda: distinct(values, "test"), len(values)) == 6
