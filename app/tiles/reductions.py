@@ -137,6 +137,8 @@ class ReductionJob:
             return Partial(frames, stored)
         with closing(self._chunks(first, last, progress, cancelled)) as parts:
             part = self._reducer.merge(parts, frames)
+        # Storing an image of many pixels takes as long as merging two of them.
+        current().check("reduce")
         self._partials.put(name, part.values)
         # A repeated request goes on from here.
         current().renew()
