@@ -6,6 +6,7 @@ sorts some items at a time, and the budget is asked in between.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -210,6 +211,26 @@ def starts_of(ordered: Indices) -> Indices:
     return np.concatenate([np.zeros(min(len(ordered), 1), np.int64), changes, [len(ordered)]])
 
 
+def _changes(ordered: Indices, stage: str) -> Iterator[tuple[int, int, npt.NDArray[np.bool_]]]:
+    """Yield begin and end of slices of ordered values, and which differ from the one before."""
+    for a, b in slices(len(ordered), stage):
+        new = np.empty(b - a, np.bool_)
+        new[0] = a == 0 or ordered[a] != ordered[a - 1]
+        np.not_equal(ordered[a + 1 : b], ordered[a : b - 1], out=new[1:])
+        yield a, b, new
+
+
+def _joined(pieces: Sequence[Indices], stage: str) -> Indices:
+    """Pieces that are no longer than a slice, one after the other."""
+    joined = np.empty(sum(map(len, pieces)), np.int64)
+    at = 0
+    for piece in pieces:
+        current().check(stage)
+        joined[at : at + len(piece)] = piece
+        at += len(piece)
+    return joined
+
+
 def distinct(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices, Indices]:
     """Distinct values, ascending, and how often each is there.
 
@@ -220,10 +241,19 @@ def distinct(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices,
     Raises:
         WorkStoppedError: as :func:`sort_pairs`.
     """
-    ordered = values.astype(np.int64)
+    ordered = np.empty(len(values), np.int64)
+    for a, b in slices(len(values), stage):
+        ordered[a:b] = values[a:b]
     sort_pairs(ordered, ordered[:0], stage)
-    starts = starts_of(ordered)
-    return ordered[starts[:-1]], np.diff(starts)
+    found, starts = [ordered[:0]], [ordered[:0]]
+    for a, b, new in _changes(ordered, stage):
+        found.append(ordered[a:b][new])
+        starts.append(np.flatnonzero(new) + a)
+    ends = _joined([*starts, np.array([len(ordered)])], stage)
+    counts = np.empty(len(ends) - 1, np.int64)
+    for a, b in slices(len(counts), stage):
+        np.subtract(ends[a + 1 : b + 1], ends[a:b], out=counts[a:b])
+    return _joined(found, stage), counts
 
 
 def numbered(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices, Indices]:
@@ -237,9 +267,12 @@ def numbered(values: npt.NDArray[np.integer[Any]], stage: str) -> tuple[Indices,
         WorkStoppedError: as :func:`sort_pairs`.
     """
     ordered, order = order_of(values, stage)
-    starts = starts_of(ordered)
-    of_ordered = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     numbers = touched(len(order), stage)
-    for a, b in slices(len(order), stage):
-        numbers[order[a:b]] = of_ordered[a:b]
-    return ordered[starts[:-1]], numbers
+    found = [ordered[:0]]
+    number = -1
+    for a, b, new in _changes(ordered, stage):
+        of_slice = number + np.cumsum(new)
+        numbers[order[a:b]] = of_slice
+        number = int(of_slice[-1])
+        found.append(ordered[a:b][new])
+    return _joined(found, stage), numbers

@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from app.errors import InvalidOptionError, TooLargeError
 from core.errors import InputError
 from core.losses.format import ID_MAX
 from core.losses.inputs import SummaryMap, SummaryXref
 from core.losses.summaries import SummarySets
+from core.sorting import distinct
 
 MAX_SETS = 100
 """Summary sets of one post."""
@@ -66,7 +65,7 @@ def choose_sets(
             hint="Choose some with sets=",
             option="sets",
         )
-    items = len(np.unique(xref.ids))
+    items = len(distinct(xref.ids, "summary_xref")[0])
     if count * items > MAX_PLACES:
         raise TooLargeError(
             f"{count} sets of {items} items are more than {MAX_PLACES} places",

@@ -50,8 +50,12 @@ def scaled(values: Array, low: float, high: float) -> Floats:
     """
     current().hold("picture", _PIXEL_BYTES * values.size)
     flat = values.reshape(-1)
-    pieces = [flat[a:b] for a, b in slices(flat.size, "picture")]
-    finite = np.concatenate([piece[np.isfinite(piece)] for piece in pieces])
+    finite, count = np.empty(flat.size, flat.dtype), 0
+    for a, b in slices(flat.size, "picture"):
+        kept = flat[a:b][np.isfinite(flat[a:b])]
+        finite[count : count + kept.size] = kept
+        count += kept.size
+    finite = finite[:count]
     result = np.zeros(values.shape)
     if not finite.size:
         return result

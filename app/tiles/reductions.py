@@ -19,8 +19,9 @@ import json
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +50,7 @@ _FLOAT = 8
 _MOMENTS = 4
 """Values of a pixel in a partial result over frames, but for sums."""
 _COPIES = 3
-"""Maps of the scan while they grow: the one so far, the next one, and the results."""
+"""Maps of the scan: the whole one, those of chunks that make up a segment, and the results."""
 
 Progress = Callable[[int, int], None]
 """Called with (tiles done, total tiles)."""
@@ -109,15 +110,16 @@ class ReductionJob:
             return self._results(progress, cancelled)
 
     def _results(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
-        plan = self._plan
-        whole: Partial | None = None
+        shape = self._plan.nav_shape
+        whole = self._reducer.merge(self._parts(progress, cancelled), math.prod(shape))
+        return self._reducer.finish(whole, shape)
+
+    def _parts(self, progress: Progress, cancelled: Callable[[], bool]) -> Iterator[Partial]:
         for first, last in self._segments():
             current().check("reduce")
             part = self._segment(first, last, progress, cancelled)
-            whole = part if whole is None else self._reducer.merge(whole, part)
-            progress(last, plan.tiles)
-        assert whole is not None  # noqa: S101 - a view has a tile
-        return self._reducer.finish(whole, plan.nav_shape)
+            progress(last, self._plan.tiles)
+            yield part
 
     def _segments(self) -> Iterator[tuple[int, int]]:
         size = math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
@@ -133,37 +135,40 @@ class ReductionJob:
         stored = self._partials.get(name)
         if stored is not None and self._fits(stored, frames):
             return Partial(frames, stored)
-        part = self._compute(first, last, progress, cancelled)
+        with closing(self._chunks(first, last, progress, cancelled)) as parts:
+            part = self._reducer.merge(parts, frames)
+        # Storing an image of many pixels takes as long as merging two of them.
+        current().check("reduce")
         self._partials.put(name, part.values)
         # A repeated request goes on from here.
         current().renew()
         return part
 
     def _fits(self, stored: Array, frames: int) -> bool:
-        pixels = math.prod(self._plan.sig_shape)
-        length = pixels if self._over_frames else frames
-        return stored.dtype == np.float64 and length in stored.shape and stored.ndim == 2  # noqa: PLR2004
+        if stored.dtype != np.float64 or stored.ndim != 2:  # noqa: PLR2004
+            return False
+        axis, length = (1, math.prod(self._plan.sig_shape)) if self._over_frames else (0, frames)
+        return bool(stored.shape[axis] == length)
 
     def _frames(self, tile: Tile) -> int:
         return math.prod(tile.shape[: len(self._plan.nav_shape)])
 
-    def _compute(
+    def _chunks(
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
-    ) -> Partial:
-        """Reduce tiles ``first`` to ``last``, one chunk each, side by side; merge in order."""
+    ) -> Generator[Partial]:
+        """Reduce tiles ``first`` to ``last``, one chunk each, side by side; yield in order."""
         running: deque[Future[Partial]] = deque()
         upcoming = first
-        whole: Partial | None = None
         try:
             while upcoming < last or running:
                 while upcoming < last and len(running) < 2 * self._engine.width:
                     running.append(self._engine.submit(self._chunk, upcoming))
                     upcoming += 1
                 part = running.popleft().result()
-                whole = part if whole is None else self._reducer.merge(whole, part)
                 progress(upcoming - len(running), self._plan.tiles)
                 if cancelled():
                     raise CancelledError
+                yield part
         finally:
             # The view is closed after this call: no chunk may still be reading its files.
             for future in running:
@@ -171,8 +176,6 @@ class ReductionJob:
             for future in running:
                 if not future.cancelled():
                     future.exception()
-        assert whole is not None  # noqa: S101 - a segment has a chunk
-        return whole
 
     def _chunk(self, index: int) -> Partial:
         reader = getattr(self._local, "reader", None)

@@ -7,8 +7,9 @@ resume after any stretch.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -247,15 +248,42 @@ class Reducer:
         items = max(self._pixels, LANES) * max(len(self._weights), 1)
         return slices(len(frames), "reduce", max(SLICE // items, 1))
 
-    def merge(self, first: Partial, second: Partial) -> Partial:
-        """Merge the results of two stretches, ``first`` before ``second``.
+    def merge(self, parts: Iterable[Partial], frames: int) -> Partial:
+        """Merge the results of stretches that follow each other.
+
+        Args:
+            parts: the results, one at least; each is taken once the one before has been merged.
+            frames: number of frames of all stretches.
+
+        Raises:
+            WorkStoppedError: the budget is used up, or nobody waits for the result.
+        """
+        if self._reduction.over == "pixels":
+            return self._join(parts, frames)
+        return functools.reduce(self._merge_two, parts)
+
+    def _join(self, parts: Iterable[Partial], frames: int) -> Partial:
+        # Joining two at a time would copy the first results again with each of the others.
+        joined: Floats | None = None
+        first = 0
+        for part in parts:
+            if part.frames == frames:
+                return part
+            if joined is None:
+                joined = np.empty((frames, part.values.shape[1]))
+            for a, b in slices(part.frames, "reduce"):
+                joined[first + a : first + b] = part.values[a:b]
+            first += part.frames
+        assert joined is not None  # noqa: S101 - there is one at least
+        return Partial(frames, joined)
+
+    def _merge_two(self, first: Partial, second: Partial) -> Partial:
+        """Merge the images of two stretches, ``first`` before ``second``.
 
         Means and squared deviations are merged as in Chan, Golub and LeVeque (1983).
         """
         frames = first.frames + second.frames
         a, b = first.values, second.values
-        if self._reduction.over == "pixels":
-            return Partial(frames, np.concatenate([a, b]))
         if self._reduction.op == "sum":
             return Partial(frames, a + b)
         merged = np.empty_like(a)

@@ -14,7 +14,7 @@ from tests.cancellation.losses import LONG, MANY, WIDE, Size, occurrences
 from tests.cancellation.place import Place, Prepare, Table
 
 TABLE = Table()
-TUS = "Tus-Resumable: 1.0.0"
+TUS = ("Tus-Resumable: 1.0.0",)
 BYTES = (*TUS, "Content-Type: application/offset+octet-stream", "Upload-Offset: 0")
 PART = ("Content-Type: application/partial-upload", "Upload-Offset: 0", "Upload-Complete: ?1")
 CHECKED_BYTES = 64 << 20

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,33 @@ class Leaving:
         self.left -= 1
         if self.left < 0:
             raise CancelledError("the client left")
+
+
+WHOLE = 1 << 40
+"""Size of a slice that everything fits into."""
+
+
+class Counting(Leaving):
+    """A budget that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.asked = 0
+
+    def check(self, _stage: str) -> None:
+        self.asked += 1
+
+
+def passes(work: Callable[[], object], count: int) -> int:
+    """How often work on so many elements goes through all of them in slices."""
+    asked = []
+    for size in (1, WHOLE):
+        budget = Counting()
+        with pytest.MonkeyPatch.context() as patch, installed(budget):
+            patch.setattr(slices, "__defaults__", (size,))
+            work()
+        asked.append(budget.asked)
+    return (asked[0] - asked[1]) // (count - 1)
 
 
 def test_slices_cover_all_elements_once() -> None:

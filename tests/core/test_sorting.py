@@ -9,7 +9,7 @@ from core import sorting
 from core.budget import installed
 from core.errors import CancelledError
 from core.sorting import distinct, numbered, order_of, sort_pairs, starts_of
-from tests.core.test_slices import Leaving
+from tests.core.test_slices import Leaving, passes
 from tests.scale import examples
 
 KEYS = st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 3), max_size=80)
@@ -50,3 +50,9 @@ def test_a_sort_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.arange(1000)[::-1].copy()
     with installed(Leaving(5)), pytest.raises(CancelledError):
         sort_pairs(keys, keys[:0], "test")
+
+
+def test_distinct_values_are_taken_and_found_in_slices() -> None:
+    values = np.arange(100)
+    # Copied, sorted in memory that is touched first, compared, counted, and both joined.
+    assert passes(lambda: distinct(values, "test"), len(values)) == 6

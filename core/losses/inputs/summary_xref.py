@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from ...slices import slices
+from ...sorting import distinct
 from .rows import Data, Form, decode_rows, encode_rows
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class SummaryXref:
     @property
     def sets(self) -> NDArray[np.int32]:
         """The summary sets, ascending."""
-        return np.unique(self.set_ids)
+        return distinct(self.set_ids, "input")[0].astype(np.int32)
 
 
 def parse_summary_xref(data: Data, source: str | None = None) -> SummaryXref:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ...arrays import Array, Indices
 from ...errors import InputError
+from ...slices import SLICE, slices
 from ...sorting import distinct, numbered, order_of
 from .._kernels.summary_sums import Places
 from ..inputs import SummaryMap, SummaryXref
@@ -54,19 +55,19 @@ class SummarySets:
         self.counts_risks = risks is not None
         """Whether streams have the number of affected risks, sidx -4."""
         items, item_numbers = numbered(xref.ids, "summary_xref")
-        columns, ids, set_indices = [], [], []
+        summaries = np.full((len(items), len(self.set_ids)), -1, np.int32)
+        ids, set_indices = [], []
         count = 0
         for index, set_id in enumerate(self.set_ids):
             rows = xref.set_ids == set_id
             known, numbers = numbered(xref.summary_ids[rows], "summary_xref")
-            column = np.full(len(items), -1, np.int32)
-            column[item_numbers[rows]] = numbers + count
-            columns.append(column)
+            of_rows = item_numbers[rows]
+            for a, b in slices(len(of_rows), "summary_xref"):
+                summaries[of_rows[a:b], index] = numbers[a:b] + count
             ids.append(known)
             set_indices.append(np.full(len(known), index, np.int32))
             count += len(known)
-        summaries = np.stack(columns, axis=1)
-        pairs = np.zeros((0, len(columns)), np.int32)
+        pairs = np.zeros((0, len(self.set_ids)), np.int32)
         if risks is not None:
             # The items of the map are those of the xref.
             of_items = order_of(risks.ids, "summary_map")[1]
@@ -131,19 +132,33 @@ def _check_map(xref: SummaryXref, risks: SummaryMap, name: str | None) -> None:
     if np.array_equal(of_xref, of_map):
         return
     for message, missing in (
-        ("the summary map lacks items of the xref", np.setdiff1d(of_xref, of_map)),
-        ("the summary map has items that the xref lacks", np.setdiff1d(of_map, of_xref)),
+        ("the summary map lacks items of the xref", _missing(of_xref, of_map)),
+        ("the summary map has items that the xref lacks", _missing(of_map, of_xref)),
     ):
-        if len(missing):
+        if missing:
             shown = ", ".join(map(str, missing[:_SHOWN]))
             more = ", ..." if len(missing) > _SHOWN else ""
             hint = "Use the xref and the map of one perspective and portfolio"
             raise InputError(f"{message}: {shown}{more}", hint=hint, source=name)
 
 
+def _missing(values: Indices, among: Indices) -> list[int]:
+    """The first values that are not among others, one more than are shown; both ascend."""
+    found: list[int] = []
+    for a, b in slices(len(values), "summary_map"):
+        part = values[a:b]
+        places = np.minimum(np.searchsorted(among, part), len(among) - 1)
+        found += part[among[places] != part][: _SHOWN + 1].tolist()
+        if len(found) > _SHOWN:
+            break
+    return found
+
+
 def _pairs(summaries: Array, risks: Indices) -> npt.NDArray[np.int32]:
     """Number the pairs of a summary and a risk, for each item and set."""
     # A place without a summary is -1; keys are not negative.
-    keys = (summaries.astype(np.int64) + 1) << 32 | risks[:, None]
+    keys = np.empty(summaries.shape, np.int64)
+    for a, b in slices(len(keys), "summary_map", max(SLICE // summaries.shape[1], 1)):
+        keys[a:b] = (summaries[a:b].astype(np.int64) + 1) << 32 | risks[a:b, None]
     _, numbers = numbered(keys.ravel(), "summary_map")
     return numbers.reshape(summaries.shape).astype(np.int32)

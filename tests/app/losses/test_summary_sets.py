@@ -9,6 +9,7 @@ from app.errors import InvalidOptionError, TooLargeError
 from app.losses import summary_sets
 from app.losses.summary_sets import MAX_SETS, choose_sets, parse_sets
 from core.losses.inputs import SummaryXref
+from tests.core.test_slices import passes
 
 
 def xref(items: int, sets: int) -> SummaryXref:
@@ -39,3 +40,9 @@ def test_lists_of_sets() -> None:
         with pytest.raises(InvalidOptionError) as caught:
             parse_sets(text)
         assert caught.value.members["option"] == "sets"
+
+
+def test_sets_of_many_items_are_chosen_in_slices() -> None:
+    chosen = xref(100, 1)
+    # The sets twice, the items, and twice what is numbered; then the table is filled.
+    assert passes(lambda: choose_sets(chosen, None, None), 100) == 2 * 5 + 6 + 2 * 6 + 1

@@ -13,6 +13,7 @@ from app.errors import InvalidOptionError
 from app.tiles.pictures import png, scaled
 from core.budget import installed
 from core.errors import CancelledError
+from core.slices import SLICE
 from tests.core.test_slices import Leaving
 
 
@@ -94,3 +95,18 @@ def test_values_are_scaled_some_at_a_time() -> None:
     for looks in range(6):
         with installed(Leaving(looks)), pytest.raises(CancelledError):
             scaled(values, 1, 99)
+
+
+def test_finite_values_are_taken_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    isfinite = np.isfinite
+
+    def take(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        taken.append(values.size)
+        found: npt.NDArray[np.bool_] = isfinite(values)
+        return found
+
+    monkeypatch.setattr(np, "isfinite", take)
+    with installed(Leaving(1)), pytest.raises(CancelledError):
+        scaled(np.zeros(2 * SLICE), 1, 99)
+    assert taken == [SLICE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from core.budget import installed
 from core.errors import CancelledError, CoreError
+from core.slices import SLICE
 from core.tiles.reduce import Partial, Reducer, parse_reduction
 from tests.core.test_slices import Leaving
 from tests.scale import examples
@@ -24,13 +26,9 @@ DETECTORS = [
 def run(spec: dict[str, Any], frames: np.ndarray[Any, Any], cuts: list[int]) -> dict[str, Any]:
     sig = frames.shape[1:]
     reducer = Reducer(parse_reduction(spec, sig), sig, frames.dtype)
-    whole: Partial | None = None
-    for a, b in zip([0, *cuts], [*cuts, len(frames)], strict=True):
-        if a < b:
-            part = reducer.partial(frames[a:b])
-            whole = part if whole is None else reducer.merge(whole, part)
-    assert whole is not None
-    return reducer.finish(whole, (len(frames),))
+    ends = zip([0, *cuts], [*cuts, len(frames)], strict=True)
+    parts = (reducer.partial(frames[a:b]) for a, b in ends if a < b)
+    return reducer.finish(reducer.merge(parts, len(frames)), (len(frames),))
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))
@@ -120,3 +118,18 @@ def test_small_frames_are_reduced_some_at_a_time(spec: dict[str, Any]) -> None:
     frames = np.zeros((40_000, 1, 1), "f4")
     with installed(Leaving(2)), pytest.raises(CancelledError):
         run(spec, frames, [])
+
+
+def test_results_over_pixels_are_copied_once_and_some_at_a_time() -> None:
+    sig = (1, 1)
+    reducer = Reducer(parse_reduction({"op": "sum", "over": "pixels"}, sig), sig, np.dtype("f4"))
+    values = np.arange(3 * SLICE, dtype="f8").reshape(-1, 1)
+    ends = [0, 2 * SLICE + 1, 2 * SLICE + 2, len(values)]
+    parts = [Partial(b - a, values[a:b]) for a, b in pairwise(ends)]
+    looks = 3 + 1 + 1
+    with installed(Leaving(looks)):
+        whole = reducer.merge(parts, len(values))
+    np.testing.assert_array_equal(whole.values, values)
+    with installed(Leaving(looks - 1)), pytest.raises(CancelledError):
+        reducer.merge(parts, len(values))
+    assert reducer.merge([whole], len(values)) is whole

@@ -21,7 +21,7 @@ from core.losses.reports.running import RunOptions
 from core.losses.reports.subsets import subset_starts
 from core.slices import grouped, slices
 from tests import run_oracle
-from tests.core.test_slices import Leaving
+from tests.core.test_slices import WHOLE, Counting
 from tests.runs import RunCase, compute, octets, random_run
 from tests.scale import examples
 from tests.streams import Block, Stream
@@ -229,22 +229,9 @@ def test_events_that_never_occur_are_counted() -> None:
     assert analysis.close().events_without_occurrence == 2
 
 
-WHOLE = 1 << 40
-"""Size of a slice that everything fits into."""
-
-
-class Counting(Leaving):
-    """A budget that counts how often it is asked."""
-
-    asked = 0
-
-    def check(self, _stage: str) -> None:
-        self.asked += 1
-
-
 def in_slices(case: RunCase, size: int) -> tuple[dict[str, bytes], int]:
     """The reports of a run, computed in slices of a size, and how often the budget is asked."""
-    budget = Counting(0)
+    budget = Counting()
     with pytest.MonkeyPatch.context() as patch, installed(budget):
         for function in (slices, grouped):
             patch.setattr(function, "__defaults__", (size,))
