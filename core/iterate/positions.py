@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from ..arrays import Indices
+from ..budget import current
 from ..errors import PipelineError
 from ..rng import MAX_LENGTH
 from .base import Block, Indexed, Schema
@@ -27,6 +28,8 @@ from .columns import check_positions
 from .options import bounded, one_of, seed_key, whole
 from .sources import MAX_ITEMS
 
+_FEW_BYTES = 1 << 20
+"""Bytes of positions that no budget needs to know of."""
 _SHARD_MODES = ("contiguous", "stride")
 _MAX_SHARDS = 2**31
 
@@ -58,8 +61,15 @@ class Reordering(Indexed):
         """Map positions, all in range, to positions of the inner stage."""
 
     def at(self, positions: Indices) -> Block:
-        """Read the items of the inner stage that the positions map to."""
-        return self.inner.at(self.where(check_positions(positions, self._length)))
+        """Read the items of the inner stage that the positions map to.
+
+        Raises:
+            WorkStoppedError: the positions alone exceed the budget.
+        """
+        inner = self.where(check_positions(positions, self._length))
+        if inner.nbytes > _FEW_BYTES:
+            current().hold("positions", inner.nbytes)
+        return self.inner.at(inner)
 
 
 class Range(Reordering):

@@ -147,7 +147,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def strict(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Limited]:
     """A server of small budgets."""
     directory = tmp_path_factory.mktemp("strict")
-    with serving(directory, root, request_memory=MEMORY, request_cpu_seconds=1) as server:
+    with serving(
+        directory, root, request_memory=MEMORY, request_cpu_seconds=1, request_items=1 << 60
+    ) as server:
         yield server
 
 
