@@ -29,6 +29,8 @@ from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner
 from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
+from app.engine.pacing import Pacing
+from app.engine.precedence import Precedence, shorten_switches
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
@@ -167,6 +169,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        shorten_switches()
         warm_up.start()
         with resources:
             if has_long_work(seat):
@@ -228,6 +231,7 @@ def _add_services(
     catalogue = _closing(resources, _catalogue(settings, heads, decoders, ledger, column))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
+    precedence = Precedence()
     threads = _closing(resources, Workers(width, current_payer))
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
@@ -282,13 +286,14 @@ def _add_services(
     limits = BudgetLimits(
         settings.request_memory, settings.request_cpu_seconds, settings.request_items
     )
-    state.budgets = Budgets(limits, ledger)
+    state.budgets = Budgets(limits, ledger, precedence)
     state.budgets.on_exceeded = metrics.on_exceeded
     state.budgets.on_cancelled = metrics.on_cancelled
     # Closed before the pools of threads, which wait for what runs.
     resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
-    state.pulse = Pulse(threads.start)
+    state.pacing = Pacing()
+    state.pulse = Pulse(threads.start, precedence.note_lag, state.pacing.note_lag)
     state.watched = Watched(
         storage=storage,
         warm_up=warm_up,
@@ -299,6 +304,7 @@ def _add_services(
         claims=claims,
         ledger=ledger,
         throttle=throttle,
+        pacing=state.pacing,
         jobs=state.sealer.jobs,
         threads=threads,
         width=width,
@@ -406,6 +412,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         open_metrics=settings.open_metrics,
         throttle=app.state.throttle,
         budgets=app.state.budgets,
+        pacing=app.state.pacing,
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.
