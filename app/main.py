@@ -169,7 +169,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        shorten_switches()
+        if not seat.lane:
+            shorten_switches()
         warm_up.start()
         with resources:
             if has_long_work(seat):
@@ -194,6 +195,7 @@ def create_app(
         # proxies may not know.
         redirect_slashes=False,
     )
+    app.state.lane = seat.lane
     app.state.column = seat.column or Column(Table())
     app.state.width = settings.threads or share_of_cores(board.count_like(seat))
     _add_services(app, settings, warm_up, resources, ledger)
@@ -293,7 +295,7 @@ def _add_services(
     resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
     state.pacing = Pacing()
-    state.pulse = Pulse(threads.start, precedence.note_lag, state.pacing.note_lag)
+    state.pulse = _pulse(state.lane, threads, precedence, state.pacing)
     state.watched = Watched(
         storage=storage,
         warm_up=warm_up,
@@ -343,6 +345,11 @@ def _ledger(settings: Settings, column: Column) -> Ledger:
 def _buffers(settings: Settings, ledger: Ledger, column: Column) -> Buffers:
     share = int(settings.buffers * settings.owner_share)
     return Buffers(settings.buffers, settings.buffer_bytes, ledger, share, column)
+
+
+def _pulse(lane: str, threads: Workers, precedence: Precedence, pacing: Pacing) -> Pulse:
+    # Lanes keep kinds of work apart, so nothing has to give way or to be paced.
+    return Pulse(threads.start, *(() if lane else (precedence.note_lag, pacing.note_lag)))
 
 
 def _claims(settings: Settings, storage: Storage) -> Claims:

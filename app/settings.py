@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     lanes: str = "one"
     """``one`` for processes that serve all requests; or processes by lane, such as
     ``front=1,quick=1,long=2``; or ``auto`` for as many as the cores are worth."""
+    long_nice: int = Field(default=3, ge=0, le=19)
+    """By how much the processes of the lane for long work are nicer than the others."""
     threads: int | None = Field(default=None, ge=1, le=256)
     """Compute threads per process; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")

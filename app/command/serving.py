@@ -15,7 +15,7 @@ from app.audit import AuditLog
 from app.cores import count_cores
 from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
-from app.server.lanes.table import Table, parse_lanes, table_of
+from app.server.lanes.table import LONG, Table, parse_lanes, table_of
 from app.server.limits import ServerLimits
 from app.server.serve import Lanes, serve
 from app.server.supervisor import USAGE
@@ -137,6 +137,8 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
         raise SystemExit(USAGE) from None
     warm_up = app.state.watched.warm_up
     warm_up.on_loaded = spare_collections
+    if seat.lane == LONG:
+        os.nice(settings.long_nice)
     if seat.lane:
         # The template has loaded the kernels, but for the front, which has no use for them.
         warm_up.warms = dict

@@ -23,6 +23,9 @@ The service is strained for some seconds after the event loop called something b
 costs nothing more as long as the cores suffice for all. The only request there is never gives way:
 it may be other programs that make the event loop late, and nobody would gain.
 
+With lanes (:mod:`app.server.lanes`) nothing gives way: kinds of work have processes of their own,
+which the system schedules.
+
 Threads of large work have the priority of all others in the system's scheduler. With a lower one,
 the event loop would wait for the lock of a thread that waits for a core.
 """
