@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.oasis.shims.watching import _waiting, end_monitor, tell_of_lost_readers
+from app.oasis.shims.watching import _state, _waiting, end_monitor, tell_of_lost_readers
 from tests.app.oasis.shims.tools import clean_environment, run
 from tests.server_process import ROOT
 
@@ -81,6 +81,7 @@ def test_the_last_tool_of_a_script_that_was_killed_ends_its_monitor(
         assert end_monitor() is None
         # As oasislmf does, which reads the output to its end before it looks at the script.
         os.kill(script.pid, 9)
+        await_(lambda: _state(str(script.pid)) == "Z")
         assert run("katpy", "-s", "-i", "absent.bin", "-o", "s.bin") == 1
         assert script.stdout.read() == ""
         assert f"the script of the run, process {script.pid}, was killed" in capfd.readouterr().err
