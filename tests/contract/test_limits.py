@@ -20,6 +20,7 @@ NO_LIMITS = {
         "port",
         "workers",
         "lanes",
+        "long_nice",
         "threads",
         "data_dir",
         "ephemeral",

@@ -379,7 +379,7 @@ def test_requests_start_when_the_pacing_of_their_owner_lets_them() -> None:
 
 def test_refusals_are_paced_too_at_the_expense_of_whom_they_are_for() -> None:
     pacing = NotedPacing()
-    caller = Caller(pacing=pacing, throttle=Throttle(9, 9, rate=0.001, burst=1))
+    caller = Caller(pacing=pacing, throttle=Throttle(9, 9, rate=Rate(0.001, 1)))
     statuses = [caller.status("/v1/datasets") for _ in range(2)]
     assert statuses == [200, 429]
     assert pacing.events[-1] == "wait alice"

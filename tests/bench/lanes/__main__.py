@@ -121,15 +121,15 @@ class Bars:
                 latencies(f"{name}, idle", found)
             alone = {name: run({name: count})[name].rate for name, count in HEAVY.items()}
             for name, count in HEAVY.items():
-                found = run({name: count, "small reads": 1})
-                self._beside(f"{count} {name}", found, idle, {name: alone[name]})
-            found = run({**MIXED, "small reads": 1})
-            self._beside("all of these", found, idle, alone)
+                mixed = run({name: count, "small reads": 1})
+                self._beside(f"{count} {name}", mixed, idle, {name: alone[name]})
+            mixed = run({**MIXED, "small reads": 1})
+            self._beside("all of these", mixed, idle, alone)
             for name in ("one tile", "one batch"):
-                found = run({**MIXED, name: 1})
-                self._beside("all of these", found, idle, {})
-            found = run({**MIXED, "small reads": 1, "small reads without pause": 6})
-            self._beside("all and 6 small readers without pause", found, idle, alone)
+                mixed = run({**MIXED, name: 1})
+                self._beside("all of these", mixed, idle, {})
+            mixed = run({**MIXED, "small reads": 1, "small reads without pause": 6})
+            self._beside("all and 6 small readers without pause", mixed, idle, alone)
             self._hostile(place, run, idle)
 
     def _hostile(
@@ -141,8 +141,8 @@ class Bars:
         with ExitStack() as stack:
             slow_uploads(place, 50, stack)
             for name, usual in idle.items():
-                found = run({name: 1, "200 small reads a second": 1, "posts": 1})
-                latencies(f"{name} beside 50 slow uploads and a flood", found[name], usual)
+                mixed = run({name: 1, "200 small reads a second": 1, "posts": 1})
+                latencies(f"{name} beside 50 slow uploads and a flood", mixed[name], usual)
 
     def _runner(self, place: Place) -> Callable[[Mapping[str, int]], dict[str, Found]]:
         return lambda load: measure(place, load, self._seconds)
