@@ -177,7 +177,7 @@ def moving(
         wait_until(made.quiet)
     finally:
         made.stop()
-    wait_until(lambda: descriptors() <= before)
+    wait_until(lambda: descriptors() <= before, 30)
 
 
 class Got(NamedTuple):
