@@ -263,7 +263,13 @@ def workers_of(pid: int) -> list[int]:
     pids = []
     for task in children.iterdir():
         pids += [int(text) for text in (task / "children").read_text().split()]
-    return [p for p in pids if b"app.decoding.worker" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    found = []
+    for pid in pids:
+        # One that is idle may end at any moment.
+        with contextlib.suppress(OSError):
+            if b"app.decoding.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 @contextlib.contextmanager

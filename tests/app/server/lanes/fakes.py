@@ -23,7 +23,7 @@ from app.server.lanes.channel import (
 )
 from app.server.lanes.table import FRONT, LONG, QUICK, Rule, Table
 from app.server.limits import ServerLimits
-from tests.app.server.harness import descriptors
+from tests.app.server.harness import descriptors, wait_until
 
 TABLE = Table([Rule("^/quick$", {"GET": QUICK}), Rule("^/long$", {"POST": LONG})])
 LINES = {
@@ -188,7 +188,7 @@ def accepting(**limits: float | str) -> Iterator[Place]:
             client.close()
         place.listener.close()
         place.acceptor.close()
-    assert descriptors() <= before
+    wait_until(lambda: descriptors() <= before)
 
 
 @contextlib.contextmanager

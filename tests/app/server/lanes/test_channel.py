@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.server.lanes.channel import GIVE, GONE, MOVE, ROUTES, Message, make_pair, receive, send
-from tests.app.server.harness import descriptors
+from tests.app.server.harness import descriptors, wait_until
 from tests.app.server.lanes.fakes import few_descriptors
 
 
@@ -21,7 +21,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     one, other = make_pair()
     with one, other:
         yield one, other
-    assert descriptors() <= before
+    wait_until(lambda: descriptors() <= before)
 
 
 @contextlib.contextmanager

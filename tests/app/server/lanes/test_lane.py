@@ -26,7 +26,7 @@ from app.server.lanes.channel import (
 )
 from app.server.lanes.lane import Lane
 from app.server.lanes.table import FRONT, LONG, QUICK
-from tests.app.server.harness import descriptors
+from tests.app.server.harness import descriptors, wait_until
 from tests.app.server.lanes.fakes import TABLE, few_descriptors
 
 
@@ -99,7 +99,7 @@ async def ends() -> AsyncIterator[Ends]:
         yield made
     finally:
         made.close()
-    assert descriptors() <= before
+    wait_until(lambda: descriptors() <= before)
 
 
 def run(test: Callable[[Ends], Awaitable[None]]) -> None:

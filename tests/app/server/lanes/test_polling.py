@@ -7,7 +7,7 @@ import socket
 from functools import partial
 
 from app.server.lanes.polling import EDGE, HUNG_UP, READ, WRITE, Poll
-from tests.app.server.harness import descriptors
+from tests.app.server.harness import descriptors, wait_until
 
 
 def test_events_are_told_until_a_socket_is_forgotten() -> None:
@@ -35,7 +35,7 @@ def test_events_are_told_until_a_socket_is_forgotten() -> None:
         poll.wait(0)
         assert len(seen) == 4
     poll.close()
-    assert descriptors() <= before
+    wait_until(lambda: descriptors() <= before)
 
 
 def test_at_an_edge_only_what_is_new_is_told() -> None:
