@@ -264,11 +264,11 @@ def workers_of(pid: int) -> list[int]:
     for task in children.iterdir():
         pids += [int(text) for text in (task / "children").read_text().split()]
     found = []
-    for pid in pids:
+    for child in pids:
         # One that is idle may end at any moment.
         with contextlib.suppress(OSError):
-            if b"app.decoding.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
+            if b"app.decoding.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
     return found
 
 
