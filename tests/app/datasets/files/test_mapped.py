@@ -410,12 +410,15 @@ def cut():
     global cuts
     while cuts < count or not good or not bad:
         os.truncate(path, 4096)
+        # Whoever has read what was cut must not look for changes only after it is as it was.
+        time.sleep(0.03)
         with open(path, "r+b") as file:
             file.write(content)
         os.utime(path, (10**9, 10**9))
         cuts += 1
-        time.sleep(0.005)
-thread = threading.Thread(target=cut)
+        time.sleep(0.03)
+# A failure of the main thread ends the process.
+thread = threading.Thread(target=cut, daemon=True)
 thread.start()
 while thread.is_alive():
     for look, request, wanted in looks:
