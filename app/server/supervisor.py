@@ -15,7 +15,7 @@ so connections wait in its queue while a worker is replaced.
         ├─ none was ever ready   give up: the reason will not go away
         └─ SIGTERM or SIGINT     pass it on, wait for the drain, kill what is left
 
-With lanes there are two processes more, and workers are forked by one of them: see
+With lanes there are three processes more, and workers are forked by one of them: see
 :mod:`.lanes.wiring`. The supervisor imports nothing large, has no threads and no event loop.
 The kernel ends its workers with it (:mod:`.forking`), so that killing the process that was
 started still ends the service; and it reaps whatever else is left to it, as a container's first
