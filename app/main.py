@@ -13,28 +13,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
-from app import __version__
+from app import __version__, parts
 from app.audit import AuditLog
 from app.datasets import routes as datasets_routes
-from app.datasets.catalogue import Catalogue, read_catalogue
-from app.datasets.files.buffers import BufferPool
-from app.datasets.files.cursors import Cursors
-from app.datasets.files.roots import Roots
-from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
-from app.decoding.limits import DecoderLimits
-from app.decoding.pool import DecoderPool
 from app.engine.budgets import Budgets
-from app.engine.buffers import Buffers
-from app.engine.inheriting import current_owner
-from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
 from app.engine.pacing import Pacing
 from app.engine.precedence import Precedence, shorten_switches
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
-from app.health.pulse import Pulse
 from app.health.readiness import Readiness
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
@@ -47,7 +36,6 @@ from app.http.keys import Keys
 from app.http.openapi import complete_document
 from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
-from app.http.throttle import Rate, Throttle
 from app.http.token_inspection import TokenInspection
 from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
@@ -76,25 +64,18 @@ from app.runs.routes import rows as run_rows_routes
 from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
 from app.runs.rows import tokens as row_tokens
-from app.runs.sealing.alone import Alone, LentLedger
-from app.runs.sealing.jobs import Jobs
-from app.runs.sealing.sealer import Sealer
+from app.runs.sealing.alone import LentLedger
 from app.runs.sealing.work import Workshop
 from app.runs.service import RunService
 from app.runs.store import Runs
 from app.runs.streams import Streams
 from app.runs.uploads.uploads import Uploads
-from app.runs.watching import Watch
 from app.server.board import Board, Seat
 from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.base import StateStore
-from app.state.claims import Claims
-from app.state.notices import Notices
 from app.state.ownership import migrate
-from app.state.presence import Presence
 from app.state.shares import Shares
 from app.state.storage import Storage, open_storage
 from app.state.timed import TimedHeads
@@ -220,8 +201,8 @@ def _add_services(
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
-    ledger = lent or _ledger(settings, app.state.column)
-    buffers = _buffers(settings, ledger, app.state.column)
+    ledger = lent or parts.make_ledger(settings, app.state.column)
+    buffers = parts.make_buffers(settings, ledger, app.state.column)
     width = app.state.width
     input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, storage, input_files)
@@ -229,8 +210,8 @@ def _add_services(
     quotas = make_quotas(settings)
     heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
     column = app.state.column
-    decoders = _closing(resources, _decoders(settings, column))
-    catalogue = _closing(resources, _catalogue(settings, heads, decoders, ledger, column))
+    decoders = _closing(resources, parts.make_decoders(settings, column))
+    catalogue = _closing(resources, parts.make_catalogue(settings, heads, decoders, ledger, column))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     precedence = Precedence()
@@ -238,10 +219,10 @@ def _add_services(
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
     engine = _closing(resources, LocalEngine(width))
-    claims = _closing(resources, _claims(settings, storage))
+    claims = _closing(resources, parts.make_claims(settings, storage))
 
     state = app.state
-    state.throttle = throttle = _throttle(settings, app.state.column)
+    state.throttle = throttle = parts.make_throttle(settings, app.state.column)
     state.losses = LossService(
         keys=keys,
         inputs=Inputs(input_files, heads, storage.sharing, ledger, decoders),
@@ -258,10 +239,12 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
-    streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, _watch(storage)))
+    streams = Streams(
+        heads, storage.blobs, Runs(heads, settings.run_days, parts.make_watch(storage))
+    )
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
     workshop = Workshop(streams, heads, state.losses, engine, sums_bytes=settings.request_memory)
-    state.sealer = _closing(resources, _sealer(settings, storage, workshop, lent))
+    state.sealer = _closing(resources, parts.make_sealer(settings, storage, workshop, lent))
     state.runs = RunService(
         runs=streams.runs,
         streams=streams,
@@ -295,7 +278,7 @@ def _add_services(
     resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
     state.pacing = Pacing()
-    state.pulse = _pulse(state.lane, threads, precedence, state.pacing)
+    state.pulse = parts.make_pulse(state.lane, threads, precedence, state.pacing)
     state.watched = Watched(
         storage=storage,
         warm_up=warm_up,
@@ -335,78 +318,6 @@ def _take_over_files(settings: Settings, storage: Storage, files: InputStore) ->
         EarlierInputs(settings.kept_in, files, owners, KINDS).move()
         # Partial results are computed again.
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
-
-
-def _ledger(settings: Settings, column: Column) -> Ledger:
-    share = int(settings.memory_limit * settings.owner_share)
-    return Ledger(settings.memory_limit, share, column)
-
-
-def _buffers(settings: Settings, ledger: Ledger, column: Column) -> Buffers:
-    share = int(settings.buffers * settings.owner_share)
-    return Buffers(settings.buffers, settings.buffer_bytes, ledger, share, column)
-
-
-def _pulse(lane: str, threads: Workers, precedence: Precedence, pacing: Pacing) -> Pulse:
-    # Lanes keep kinds of work apart, so nothing has to give way or to be paced.
-    return Pulse(threads.start, *(() if lane else (precedence.note_lag, pacing.note_lag)))
-
-
-def _claims(settings: Settings, storage: Storage) -> Claims:
-    return Claims(Presence(storage.claims), settings.quota_spool_bytes, storage.space)
-
-
-def _watch(storage: Storage) -> Watch:
-    return Watch(None if storage.notices is None else Notices(storage.notices))
-
-
-def _sealer(
-    settings: Settings, storage: Storage, workshop: Workshop, lent: LentLedger | None
-) -> Sealer:
-    losses = workshop.losses
-    jobs = Jobs(workshop.heads, presence=losses.spools.claims.presence)
-    if lent is not None or settings.kept_in is None:
-        # It is the process alone with a job, or what it keeps in memory is seen by no other.
-        return Sealer(workshop, jobs)
-    notices = None if storage.notices is None else Notices(storage.notices / "jobs")
-    return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger), notices=notices)
-
-
-def _throttle(settings: Settings, column: Column) -> Throttle:
-    share = int(settings.max_requests * settings.owner_share)
-    rate = settings.owner_rate and Rate(settings.owner_rate, settings.owner_burst)
-    return Throttle(settings.max_requests, share, rate or None, column=column)
-
-
-def _decoders(settings: Settings, column: Column) -> DecoderPool:
-    return DecoderPool(
-        DecoderLimits(
-            workers=settings.decoders,
-            memory=settings.decoder_memory,
-            seconds=settings.decoder_seconds,
-            idle_seconds=settings.decoder_idle_seconds,
-            sandbox=settings.decoder_sandbox,
-        ),
-        current_owner,
-        column,
-    )
-
-
-def _catalogue(
-    settings: Settings,
-    store: StateStore,
-    decoders: DecoderPool,
-    ledger: Ledger,
-    column: Column,
-) -> Catalogue:
-    roots = Roots.parse(settings.dataset_roots, settings.kept_in, settings.max_entries)
-    found = scan(roots, decoders) if settings.scan else Scan({})
-    entries = found.specs | read_catalogue(settings.catalogue)
-    buffers = BufferPool(max(settings.read_buffers // column.table.processes, 1))
-    catalogue = Catalogue(store, roots, entries, buffers, decoders)
-    catalogue.cursors = Cursors(ledger)
-    catalogue.notice, catalogue.clashes = found.ended, found.clashes
-    return catalogue
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:

@@ -95,6 +95,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/results/sorting.py": _SEALING,
     "app/runs/routes/reports.py": _SEALING,
     "app/runs/routes/rows.py": _RUN_ROWS,
+    "app/runs/routes/uploading.py": _UPLOADS,
     "app/runs/routes/uploads.py": _UPLOADS,
     "app/runs/rows/": _RUN_ROWS,
     "app/runs/schemas.py": _RUN_ROUTES,
