@@ -15,9 +15,9 @@ from app.tally import Column, Table
 
 def test_shares_of_owners_are_parts_of_all() -> None:
     column = Column(Table())
-    settings = Settings(memory_limit=1000, buffers=20, max_requests=40, owner_share=0.5)
+    settings = Settings(memory_limit=1 << 30, buffers=20, max_requests=40, owner_share=0.5)
     ledger = make_ledger(settings, column)
-    assert (ledger.limit, ledger.share) == (1000, 500)
+    assert (ledger.limit, ledger.share) == (1 << 30, 1 << 29)
     assert make_buffers(settings, ledger, column).limit == 20
     throttle = make_throttle(settings, column)
     assert (throttle.limit, throttle.share) == (40, 20)

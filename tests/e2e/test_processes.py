@@ -57,8 +57,12 @@ def names_of(service: Service) -> dict[int, set[str]]:
     """What each process has open below the data directory."""
     found: dict[int, set[str]] = {}
     for pid in service.worker_pids():
-        links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
-        found[pid] = {link for link in links if link.startswith(str(service.data_dir))}
+        found[pid] = set()
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            # It may be closed meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                found[pid].add(str(entry.readlink()))
+        found[pid] = {link for link in found[pid] if link.startswith(str(service.data_dir))}
     return found
 
 
