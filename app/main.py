@@ -19,11 +19,10 @@ from app.datasets import routes as datasets_routes
 from app.datasets.service import DatasetService
 from app.engine.budgets import Budgets
 from app.engine.local import LocalEngine
-from app.engine.pacing import Pacing
-from app.engine.precedence import Precedence, shorten_switches
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
+from app.health.pulse import Pulse
 from app.health.readiness import Readiness
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
@@ -150,8 +149,6 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if not seat.lane:
-            shorten_switches()
         warm_up.start()
         with resources:
             if has_long_work(seat):
@@ -214,7 +211,6 @@ def _add_services(
     catalogue = _closing(resources, parts.make_catalogue(settings, heads, decoders, ledger, column))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
-    precedence = Precedence()
     threads = _closing(resources, Workers(width, current_payer))
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
@@ -271,14 +267,13 @@ def _add_services(
     limits = BudgetLimits(
         settings.request_memory, settings.request_cpu_seconds, settings.request_items
     )
-    state.budgets = Budgets(limits, ledger, precedence)
+    state.budgets = Budgets(limits, ledger)
     state.budgets.on_exceeded = metrics.on_exceeded
     state.budgets.on_cancelled = metrics.on_cancelled
     # Closed before the pools of threads, which wait for what runs.
     resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
-    state.pacing = Pacing()
-    state.pulse = parts.make_pulse(state.lane, threads, precedence, state.pacing)
+    state.pulse = Pulse(threads.start)
     state.watched = Watched(
         storage=storage,
         warm_up=warm_up,
@@ -289,7 +284,6 @@ def _add_services(
         claims=claims,
         ledger=ledger,
         throttle=throttle,
-        pacing=state.pacing,
         jobs=state.sealer.jobs,
         threads=threads,
         width=width,
@@ -330,7 +324,6 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         open_metrics=settings.open_metrics,
         throttle=app.state.throttle,
         budgets=app.state.budgets,
-        pacing=app.state.pacing,
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
-from app.engine.pacing import Pacing
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
 from app.health.monitor import Monitor, Part, StandStill
@@ -46,7 +45,6 @@ class Watched:
     claims: Claims
     ledger: Ledger
     throttle: Throttle
-    pacing: Pacing
     jobs: Jobs
     threads: Workers
     width: int
@@ -140,8 +138,6 @@ def _observer(
         CountUpEach(metrics.decoder_refused, decoders.refused),
         CountUpEach(metrics.memory_refused, watched.ledger.refused),
         CountUpEach(metrics.throttled, watched.throttle.refused),
-        CountUp(metrics.paced, lambda: watched.pacing.paced),
-        CountUp(metrics.paced_seconds, lambda: watched.pacing.paced_seconds),
         CountUpEach(metrics.problems, seat.refusals),
     ]
     metrics.memory_limit.set(watched.ledger.limit)

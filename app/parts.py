@@ -12,10 +12,6 @@ from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner
 from app.engine.ledger import Ledger
-from app.engine.pacing import Pacing
-from app.engine.precedence import Precedence
-from app.engine.workers import Workers
-from app.health.pulse import Pulse
 from app.http.throttle import Rate, Throttle
 from app.runs.sealing.alone import Alone, LentLedger
 from app.runs.sealing.jobs import Jobs
@@ -41,12 +37,6 @@ def make_buffers(settings: Settings, ledger: Ledger, column: Column) -> Buffers:
     """Return the buffers into which bodies are read."""
     share = int(settings.buffers * settings.owner_share)
     return Buffers(settings.buffers, settings.buffer_bytes, ledger, share, column)
-
-
-def make_pulse(lane: str, threads: Workers, precedence: Precedence, pacing: Pacing) -> Pulse:
-    """Return what measures how long the event loop and the threads keep work waiting."""
-    # Lanes keep kinds of work apart, so nothing has to give way or to be paced.
-    return Pulse(threads.start, *(() if lane else (precedence.note_lag, pacing.note_lag)))
 
 
 def make_claims(settings: Settings, storage: Storage) -> Claims:

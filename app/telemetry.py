@@ -213,10 +213,6 @@ class Metrics:
         self.throttled = self._counter(
             "throttled", "Requests refused for their number in progress or their rate", "limit"
         )
-        self.paced = self._counter(
-            "paced", "Requests that waited to start while the event loop was late"
-        )
-        self.paced_seconds = self._counter("paced_seconds", "Time for which these requests waited")
         self.calls = self._gauge("calls", "Calls in threads", "livesum", "state")
 
     def on_exceeded(self, stage: str, budget: str) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from core.budget import install, uninstall
 
 from .base import Gone, Ledger
-from .precedence import Precedence
 from .request_budget import BudgetLimits, RequestBudget, ThreadBudget
 
 
@@ -31,16 +30,12 @@ class Working:
         self._budget = budget
 
     def __enter__(self) -> RequestBudget:
-        if self._budget.precedence is not None:
-            self._budget.precedence.begin()
         self._token = install(ThreadBudget(self._budget, in_loop=True))
         return self._budget
 
     def __exit__(self, *_: object) -> None:
         uninstall(self._token)
         self._budget.close()
-        if self._budget.precedence is not None:
-            self._budget.precedence.end()
 
 
 class Budgets:
@@ -49,7 +44,6 @@ class Budgets:
     Args:
         limits: of each request.
         ledger: charged for the bytes that requests hold; None for no charge.
-        precedence: has long calls give way; None for never.
 
     Attributes:
         on_exceeded: called with the stage and the budget that was exceeded.
@@ -60,13 +54,11 @@ class Budgets:
         self,
         limits: BudgetLimits | None = None,
         ledger: Ledger | None = None,
-        precedence: Precedence | None = None,
     ) -> None:
         self.on_exceeded: Callable[[str, str], None] | None = None
         self.on_cancelled: Callable[[str], None] | None = None
         self._limits = limits or BudgetLimits()
         self._ledger = ledger
-        self._precedence = precedence
         self._stopping = threading.Event()
 
     def of_request(self, owner: str, gone: Gone) -> Working:
@@ -77,7 +69,6 @@ class Budgets:
             gone: set when the client left.
         """
         budget = RequestBudget(self._limits, gone, self._stopping, owner, self._ledger)
-        budget.precedence = self._precedence
         budget.on_exceeded, budget.on_cancelled = self.on_exceeded, self.on_cancelled
         return Working(budget)
 

@@ -20,7 +20,6 @@ from core.budget import current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
 from .base import Charge, Gone, Ledger
-from .precedence import Precedence
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,9 +73,7 @@ class RequestBudget:
         "on_exceeded",
         "owner",
         "peak",
-        "precedence",
         "renewals",
-        "worked",
     )
 
     def __init__(
@@ -94,8 +91,6 @@ class RequestBudget:
         """Most bytes they held at once."""
         self.renewals = 0
         """Stretches begun after the first."""
-        self.precedence: Precedence | None = None
-        """Has its long calls give way; None for never."""
         self.on_exceeded: Callable[[str, str], None] | None = None
         self.on_cancelled: Callable[[str], None] | None = None
         self._gone = gone
@@ -106,8 +101,6 @@ class RequestBudget:
         self._charged = 0
         self._lock = threading.Lock()
         self._cpu = 0.0
-        self.worked = 0.0
-        """CPU seconds of all stretches together."""
         self._items = 0
         self._closed = False
         self._threads = 0
@@ -143,7 +136,6 @@ class RequestBudget:
             BudgetExceededError: one of them is used up.
         """
         with self._lock:
-            self.worked += cpu
             self._cpu += cpu
             self._items += items
             cpu, items = self._cpu, self._items
@@ -155,7 +147,6 @@ class RequestBudget:
     def count(self, cpu: float, items: int) -> None:
         """Count CPU seconds and items of which the next check is to know."""
         with self._lock:
-            self.worked += cpu
             self._cpu += cpu
             self._items += items
 
@@ -266,7 +257,6 @@ class RequestBudget:
     def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in this thread under the budget; see ``in_thread``."""
         budget = self._enter()
-        budget.give_way(time.monotonic())
         token = install(budget)
         try:
             return function(*args, **kwargs)
@@ -352,7 +342,7 @@ class ThreadBudget:
         self._granted = 0
         self._items = 0
         self._seen = time.monotonic()
-        # The event loop never gives way, and its tasks have no CPU time of their own.
+        # The tasks of the event loop have no CPU time of their own.
         self._in_loop = in_loop
         self._cpu = 0.0 if in_loop else time.thread_time()
 
@@ -372,13 +362,6 @@ class ThreadBudget:
         used, self._cpu = cpu - self._cpu, cpu
         counted, self._items = self._items, 0
         self.request.use(stage, used + seconds, counted)
-        self.give_way(now)
-
-    def give_way(self, now: float) -> None:
-        """Wait for a slot if the request has computed for long, and the service is strained."""
-        request = self.request
-        if request.precedence is not None and not self._in_loop:
-            request.precedence.give_way(now, request.owner, request.worked)
 
     def hold(self, stage: str, nbytes: int) -> None:
         """See Budget."""

@@ -35,13 +35,14 @@ from typing import Any, ParamSpec, TypeVar
 from app.cores import count_cores
 
 from .inheriting import inherited
-from .precedence import LONG_SECONDS
 from .results import Result
 from .threads import Job, Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+LONG_SECONDS = 0.025
+"""Running time after which a call is long."""
 _OF_OWNER, _OF_ALL = 2, 4
 """Calls of one owner and of all that run in a lane at most, as multiples of its width."""
 

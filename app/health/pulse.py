@@ -57,12 +57,10 @@ class Pulse:
 
     Args:
         start: starts a call in the pool of threads.
-        on_lag: each is called with each wait of the event loop, in seconds.
     """
 
-    def __init__(self, start: Start, *on_lag: Callable[[float], None]) -> None:
+    def __init__(self, start: Start) -> None:
         self._start = start
-        self._on_lag = on_lag
         self._loop = _Wait()
         self._threads = _Wait()
         self._task: asyncio.Task[None] | None = None
@@ -94,9 +92,5 @@ class Pulse:
                 self._threads.begin()
                 self._start(time.monotonic).add_done_callback(lambda _: self._threads.end())
             self._loop.begin()
-            begin = time.monotonic()
             await asyncio.sleep(_INTERVAL)
-            lag = time.monotonic() - begin - _INTERVAL
-            for note in self._on_lag:
-                note(lag)
             self._loop.end()

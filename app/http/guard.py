@@ -11,7 +11,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -53,16 +53,6 @@ class Budgets(Protocol):
         """
 
 
-class Pacing(Protocol):
-    """Spaces requests of those who use most of a late event loop."""
-
-    async def wait(self, owner: str, *wake: asyncio.Event) -> None:
-        """Wait until a request of an owner may start, or one of the events is set."""
-
-    async def run(self, owner: str, work: Awaitable[None], started: Callable[[], bool]) -> None:
-        """Run a request at the expense of an owner until its answer has started."""
-
-
 class Guard:
     """The middleware.
 
@@ -74,7 +64,6 @@ class Guard:
         throttle: admits requests by owner.
         open_metrics: whether ``/metrics`` needs no key.
         budgets: bound what requests may use; None for no bounds.
-        pacing: decides when requests start; None for at once.
     """
 
     def __init__(  # noqa: PLR0913 - each is another part of the service
@@ -87,7 +76,6 @@ class Guard:
         *,
         open_metrics: bool = False,
         budgets: Budgets | None = None,
-        pacing: Pacing | None = None,
     ) -> None:
         self._app = app
         self._keys = keys
@@ -96,7 +84,6 @@ class Guard:
         self._throttle = throttle
         self._open_metrics = open_metrics
         self._budgets = budgets
-        self._pacing = pacing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -126,8 +113,7 @@ class Guard:
             else:
                 bounding = self._keys.bounding(visit.identity, scope)
                 with self._budget(visit, scope), bounding:
-                    work = run_then_exchange(self._app, scope, receive, visit.send)
-                    await self._run(visit, work)
+                    await run_then_exchange(self._app, scope, receive, visit.send)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
@@ -152,12 +138,6 @@ class Guard:
             if not visit.recorded:
                 trail.record(self._audit, scope, route, status, visit.identity)
             visit.log(scope, status, seconds)
-
-    async def _run(self, visit: _Visit, work: Awaitable[None]) -> None:
-        if self._pacing is None or visit.admitted is None:
-            await work
-        else:
-            await self._pacing.run(visit.admitted, work, visit.has_started)
 
     def _budget(self, visit: _Visit, scope: Scope) -> AbstractContextManager[object]:
         if self._budgets is None:
@@ -189,7 +169,6 @@ class Guard:
             # Whoever watches the service has to see it when it is full.
             return
         payer = identity.payer
-        await self._pace(payer, scope)
         try:
             self._throttle.enter(payer)
             visit.admitted = payer
@@ -199,25 +178,7 @@ class Guard:
 
     async def _identify(self, visit: _Visit, scope: Scope) -> Identity:
         address = client_address(scope)
-        try:
-            return await self._keys.identify(visit.headers.get("authorization"), address)
-        except ServiceError:
-            # Nobody else pays for refusals.
-            await self._pace(address, scope)
-            raise
-
-    async def _pace(self, owner: str, scope: Scope) -> None:
-        """Wait until a request may start.
-
-        Raises:
-            ClientDisconnected: its client left meanwhile.
-        """
-        if self._pacing is None:
-            return
-        gone = _disconnected(scope)
-        await self._pacing.wait(owner, gone, drain_of(scope).begun)
-        if gone.is_set():
-            raise ClientDisconnected("the client left")
+        return await self._keys.identify(visit.headers.get("authorization"), address)
 
 
 def _disconnected(scope: Scope) -> asyncio.Event:
@@ -266,10 +227,6 @@ class _Visit:
         """Owner as one of whose requests it counts."""
         self.limits: Mapping[str, str] = {}
         """Headers that tell the owner what it may still send."""
-
-    def has_started(self) -> bool:
-        """Whether the answer has started."""
-        return self.status != 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

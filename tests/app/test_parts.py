@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.engine.pacing import Pacing
-from app.engine.precedence import Precedence
-from app.engine.workers import Workers
 from app.http.throttle import Throttle
-from app.parts import make_buffers, make_ledger, make_pulse, make_throttle
+from app.parts import make_buffers, make_ledger, make_throttle
 from app.settings import Settings
 from app.tally import Column, Table
 
@@ -27,11 +24,3 @@ def test_shares_of_owners_are_parts_of_all() -> None:
 def test_only_a_rate_is_told(rate: float | None, limited: bool) -> None:
     throttle: Throttle = make_throttle(Settings(owner_rate=rate), Column(Table()))
     assert bool(throttle.headers("alice")) == limited
-
-
-@pytest.mark.parametrize(("lane", "count"), [("", 2), ("front", 0), ("long", 0)])
-def test_in_lanes_nothing_gives_way_and_nothing_is_paced(lane: str, count: int) -> None:
-    threads = Workers(1)
-    pulse = make_pulse(lane, threads, Precedence(), Pacing())
-    assert len(vars(pulse)["_on_lag"]) == count
-    threads.close()

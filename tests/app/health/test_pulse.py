@@ -38,18 +38,16 @@ def test_a_pool_that_is_taken_keeps_work_waiting() -> None:
 
 def test_a_loop_that_stands_still_is_seen_from_another_thread() -> None:
     seen: list[float] = []
-    lags: list[float] = []
 
     async def run() -> None:
         threads = Workers(1)
-        pulse = Pulse(threads.start, lags.append)
+        pulse = Pulse(threads.start)
         pulse.start()
         await asyncio.sleep(0)
         assert pulse.loop_seconds < 0.2
         watcher = threading.Thread(target=watch, args=(pulse,))
         watcher.start()
         watcher.join()  # the loop stands still meanwhile
-        await become(lambda: bool(lags))
         await pulse.stop()
         threads.close()
 
@@ -61,4 +59,3 @@ def test_a_loop_that_stands_still_is_seen_from_another_thread() -> None:
 
     asyncio.run(run())
     assert seen[0] >= 0.3
-    assert lags[0] >= 0.3

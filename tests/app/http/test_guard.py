@@ -8,7 +8,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from app.audit import AuditLog
 from app.errors import ForbiddenError, NotFoundError
 from app.http import trail
 from app.http.access import authorise, has_rule, is_open
-from app.http.guard import Guard, Pacing, private
+from app.http.guard import Guard, private
 from app.http.identity import Identity
 from app.http.keys import Keys
 from app.http.throttle import Rate, Throttle
@@ -303,7 +303,6 @@ class Caller:
         inner: Inner | None = None,
         open_metrics: bool = False,
         throttle: Throttle | None = None,
-        pacing: Pacing | None = None,
     ) -> None:
         self.inner = inner or Inner()
         self.drain = Drain()
@@ -315,7 +314,6 @@ class Caller:
             AuditLog("none"),
             throttle or Throttle(9, 9),
             open_metrics=open_metrics,
-            pacing=pacing,
         )
 
     def call(
@@ -355,54 +353,6 @@ class Caller:
 METRICS = Metrics()
 
 
-class NotedPacing:
-    """Lets everything start at once, and notes in what order."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    async def wait(self, owner: str, *wake: asyncio.Event) -> None:
-        del wake
-        self.events.append(f"wait {owner}")
-
-    async def run(self, owner: str, work: Awaitable[None], started: Callable[[], bool]) -> None:
-        self.events.append(f"run {owner} {started()}")
-        await work
-        self.events.append(f"end {started()}")
-
-
-def test_requests_start_when_the_pacing_of_their_owner_lets_them() -> None:
-    pacing = NotedPacing()
-    assert Caller(pacing=pacing).status("/v1/datasets") == 200
-    assert pacing.events == ["wait alice", "run alice False", "end True"]
-
-
-def test_refusals_are_paced_too_at_the_expense_of_whom_they_are_for() -> None:
-    pacing = NotedPacing()
-    caller = Caller(pacing=pacing, throttle=Throttle(9, 9, rate=Rate(0.001, 1)))
-    statuses = [caller.status("/v1/datasets") for _ in range(2)]
-    assert statuses == [200, 429]
-    assert pacing.events[-1] == "wait alice"
-    unknown = [(b"host", b"here"), (b"authorization", b"Bearer wrong")]
-    assert caller.status("/v1/datasets", headers=unknown, client=("192.0.2.7", 1)) == 401
-    assert pacing.events[-1] == "wait 192.0.2.7"
-
-
-def test_a_request_whose_client_leaves_while_it_is_paced_never_starts() -> None:
-    class Leaving(NotedPacing):
-        async def wait(self, owner: str, *wake: asyncio.Event) -> None:
-            await super().wait(owner)
-            assert {gone, caller.drain.begun} <= {*wake}
-            gone.set()
-
-    gone = asyncio.Event()
-    pacing = Leaving()
-    caller = Caller(pacing=pacing)
-    extensions = {DISCONNECTED_EXTENSION: gone, DRAIN_EXTENSION: caller.drain}
-    assert not caller.call("/v1/datasets", extensions=extensions)
-    assert pacing.events == ["wait alice"]
-
-
 @pytest.mark.parametrize("status", [200, 503])
 def test_an_answer_to_a_client_that_has_left_is_no_failure(status: int) -> None:
     class Leaving(Inner):
@@ -418,13 +368,6 @@ def test_an_answer_to_a_client_that_has_left_is_no_failure(status: int) -> None:
     page = METRICS.text().decode()
     assert 'thalweg_requests_total{method="GET",route="none",status="499"}' in page
     assert 'code="cancelled"' not in page
-
-
-def test_operations_are_never_paced() -> None:
-    pacing = NotedPacing()
-    caller = Caller(pacing=pacing, open_metrics=True)
-    assert [caller.status(path) for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
-    assert not pacing.events
 
 
 def test_everything_but_operations_is_refused_while_draining() -> None:
