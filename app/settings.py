@@ -46,10 +46,10 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     workers: int | None = Field(default=None, ge=1, le=256)
-    """Number of server processes, 1 by default; with lanes, of those for long work."""
-    lanes: str = "one"
-    """``one`` for processes that serve all requests; or processes by lane, such as
-    ``front=1,quick=1,long=2``; or ``auto`` for as many as the cores are worth."""
+    """Number of processes for long work; default: as ``lanes`` says."""
+    lanes: str = "auto"
+    """Processes by lane, such as ``front=1,quick=1,long=2``; ``auto`` for one for long work for
+    each core; ``one`` for a single process that serves all requests."""
     long_nice: int = Field(default=3, ge=0, le=19)
     """By how much the processes of the lane for long work are nicer than the others."""
     threads: int | None = Field(default=None, ge=1, le=256)

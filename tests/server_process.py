@@ -70,6 +70,8 @@ class ServerProcess:
         inherited = {name: v for name, v in os.environ.items() if not name.startswith(_PREFIX)}
         self._environment = {**inherited, "PYTHONPATH": str(ROOT)}
         self.set(**settings)
+        if not self._has_several_workers():
+            self._environment["THALWEG_LANES"] = "one"
         directory.mkdir(parents=True, exist_ok=True)
         self.start()
 
@@ -119,7 +121,7 @@ class ServerProcess:
     def _has_several_workers(self) -> bool:
         flags = [flag for flag in self._flags if flag.startswith("--workers")]
         several = self._environment.get("THALWEG_WORKERS", "1") != "1"
-        return bool(flags) or several or self._environment.get("THALWEG_LANES", "one") != "one"
+        return bool(flags) or several or "THALWEG_LANES" in self._environment
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -7,7 +7,6 @@ import gc
 import importlib
 import os
 import resource
-import sys
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -84,7 +83,7 @@ def _board(settings: Settings) -> Board:
         ValueError: they are malformed.
     """
     lanes = parse_lanes(settings.lanes, settings.workers, count_cores())
-    return Board(settings.workers or 1, lanes)
+    return Board(lanes=lanes)
 
 
 def run_server(settings: Settings) -> int:
@@ -98,14 +97,13 @@ def run_server(settings: Settings) -> int:
     _allow_open_files()
     board = _board(settings)
     lanes = Lanes(import_all, compiling, warm, lanes_of_routes, settings.memory_limit)
-    several = len(board.workers) > 1
     with contextlib.ExitStack() as undo:
-        if several and settings.ephemeral:
+        if board.has_lanes and settings.ephemeral:
             kept = undo.enter_context(private_directory("ephemeral"))
             settings = settings.model_copy(update={"data_dir": kept, "ephemeral": False})
         settings = settings.model_copy(update={"token_keys": _prepared(settings)})
         check_exposure(settings)
-        if several:
+        if board.has_lanes:
             # Before any metric is defined.
             os.environ[METRICS_DIRECTORY] = str(undo.enter_context(private_directory("counters")))
             undo.callback(os.environ.pop, METRICS_DIRECTORY)
@@ -120,7 +118,7 @@ def run_server(settings: Settings) -> int:
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
             trusted_proxies=settings.trusted_proxies,
-            on_worker_end=forget if several else None,
+            on_worker_end=forget if board.has_lanes else None,
         )
 
 
@@ -133,7 +131,8 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
         app = create_app(settings, board, seat)
     except (ValueError, StorageError, CoreError, ServiceError) as e:
         # Settings that only workers read, such as a catalogue: no fault of ours to trace.
-        sys.stderr.write(f"thalweg-server: [{getattr(e, 'code', OptionError.code)}] {e}\n")
+        # The supervisor says so, once for all workers.
+        seat.publish({"refused": f"[{getattr(e, 'code', OptionError.code)}] {str(e)[:1000]}"})
         raise SystemExit(USAGE) from None
     warm_up = app.state.watched.warm_up
     warm_up.on_loaded = spare_collections

@@ -30,6 +30,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ from .place import Place
 STARTUP_FAILURE = 3
 """Exit code of a worker that could not start, and of the service then."""
 USAGE = 2
-"""Exit code of a worker that could not start and has said why."""
+"""Exit code of a worker that could not start, and whose report says why it ``refused``."""
 SILENT_TICKS = 10
 """Ticks, of about a second each, without a beat after which a worker is replaced. They are the
 supervisor's own: while a whole machine stands still, there are none."""
@@ -183,7 +184,10 @@ class Supervisor:
             self.wiring.forget(place.seat)
         log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=end.reason)
         if _kind(place.seat) not in self._ready and (exit_code >= 0 or place.seat.index >= 0):
-            if exit_code != USAGE:
+            refused = (place.seat.report() or {}).get("refused")
+            if exit_code == USAGE and refused:
+                sys.stderr.write(f"thalweg-server: {refused}\n")
+            else:
                 log.error("the service cannot start", hint=end.hint)
             self._code = exit_code if exit_code > 0 else STARTUP_FAILURE
             return

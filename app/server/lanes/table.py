@@ -132,9 +132,12 @@ def parse_lanes(text: str, workers: int | None = None, cores: int = 1) -> list[s
         The lanes; none for ``one``.
 
     Raises:
-        ValueError: it is malformed, or leaves a lane without a process.
+        ValueError: it is malformed, leaves a lane without a process, or wants more workers than
+            ``one`` has.
     """
     if text == "one":
+        if workers not in {None, 1}:
+            raise ValueError(f"THALWEG_LANES: one is a single process, not {workers}: use auto")
         return []
     if text == "auto":
         text = f"{FRONT}=1,{QUICK}=1,{LONG}={cores}"

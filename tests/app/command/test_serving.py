@@ -195,7 +195,7 @@ def test_workers_get_the_settings_that_were_read(
     (token_key,) = given.token_keys
     assert given == settings.model_copy(update={"token_keys": (token_key,)})
     assert given.api_keys == (f"alice:{DIGEST}",)
-    assert len(board.workers) == 2
+    assert len(board.workers) == 4
 
 
 def test_what_one_worker_holds_counts_for_all() -> None:
@@ -216,10 +216,9 @@ def test_what_one_worker_holds_counts_for_all() -> None:
 @pytest.mark.parametrize(
     ("settings", "lanes"),
     [
-        ({}, [""]),
-        ({"workers": 2}, ["", ""]),
-        ({"lanes": "auto"}, ["front", "quick", "long", "long", "long"]),
-        ({"lanes": "auto", "workers": 1}, ["front", "quick", "long"]),
+        ({"lanes": "one"}, [""]),
+        ({}, ["front", "quick", "long", "long", "long"]),
+        ({"workers": 1}, ["front", "quick", "long"]),
         ({"lanes": "long=1, quick=2,front=1"}, ["front", "quick", "quick", "long"]),
         ({"lanes": "front=1,quick=1", "workers": 2}, ["front", "quick", "long", "long"]),
     ],

@@ -143,8 +143,13 @@ def test_a_table_of_routes_has_the_lanes_that_their_endpoints_declare() -> None:
 
 
 def test_settings_name_the_lane_of_each_process() -> None:
-    assert parse_lanes("one") == []
+    assert parse_lanes("one") == parse_lanes("one", workers=1) == []
     assert parse_lanes("long=2, front=1,quick=1") == [FRONT, QUICK, LONG, LONG]
+
+
+def test_one_process_is_not_several() -> None:
+    with pytest.raises(ValueError, match="one is a single process, not 2"):
+        parse_lanes("one", workers=2)
 
 
 REFUSED = (
