@@ -8,7 +8,7 @@ is answered by a process of its lane::
     lane    answers                                      processes   priority
     front   metadata, health, tokens, small JSON         1           usual
     quick   one tile, one batch, a picture, a chunk      1           usual
-    long    posted streams, uploads, streams of tiles    1 a core    lower: THALWEG_LONG_NICE
+    long    posted streams, uploads, streams of tiles    1 a core     lower, see settings
             and batches, reductions, seals, inputs
 
 A route declares its lane beside its path (``@in_lane(LONG)``), and the table that the acceptor
