@@ -33,7 +33,7 @@ the two dies before, the client is served by another process (:mod:`.acceptor`, 
 
 **The processes.** The supervisor starts, watches and replaces all others. To start the application
 takes seconds, so it is loaded once, in the template, and the processes of lanes are forked from
-that, in a tenth of a second; a spare takes its place when it dies (:mod:`.wiring`, :mod:`.template`)::
+that, in a tenth of a second; a spare replaces it when it dies (:mod:`.wiring`, :mod:`.template`)::
 
     supervisor ─┬─ acceptor
     (pid 1 of a ├─ template ──fork──▶ front, quick, long, long
