@@ -182,8 +182,14 @@ class Guard:
             visit.limits = self._throttle.headers(payer)
 
     async def _identify(self, visit: _Visit, scope: Scope) -> Identity:
-        address = client_address(scope)
-        return await self._keys.identify(visit.headers.get("authorization"), address)
+        given = visit.headers.getlist("authorization")
+        if len(given) > 1:
+            # Which of them counts, another server on the way may see otherwise.
+            raise BadRequestError(
+                "the request has several Authorization headers",
+                hint="Send one Authorization header with your key",
+            )
+        return await self._keys.identify(next(iter(given), None), client_address(scope))
 
 
 def _disconnected(scope: Scope) -> asyncio.Event:

@@ -371,6 +371,13 @@ def test_an_answer_to_a_client_that_has_left_is_no_failure(status: int) -> None:
     assert 'code="cancelled"' not in page
 
 
+@pytest.mark.parametrize("second", [f"Bearer {KEY}", "Bearer wrong", ""])
+def test_two_keys_are_refused_even_if_one_is_right(second: str) -> None:
+    lines = [(b"authorization", f"Bearer {KEY}".encode()), (b"authorization", second.encode())]
+    for order in (lines, lines[::-1]):
+        assert Caller().status("/v1/datasets", headers=[(b"host", b"here"), *order]) == 400
+
+
 class _Failing(Inner):
     """Fails in the middle of its answer, as the framework tells of errors that it handles."""
 
