@@ -165,8 +165,13 @@ class BodyProtocol(Leaving):
 
     def eof_received(self) -> None:
         """Treat a client that has finished sending as gone."""
+        is_cut = self._active is not None
         self._part()
-        self._watch_writes()
+        if is_cut and self.transport.get_write_buffer_size():
+            # To send the rest, of an answer that ends too early, might take as long as it may.
+            self.transport.abort()
+        else:
+            self._watch_writes()
 
     def _part(self) -> None:
         """Tell the running request that its client has left."""

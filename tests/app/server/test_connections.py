@@ -196,6 +196,17 @@ def test_a_client_that_never_reads(server: Harness, query: str) -> None:
         wait_until(server.quiet, 4)
 
 
+def test_nothing_is_sent_to_a_client_that_has_finished_before_its_answer() -> None:
+    # Default limits: the rest of the answer might take a minute.
+    with serving("ours") as server, server.connect(receive_buffer=4096) as client:
+        client.sendall(head("/flood", method="GET"))
+        client.recv(10)
+        time.sleep(0.2)
+        client.shutdown(socket.SHUT_WR)
+        wait_until(lambda: "flood ended" in LOG, 4)
+        wait_until(server.quiet, 4)
+
+
 def test_a_slow_reader_is_waited_for(server: Harness) -> None:
     with server.connect(receive_buffer=65536) as client:
         client.sendall(head("/flood?size=12000000", "Connection: close", method="GET"))
