@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+from prometheus_client import values
+
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.warm_service"])
 
@@ -109,6 +111,9 @@ def _run(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
+    if environment.get("THALWEG_LANES") != "one":
+        # The library decides it when it is imported, by a variable that the service sets.
+        values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
     # multiprocessing has put the null device in the place of standard input.
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - to the end
     sys.exit(command(arguments))

@@ -26,6 +26,12 @@ PROGRAM = (sys.executable, "-m", "app.command")
 
 Process = subprocess.Popen[bytes] | ForkedProcess
 
+LANES = "front=1,quick=1,long=1"
+"""As few processes as lanes can have."""
+
+_LANED = ("tests/contract/", "tests/e2e/")
+"""Suites that see the service as its users do: its servers have lanes. All others are single
+processes, whose inside some tests look at; so are those that say ``lanes="one"``."""
 _START_SECONDS = 120.0
 _PREFIX = "THALWEG_"
 _LISTENING = re.compile(r"^listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
@@ -69,9 +75,10 @@ class ServerProcess:
         self._flags = flags
         inherited = {name: v for name, v in os.environ.items() if not name.startswith(_PREFIX)}
         self._environment = {**inherited, "PYTHONPATH": str(ROOT)}
-        self.set(**settings)
-        if not self._has_several_workers():
-            self._environment["THALWEG_LANES"] = "one"
+        test = os.environ.get("PYTEST_CURRENT_TEST", "")
+        several = "workers" in settings or any(flag.startswith("--workers") for flag in flags)
+        lanes = LANES if several or test.startswith(_LANED) else "one"
+        self.set(**{"lanes": lanes, **settings})
         directory.mkdir(parents=True, exist_ok=True)
         self.start()
 
@@ -97,8 +104,7 @@ class ServerProcess:
         self, arguments: list[str], log: IO[bytes]
     ) -> subprocess.Popen[bytes] | ForkedProcess:
         environment, directory, command = self._environment, self._directory, self.command
-        # How several workers share their metrics is decided when a library is imported.
-        if callable(command) and not self._has_several_workers():
+        if callable(command):
             return ForkedProcess(
                 command,
                 arguments,
@@ -107,21 +113,15 @@ class ServerProcess:
                 directory=directory,
                 piped=self.piped,
             )
-        program = PROGRAM if callable(command) else command
         pipe = subprocess.PIPE if self.piped else subprocess.DEVNULL
         return subprocess.Popen(
-            [*program, *arguments],
+            [*command, *arguments],
             stdin=pipe,
             stdout=pipe,
             stderr=log,
             env=environment,
             cwd=directory,
         )
-
-    def _has_several_workers(self) -> bool:
-        flags = [flag for flag in self._flags if flag.startswith("--workers")]
-        several = self._environment.get("THALWEG_WORKERS", "1") != "1"
-        return bool(flags) or several or "THALWEG_LANES" in self._environment
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -196,34 +196,44 @@ class ServerProcess:
     # -- what the system knows of it -------------------------------------------------
 
     def open_files(self) -> list[str]:
-        """What its descriptors refer to."""
+        """What descriptors of its processes refer to."""
         targets = []
-        for entry in Path(f"/proc/{self.pid}/fd").iterdir():
+        for entry in self._listed("fd"):
             with contextlib.suppress(FileNotFoundError):
                 targets.append(str(entry.readlink()))
         return targets
 
-    def resident(self) -> int:
-        """Bytes of its memory that are in use."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
-
     def descriptors(self) -> int:
-        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+        return len(self._listed("fd"))
 
     def threads(self) -> list[str]:
         """Their names."""
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return sorted((task / "comm").read_text().strip() for task in tasks)
+        return sorted((task / "comm").read_text().strip() for task in self._listed("task"))
 
     def memory(self, field: str = "VmRSS") -> int:
-        """Resident memory in bytes; its peak for ``VmHWM``."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return 1024 * int(status.split(f"{field}:")[1].split()[0])
+        """Resident memory in bytes; its peak for ``VmHWM``. What processes share counts often."""
+        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self.worker_pids()]
+        return 1024 * sum(int(text.split(f"{field}:")[1].split()[0]) for text in statuses)
+
+    def private(self) -> int:
+        """Bytes of memory that its processes have written to and share with nobody."""
+        maps = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in self.worker_pids()]
+        return 1024 * sum(int(text.split("Private_Dirty:")[1].split()[0]) for text in maps)
 
     def reset_peak(self) -> None:
         """Have the peak of memory begin anew."""
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        for pid in self.worker_pids():
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+    def cpu_seconds(self) -> float:
+        """CPU time of its processes so far."""
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in self.worker_pids()]
+        times = [text.rpartition(")")[2].split()[11:13] for text in stats]
+        return sum(int(user) + int(system) for user, system in times) / 100
+
+    def _listed(self, name: str) -> list[Path]:
+        pids = self.worker_pids()
+        return [entry for pid in pids for entry in Path(f"/proc/{pid}/{name}").iterdir()]
 
     def worker_pids(self) -> list[int]:
         """Processes that serve; none if the server has ended."""

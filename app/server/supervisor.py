@@ -182,6 +182,9 @@ class Supervisor:
             end = End("memory", "it took more than requests account for: please report it")
         if self.wiring is not None:
             self.wiring.forget(place.seat)
+        if self._code:
+            # What keeps others from starting too has been said.
+            return
         log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=end.reason)
         if _kind(place.seat) not in self._ready and (exit_code >= 0 or place.seat.index >= 0):
             refused = (place.seat.report() or {}).get("refused")

@@ -30,7 +30,7 @@ def memory(service: Service, count: int) -> None:
     up = Uploader(service)
     data = summaries(MIB)
     up.upload(data)
-    idle = service.resident() / 1e6
+    idle = service.memory() / 1e6
     fields = [*BYTES.items(), ("Upload-Offset", "0"), ("Content-Length", str(len(data)))]
     with ExitStack() as stack:
         clients = []
@@ -43,9 +43,9 @@ def memory(service: Service, count: int) -> None:
         for step in range(_SECONDS):
             for client in clients:
                 client.sendall(data[step * 4096 : (step + 1) * 4096])
-            most = max(most, service.resident() / 1e6)
+            most = max(most, service.memory() / 1e6)
             time.sleep(1.0)
-        most = max(most, service.resident() / 1e6)
+        most = max(most, service.memory() / 1e6)
     each = (most - idle) * 1e3 / count
     print(f"{count} slow uploads: {most - idle:.0f} MB above idle, {each:.0f} kB each", flush=True)
 

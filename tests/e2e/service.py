@@ -27,17 +27,26 @@ KEY = f"7:sign:{secrets.token_hex(32)}"
 
 
 def serve_observed(arguments: Sequence[str]) -> int:
-    """Run the command, with a thread in its worker that tells what is alive when asked."""
-    questions = os.dup(0)
-
-    def answer() -> None:
-        while os.read(questions, 1):
-            os.write(1, _describe_alive())
-
-    # In the worker, which is forked.
-    start = threading.Thread(target=answer, daemon=True).start
-    os.register_at_fork(after_in_child=start)
+    """Run the command, with a thread in each process that tells what is alive when asked."""
+    # In the processes, which are forked.
+    os.register_at_fork(
+        after_in_child=lambda: threading.Thread(target=_answer, daemon=True).start()
+    )
     return main(arguments)
+
+
+def _answer() -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(_questions(os.getpid()))
+        listener.listen()
+        while True:
+            with listener.accept()[0] as asker:
+                asker.sendall(_describe_alive())
+
+
+def _questions(pid: int) -> str:
+    """Address at which a process is asked."""
+    return f"\0thalweg-observed-{pid}"
 
 
 def _describe_alive() -> bytes:
@@ -52,7 +61,7 @@ def _describe_alive() -> bytes:
         "total": len(objects),
         "pooled": sum(thread.name.startswith("uvloop_") for thread in threading.enumerate()),
     }
-    return json.dumps(alive).encode() + b"\n"
+    return json.dumps(alive).encode()
 
 
 class Alive(NamedTuple):
@@ -66,7 +75,7 @@ class Alive(NamedTuple):
     """
 
     tasks: list[str]
-    objects: dict[str, int]
+    objects: Counter[str]
     total: int
     pooled: int
 
@@ -85,6 +94,28 @@ class Service(ServerProcess):
         with self.connect() as connection:
             return connection.request("POST", target, body, *headers)
 
+    def holder_of(self, remote: int, but: int = 0) -> int:
+        """Pid of the process that has a socket of ours, by the port of its peer; 0 if none has."""
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ends = [f":{port:04X}" for port in (self.port, remote)]
+        inodes = {x[9] for x in lines if x[1].endswith(ends[0]) and x[2].endswith(ends[1])} - {"0"}
+        for pid in set(self.worker_pids()) - {but}:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for entry in Path(f"/proc/{pid}/fd").iterdir():
+                    with contextlib.suppress(FileNotFoundError):
+                        if str(entry.readlink()).removeprefix("socket:[").rstrip("]") in inodes:
+                            return pid
+        return 0
+
+    def acceptor(self) -> int:
+        """Pid of the process that listens."""
+        return self.holder_of(0)
+
+    def lane_of(self, connection: Connection) -> int:
+        """Pid of the process that serves a connection; 0 if it has died."""
+        # The acceptor may have it too, until it has heard that it is taken.
+        return self.holder_of(connection.port, self.acceptor())
+
     def metrics(self) -> dict[str, float]:
         """Every sample by its name and labels, as the page has them."""
         lines = self.get("/metrics").body.decode().splitlines()
@@ -96,14 +127,23 @@ class ObservedService(Service):
     """A server that tells what is alive in it."""
 
     command = staticmethod(serve_observed)
-    piped = True
 
     def alive(self) -> Alive:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(b"?")
-        self.process.stdin.flush()
-        return Alive(**json.loads(self.process.stdout.readline()))
+        """What is alive in all processes together."""
+        each = [Alive(**_ask(pid)) for pid in self.worker_pids()]
+        tasks = sorted(task for alive in each for task in alive.tasks)
+        objects = sum((Counter(alive.objects) for alive in each), Counter[str]())
+        total, pooled = (sum(counts) for counts in zip(*(a[2:] for a in each), strict=True))
+        return Alive(tasks, objects, total, pooled)
+
+
+def _ask(pid: int) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.settimeout(30)
+        asker.connect(_questions(pid))
+        with asker.makefile("rb") as answer:
+            told: dict[str, Any] = json.load(answer)
+    return told
 
 
 # -- HTTP over a socket --------------------------------------------------------------

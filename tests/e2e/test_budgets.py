@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,16 +85,6 @@ class Limited(Service):
 
     def send(self, target: str, values: Mapping[str, Any]) -> Answer:
         return self.post(target, json.dumps(values).encode(), "Content-Type: application/json")
-
-    def peak(self) -> int:
-        """The most memory it has had since ``forget_peak``, in bytes."""
-        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
-        match = re.search(r"VmHWM:\s+(\d+) kB", status)
-        assert match is not None
-        return int(match[1]) << 10
-
-    def forget_peak(self) -> None:
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
 
 
 def make_root(root: Path) -> Path:
@@ -188,10 +177,10 @@ def check_exceeded(answer: Answer, budget: str) -> None:
 def test_a_hostile_pipeline_ends_at_its_budget(strict: Limited, name: str, route: str) -> None:
     stages, budget = HOSTILE[name]
     ident = strict.register(stages)
-    strict.forget_peak()
-    before = strict.peak()
+    strict.reset_peak()
+    before = strict.memory("VmHWM")
     check_exceeded(strict.get(f"/v1/pipelines/{ident}/{route}"), budget)
-    assert strict.peak() - before < GROWTH
+    assert strict.memory("VmHWM") - before < GROWTH
 
 
 def test_padding_that_cannot_fit_is_refused_when_it_is_registered(strict: Limited) -> None:
@@ -247,16 +236,10 @@ def requests_of(server: Service) -> float:
 def begin(server: Limited, target: str) -> Connection:
     """Ask for something that takes for ever, and wait until its thread works."""
     connection = server.connect()
-    before = cpu_of(server)
+    before = server.cpu_seconds()
     connection.send(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    assert until(lambda: cpu_of(server) > before + 0.2, seconds=20)
+    assert until(lambda: server.cpu_seconds() > before + 0.2, seconds=20)
     return connection
-
-
-def cpu_of(server: Limited) -> float:
-    """CPU seconds of a server so far."""
-    fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 ENDLESS = ("batches", "batch")
@@ -280,11 +263,11 @@ def test_the_picture_of_a_large_file_ends_with_its_client(lenient: Limited) -> N
 
 def check_ends_soon(server: Limited) -> None:
     """Check that the server is idle before it has computed for another second."""
-    left = cpu_of(server)
+    left = server.cpu_seconds()
     before = [left - 1.0]
 
     def is_idle() -> bool:
-        before.append(cpu_of(server))
+        before.append(server.cpu_seconds())
         return before[-1] - before[-2] < 0.05
 
     assert until(is_idle, seconds=20, pause=0.2)
@@ -301,10 +284,10 @@ def test_rows_of_many_quantiles_end_with_their_client(lenient: Limited, whole: b
     size = len(stream) if whole else 2 * len(stream)
     target = f"/v1/losses/qelt?format=bin&quantiles={digest}"
     with lenient.connect() as connection:
-        before = cpu_of(lenient)
+        before = lenient.cpu_seconds()
         head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
         connection.send(head.encode() + stream)
-        assert until(lambda: cpu_of(lenient) > before + 0.2, seconds=20)
+        assert until(lambda: lenient.cpu_seconds() > before + 0.2, seconds=20)
         # TCP tells that the client leaves only after the last byte that it sent.
         assert until(lambda: connection.unacknowledged() == 0, seconds=20)
     check_ends_soon(lenient)
@@ -313,12 +296,12 @@ def test_rows_of_many_quantiles_end_with_their_client(lenient: Limited, whole: b
 def test_registering_a_bomb_ends_with_its_client(lenient: Limited) -> None:
     body = json.dumps({"id": "bomb", "files": ["bomb.gz"], "format": "lines"}).encode()
     with lenient.connect() as connection:
-        before = cpu_of(lenient)
+        before = lenient.cpu_seconds()
         connection.send(
             b"POST /v1/datasets HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
         )
-        assert until(lambda: cpu_of(lenient) > before + 0.2, seconds=20)
+        assert until(lambda: lenient.cpu_seconds() > before + 0.2, seconds=20)
     assert lenient.get("/v1/datasets/one").status == 200
     assert lenient.get("/v1/datasets/bomb").status == 404
 

@@ -174,8 +174,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         made = Place(service, root)
         yield made
         wait_until(service.is_idle)
-        # Some datasets stay open for the next request, a descriptor each and one per map.
-        wait_until(lambda: service.descriptors() <= before + 40)
+        # Some datasets stay open for the next request of each lane, a descriptor each and one
+        # per map.
+        wait_until(lambda: service.descriptors() <= before + 3 * 40)
         assert made.get("/readyz").status == 200
         assert service.stop() == 0
         assert not service.failures()

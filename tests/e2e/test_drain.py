@@ -223,31 +223,19 @@ def test_the_client_goes_on_elsewhere_with_each_row_once(
     assert b"".join(got) == big_events.rows
 
 
-# -- several workers -----------------------------------------------------------------
+# -- several processes ---------------------------------------------------------------
 
-
-@contextlib.contextmanager
-def only(server: Service, chosen: int) -> Iterator[None]:
-    """Have one worker serve alone."""
-    others = [pid for pid in server.worker_pids() if pid != chosen]
-    for pid in others:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in others:
-            os.kill(pid, signal.SIGCONT)
+PROCESSES = 7
+"""Two for long work, front, quick, the acceptor, the template and its spare."""
+RUNNING = "thalweg_requests_running"
 
 
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A server with two workers, which the last test here ends."""
+    """A server with two processes for posts, which the last test here ends."""
     server = Service(tmp_path_factory.mktemp("crew"), "--workers=2", "--drain-seconds=30")
     try:
-        assert until(lambda: len(server.worker_pids()) == 2, 30)
-        for pid in server.worker_pids():
-            with only(server, pid):
-                assert until(lambda: server.get("/readyz").status == 200, 30)
+        assert until(lambda: len(server.worker_pids()) == PROCESSES, 30)
         yield server
         if server.process.poll() is None:
             server.term()
@@ -257,29 +245,48 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         server.kill()
 
 
-def test_workers_take_each_others_tokens_and_add_up_their_metrics(
+def begin_half(server: Service, connection: Connection, small: Sample) -> int:
+    """Post half a stream; return the pid of the process that reads it."""
+    before = server.metrics()["thalweg_body_bytes_total"]
+    connection.begin("POST", SELT, size=len(small.data))
+    connection.send(small.data[:9000])
+    assert until(functools.partial(has_read, server, before + 9000), 10)
+    return server.lane_of(connection)
+
+
+def end_half(connection: Connection, small: Sample) -> None:
+    connection.send(small.data[9000:])
+    assert connection.answer().body == small.rows
+
+
+def test_processes_take_each_others_tokens_and_add_up_their_metrics(
     crew: Service, small: Sample
 ) -> None:
-    workers = crew.worker_pids()
     before = crew.metrics()
-    sent = 0
-    for first, second in (workers, reversed(workers)):
-        with only(crew, first):
-            part = crew.post(SELT, small.data[:9000], "Upload-Complete: ?0")
+    with contextlib.ExitStack() as stack:
+        one, two, three, four = (stack.enter_context(crew.connect()) for _ in range(4))
+        # Each post is given to the process that has less to do.
+        first = begin_half(crew, one, small)
+        part = two.request("POST", SELT, small.data[:9000], "Upload-Complete: ?0")
+        second = crew.lane_of(two)
+        assert 0 not in {first, second}
+        assert first != second
+        assert until(lambda: crew.metrics()[RUNNING] == 2, 5)
+        assert begin_half(crew, three, small) == second
+        end_half(one, small)
+        assert until(lambda: crew.metrics()[RUNNING] == 2, 5)
         token, offset = part.headers["thalweg-token"], int(part.headers["thalweg-offset"])
-        with only(crew, second):
-            rest = crew.post(f"{SELT}&after={token}", small.data[offset:])
+        rest = four.request("POST", f"{SELT}&after={token}", small.data[offset:])
+        assert crew.lane_of(four) == first
         assert part.body + rest.body == small.rows
-        sent += 9000 + len(small.data) - offset
-    # A worker that was stopped right behind its answer has still to count it.
-    assert until(lambda: crew.metrics()["thalweg_requests_running"] == 1, 5)
-    for pid in workers:
-        with only(crew, pid):
-            metrics = crew.metrics()
-        total = "thalweg_body_bytes_total"
-        assert metrics[total] - before[total] == sent
-        assert metrics["thalweg_buffers_used"] == 0
-        assert posts(metrics) - posts(before) == 4
+        end_half(three, small)
+    assert until(lambda: crew.metrics()[RUNNING] == 1, 5)
+    metrics = crew.metrics()
+    total = "thalweg_body_bytes_total"
+    sent = 2 * len(small.data) + 9000 + len(small.data) - offset
+    assert metrics[total] - before[total] == sent
+    assert metrics["thalweg_buffers_used"] == 0
+    assert posts(metrics) - posts(before) == 4
 
 
 def posts(metrics: dict[str, float]) -> float:
@@ -287,41 +294,44 @@ def posts(metrics: dict[str, float]) -> float:
     return sum(metrics[name] for name in names)
 
 
-def test_any_worker_answers_for_all(crew: Service) -> None:
+def test_one_process_answers_for_all(crew: Service, small: Sample) -> None:
     assert until(lambda: crew.get("/readyz").status == 200, 10)
-    chosen = crew.worker_pids()[0]
+    with crew.connect() as connection:
+        chosen = begin_half(crew, connection, small)
+        end_half(connection, small)
 
     def reasons() -> list[str]:
         answer: dict[str, list[str]] = crew.get("/readyz").json()
         return answer.get("reasons", [])
 
-    with only(crew, chosen):
+    os.kill(chosen, signal.SIGSTOP)
+    try:
         assert until(lambda: any("stood still" in reason for reason in reasons()), 20, 0.3)
         assert crew.get("/healthz").status == 200
+    finally:
+        os.kill(chosen, signal.SIGCONT)
     assert until(lambda: crew.get("/readyz").status == 200, 10)
 
 
-def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small: Sample) -> None:
-    first, second = crew.worker_pids()
+def test_a_killed_process_is_replaced_and_no_longer_counted(crew: Service, small: Sample) -> None:
+    others = set(crew.worker_pids())
     crew.expected_failures.append('"reason": "SIGKILL"')
-    running = "thalweg_requests_running"
-    with contextlib.ExitStack() as stack:
-        with only(crew, first):
-            lost = stack.enter_context(crew.connect())
-            lost.begin("POST", SELT, size=len(small.data))
-            lost.send(small.data[:9000])
-            assert until(lambda: crew.metrics()[running] == 2, 10)
-        os.kill(first, signal.SIGKILL)
+    with crew.connect() as lost:
+        killed = begin_half(crew, lost, small)
+        assert crew.metrics()[RUNNING] == 2
+        others.remove(killed)
+        os.kill(killed, signal.SIGKILL)
         with pytest.raises(ConnectionError):
             lost.answer()
-    assert until(lambda: len({*crew.worker_pids()} - {first}) == 2, 20)
+    assert until(lambda: len({*crew.worker_pids()} - {killed}) == PROCESSES, 20)
+    assert until(lambda: 'thalweg_worker_ends_total{reason="SIGKILL"}' in crew.metrics(), 5)
     assert crew.metrics()['thalweg_worker_ends_total{reason="SIGKILL"}'] == 1
-    assert second in crew.worker_pids()
+    assert others < set(crew.worker_pids())
     assert crew.post(SELT, small.data).body == small.rows
-    assert until(lambda: crew.metrics()[running] == 1, 2)
+    assert until(lambda: crew.metrics()[RUNNING] == 1, 2)
 
 
-def test_draining_workers_finish_what_runs_and_refuse_connections(
+def test_draining_processes_finish_what_runs_and_refuse_connections(
     crew: Service, small: Sample
 ) -> None:
     before = crew.metrics()["thalweg_body_bytes_total"]

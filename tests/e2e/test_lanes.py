@@ -12,13 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.service import KEY, Answer, AnswerCut, Connection, Service, aggregate, until
 from tests.scale import SOAK
-from tests.server_process import children_of
 from tests.streams import Block, Stream
 
 STREAM = Stream("summary", 2, 4, tuple(Block(e, 1, ((-1, 2.5), (1, 1.0))) for e in range(1, 51)))
@@ -49,30 +47,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return aggregate(tmp_path_factory.mktemp("table"), STREAM.encode(), "melt")
 
 
-def holder_of(server: Service, remote: int, but: int = 0) -> int:
-    """Pid of the process that has a socket of the server, by the port of its peer."""
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    ends = [f":{port:04X}" for port in (server.port, remote)]
-    inodes = {x[9] for x in lines if x[1].endswith(ends[0]) and x[2].endswith(ends[1])} - {"0"}
-    for pid in set(children_of(server.process.pid)) - {but}:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for entry in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(FileNotFoundError):
-                    if str(entry.readlink()).removeprefix("socket:[").rstrip("]") in inodes:
-                        return pid
-    return 0
-
-
-def acceptor_of(server: Service) -> int:
-    return holder_of(server, 0)
-
-
 def lane_of(server: Service, path: str) -> int:
     """Pid of the process that answers a request."""
     with suppress(OSError, AnswerCut), server.connect(timeout=10) as connection:
         connection.request("GET", path)
-        # The acceptor may have it too, until it has heard that it is taken.
-        return holder_of(server, connection.port, acceptor_of(server))
+        return server.lane_of(connection)
     return 0
 
 
@@ -165,7 +144,7 @@ def test_without_its_acceptor_a_request_goes_on_and_others_come_soon(
         running.begin("POST", MELT, size=len(body))
         running.send(body[:100])
         assert kept.request("GET", "/healthz").status == 200
-        os.kill(acceptor_of(laned), signal.SIGKILL)
+        os.kill(laned.acceptor(), signal.SIGKILL)
         begun = time.monotonic()
         assert until(lambda: is_well(laned, table), 30, 0.01)
         print(f"new connections after {time.monotonic() - begun:.3f} s")
@@ -247,7 +226,7 @@ def test_lanes_and_acceptors_die_under_pipelined_requests(laned: Service, table:
     while time.monotonic() < end:
         time.sleep(draw.uniform(0.05, 0.4))
         name = draw.choice([*PATHS, "acceptor"])
-        victim = lane_of(laned, name) if name in PATHS else acceptor_of(laned)
+        victim = lane_of(laned, name) if name in PATHS else laned.acceptor()
         if victim:
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
@@ -268,7 +247,7 @@ def test_a_service_that_drains_finishes_what_it_has_accepted(laned: Service, tab
         assert idle.request("GET", "/healthz").status == 200
         running.send(requests_of(7)[: -len(body)] + body[:100])
         answers = [running.answer(), running.answer()]
-        assert until(lambda: holder_of(laned, running.port, acceptor_of(laned)) > 0, 10)
+        assert until(lambda: laned.lane_of(running) > 0, 10)
         laned.term()
         for connection in (idle, silent):
             with pytest.raises((AnswerCut, ConnectionError)):

@@ -90,19 +90,13 @@ KINDS: dict[str, Callable[[Service], tuple[str, bytes]]] = {
 }
 
 
-def private(pid: int) -> int:
-    """Bytes of private memory of a process."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_Dirty"))
-
-
 @pytest.mark.parametrize("kind", KINDS if SOAK else ["melt"])
 def test_memory_is_bounded_and_comes_back(service: Service, kind: str) -> None:
     target, data = KINDS[kind](service)
     fields = [("Content-Length", str(len(data) + 50))]
     # With its kernels loaded.
     assert ask(service, Post("/v1/losses/melt", [good().encode()])).status == 200
-    idle = peak = private(service.pid)
+    idle = peak = service.private()
     for _ in range(ROUNDS):
         with ExitStack() as stack:
             for _ in range(POSTS):
@@ -111,7 +105,7 @@ def test_memory_is_bounded_and_comes_back(service: Service, kind: str) -> None:
                     client.sendall(head("POST", f"/v1/losses/{target}", fields) + data)
             for _ in range(10):
                 time.sleep(0.1)
-                peak = max(peak, private(service.pid))
+                peak = max(peak, service.private())
     assert peak <= BASE + LIMIT
     assert peak <= idle + LIMIT + ROUNDS * SLACK
-    wait_until(lambda: private(service.pid) <= idle + 100 * MIB, 10)
+    wait_until(lambda: service.private() <= idle + 100 * MIB, 10)

@@ -27,6 +27,8 @@ GOOD = 10 if SOAK else 3
 ROUNDS = 10 if SOAK else 1
 KILLS = 10 if SOAK else 1
 """In each round."""
+PROCESSES = 7
+"""Two for long work, front, quick, the acceptor, the template and its spare."""
 _PATIENCE = 1200.0 if SOAK else 120.0
 
 
@@ -103,10 +105,10 @@ def seal(server: ServerProcess, run: str) -> None:
 
 
 def kill_workers(server: ServerProcess, count: int, seed: int) -> None:
-    """Kill workers, each at some instant after both are there."""
+    """Kill processes, each at some instant after all are there."""
     rng = random.Random(seed)  # noqa: S311 - instants
     for _ in range(count):
-        wait_for(lambda: len(server.worker_pids()) == 2)
+        wait_for(lambda: len(server.worker_pids()) == PROCESSES)
         time.sleep(rng.random() * (3.0 if SOAK else 0.5))
         os.kill(rng.choice(server.worker_pids()), signal.SIGKILL)
 

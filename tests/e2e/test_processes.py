@@ -24,10 +24,17 @@ from tests.e2e.service import Answer, AnswerCut, Service
 from tests.e2e.test_sealing import ask, create, reports_of
 from tests.runs import random_run
 from tests.scale import PURE_PYTHON, SOAK
+from tests.server_process import PROGRAM
 
 KILLS = 1000 if SOAK else 12
 
 pytestmark = pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own")
+
+
+class Program(Service):
+    """Its supervisor has imported no more than the command needs."""
+
+    command = PROGRAM
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     root.mkdir()
     with h5py.File(root / "scan.h5", "w") as file:
         file["frames"] = np.zeros((4, 3, 2, 2), "<u2")
-    made = Service(directory, lanes="front=1,quick=1,long=2", dataset_roots=root)
+    made = Program(directory, lanes="front=1,quick=1,long=2", dataset_roots=root)
     made.expected_failures = ["worker died"]
     yield made
     made.kill()

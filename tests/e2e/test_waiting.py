@@ -79,17 +79,16 @@ KINDS: dict[str, tuple[Open, int]] = {
 """How a client begins, and the kilobytes of private memory that it may take."""
 
 
-def private(pid: int) -> int:
-    """Private memory of a process in bytes, once it no longer changes."""
+def private(service: Service) -> int:
+    """Private memory of its processes in bytes, once it no longer changes."""
     seen = -1
     for _ in range(40):
         time.sleep(0.1)
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        now = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
-        if abs(now - seen) < COUNT:
+        now = service.private()
+        if abs(now - seen) < COUNT * KB:
             break
         seen = now
-    return now * KB
+    return now
 
 
 @pytest.fixture
@@ -108,7 +107,7 @@ def test_who_waits_holds_no_buffer(service: Service, kind: str) -> None:
     def wait(stack: ExitStack, count: int) -> int:
         for _ in range(count):
             begin(up, stack.enter_context(service.connect()))
-        return private(service.pid)
+        return private(service)
 
     with ExitStack() as stack:
         # Whatever a process makes but once.

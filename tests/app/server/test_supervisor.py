@@ -58,6 +58,13 @@ def rest_and_end(seat):
 def refuse(seat):
     sys.exit(4)
 
+def refuse_when_told(seat):
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(2))
+    seat.publish({"refused": "a setting cannot be"})
+    tell(pid=os.getpid(), worker=seat.index)
+    while True:
+        time.sleep(0.01)
+
 def fail(seat):
     raise ValueError("a fault")
 
@@ -200,6 +207,20 @@ def test_what_cannot_start_at_all_is_given_up(run: str, code: int) -> None:
     assert ended == code
     assert lines[0]["event"] == "the service cannot start"
     assert lines[-1] == {"ends": None}
+
+
+def test_what_all_workers_refuse_is_said_once() -> None:
+    with family("refuse_when_told", workers=3) as here:
+        pids = [here.hello() for _ in range(3)]
+        # It learns of all at the same time.
+        here.process.send_signal(signal.SIGSTOP)
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        assert all(gone(pid) for pid in pids)
+        here.process.send_signal(signal.SIGCONT)
+        assert here.process.wait(30) == 2
+        assert here.process.stderr is not None
+        assert here.process.stderr.read() == "thalweg-server: a setting cannot be\n"
 
 
 def test_a_worker_that_hangs_is_replaced() -> None:

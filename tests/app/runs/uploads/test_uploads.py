@@ -330,7 +330,7 @@ def test_a_quota_of_bytes_ends_an_append_before_it(both: tuple[Service, Service]
 def test_idle_uploads_hold_little(both: tuple[Service, Service]) -> None:
     up = Uploader(both[0])
     addresses = [up.create(len(GOOD)) for _ in range(200 if not SOAK else 1000)]
-    files, resident = up.service.descriptors(), up.service.resident()
+    files, resident = up.service.descriptors(), up.service.memory()
     with contextlib.ExitStack() as stack:
         for address in addresses[:OPEN]:
             stack.enter_context(up.sending(address, 0, GOOD[:16], len(GOOD)))
@@ -340,7 +340,7 @@ def test_idle_uploads_hold_little(both: tuple[Service, Service]) -> None:
         # A connection and a file each, what checks the stream, and the small buffer of a body
         # that waits.
         assert up.service.descriptors() - files <= 2 * OPEN + 10
-        assert up.service.resident() - resident <= (OPEN + 20) * 600_000
+        assert up.service.memory() - resident <= (OPEN + 20) * 600_000
     wait_until(lambda: up.service.metric("thalweg_requests_running") == 1)
 
 
