@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,13 +35,12 @@ from app.http.openapi import complete_document
 from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
 from app.http.token_inspection import TokenInspection
-from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
+from app.losses import routes_inputs
 from app.losses import tokens as loss_tokens
 from app.losses.bounds import Admission
-from app.losses.earlier_inputs import EarlierInputs
 from app.losses.input_store import InputStore
-from app.losses.inputs import KINDS, Inputs
+from app.losses.inputs import Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.monitoring import (
@@ -74,9 +72,7 @@ from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.ownership import migrate
-from app.state.shares import Shares
-from app.state.storage import Storage, open_storage
+from app.state.storage import open_storage
 from app.state.timed import TimedHeads
 from app.tally import Column, Table
 from app.telemetry import Metrics
@@ -88,8 +84,6 @@ from app.tiles.service import TileService
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
 
-_OLD_PARTIALS = "partials"
-"""Directory in which earlier versions kept partial results."""
 _WAITING_THREADS = 8
 """Threads that wait for the store to make uploads durable."""
 
@@ -202,8 +196,6 @@ def _add_services(
     buffers = parts.make_buffers(settings, ledger, app.state.column)
     width = app.state.width
     input_files = InputStore(storage.blobs, settings.input_days)
-    _take_over_files(settings, storage, input_files)
-    migrate(storage.heads, input_files.sizes())
     quotas = make_quotas(settings)
     heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
     column = app.state.column
@@ -303,15 +295,6 @@ def _add_operations(
 def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything
     resources.callback(resource.close)
     return resource
-
-
-def _take_over_files(settings: Settings, storage: Storage, files: InputStore) -> None:
-    """Move what earlier versions kept in files of their own into the stores."""
-    if settings.kept_in is not None:
-        owners = Shares(storage.heads, input_store.KIND, storage.sharing)
-        EarlierInputs(settings.kept_in, files, owners, KINDS).move()
-        # Partial results are computed again.
-        shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:

@@ -18,6 +18,7 @@ from .probe import Probe
 from .shares import SharingTurns
 from .space import Space
 from .sqlite import SqliteStateStore
+from .sqlite_schema import too_old
 from .turns import Turn
 
 STATE = "state.sqlite"
@@ -26,6 +27,8 @@ CLAIMS = "claims"
 NOTICES = "notices"
 SPOOL = "spool"
 SWEEPER = "sweeper.lock"
+_EARLIER_INPUTS = "inputs"
+"""Where versions that are not supported any more kept inputs."""
 
 
 class StorageError(StoreError):
@@ -97,6 +100,8 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
         return Storage(MemoryStateStore(), MemoryBlobStore(), lambda: lock, spool)
     try:
         make_directories(directory)
+        if any((directory / _EARLIER_INPUTS).glob("*")):
+            raise too_old("an input", directory / _EARLIER_INPUTS)
         space = Space(directory, reserve)
         try:
             heads, blobs, turns = _open_stores(directory, space)

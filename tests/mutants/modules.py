@@ -106,7 +106,6 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/app/datasets/files/test_fingerprints.py",
         *_FILES,
     ),
-    "app/losses/earlier_inputs.py": (),
     "app/losses/input_store.py": (),
     "app/losses/outputs.py": (),
     "app/tiles/partials.py": (),
