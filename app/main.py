@@ -72,7 +72,7 @@ from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.storage import open_storage
+from app.state.storage import SPOOL, open_storage
 from app.state.timed import TimedHeads
 from app.tally import Column, Table
 from app.telemetry import Metrics
@@ -188,8 +188,8 @@ def _add_services(
     lent: LentLedger | None,
 ) -> None:
     """Create the service of every product; ``resources`` closes their parts in reverse."""
-    storage = _closing(resources, open_storage(settings.kept_in, settings.reserve_bytes))
-    keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
+    storage = _closing(resources, open_storage(settings.data_dir, settings.reserve_bytes))
+    keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.data_dir))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     ledger = lent or parts.make_ledger(settings, app.state.column)
@@ -213,8 +213,14 @@ def _add_services(
     state.throttle = throttle = parts.make_throttle(settings, app.state.column)
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.sharing, ledger, decoders),
-        spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
+        inputs=Inputs(input_files, heads, storage.sharing.turn, ledger, decoders),
+        spools=Spools(
+            storage.directory / SPOOL,
+            settings.spool_memory,
+            settings.spool_limit,
+            claims,
+            ledger,
+        ),
         threads=threads,
         buffers=buffers,
         ledger=ledger,

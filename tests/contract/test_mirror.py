@@ -189,8 +189,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/state/base.py": _STORES,
     "app/state/blob_files.py": _BLOBS,
     "app/state/blob_pieces.py": _BLOBS,
-    "app/state/memory.py": _STORES,
-    "app/state/memory_blobs.py": _BLOBS,
     "app/state/sqlite.py": _STORES,
     "app/state/sqlite_schema.py": _STORES,
     "app/state/storage.py": ("tests/app/command/test_serving.py", "tests/app/state/test_space.py"),

@@ -130,8 +130,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/blobs.py": (),
     "app/state/claims.py": (),
     "app/state/durable.py": (),
-    "app/state/memory.py": _STATE,
-    "app/state/memory_blobs.py": _BLOBS,
     "app/state/notices.py": (),
     "app/state/ownership.py": (),
     "app/state/presence.py": (

@@ -21,9 +21,9 @@ from app.losses.inputs import Inputs
 from app.state.admission import AdmittedHeads
 from app.state.base import StoreError
 from app.state.blob_files import FileBlobStore
-from app.state.memory import MemoryStateStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.state.quotas import Limit, Quotas
+from tests.app.state.memory import MemoryStateStore
+from tests.app.state.memory_blobs import MemoryBlobStore
 
 DATA = b"0.5\n0.9\n"
 DIGEST = digest_of(DATA)

@@ -7,8 +7,8 @@ import pytest
 from app.errors import QuotaExceededError, problem_of
 from app.state.admission import NOTED, AdmittedHeads
 from app.state.base import HeadExistsError, HeadMissingError, StateStore, StoreFullError
-from app.state.memory import MemoryStateStore
 from app.state.quotas import Limit, Quotas
+from tests.app.state.memory import MemoryStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite
 
 

@@ -12,11 +12,11 @@ from app.state.base import (
     HeadExistsError,
     HeadMissingError,
 )
-from app.state.memory import MemoryStateStore
 from app.state.ownership import (
     Namespaces,
     adopt,
 )
+from tests.app.state.memory import MemoryStateStore
 
 
 @pytest.fixture

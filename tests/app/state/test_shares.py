@@ -18,13 +18,13 @@ import pytest
 from app.state.base import HeadMissingError, StoreBusyError, Usage
 from app.state.blob_files import FileBlobStore
 from app.state.blobs import BlobMissingError
-from app.state.memory import MemoryStateStore
 from app.state.ownership import ADMIN, Namespaces, adopt, namespace
 from app.state.shares import Shares, SharingTurns
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import STATE
 from app.state.sweeper import blobs_without_owners
 from app.state.turns import Turn
+from tests.app.state.memory import MemoryStateStore
 from tests.server_process import ROOT
 
 KIND = "input"

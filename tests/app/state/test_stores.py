@@ -31,9 +31,9 @@ from app.state.base import (
     StoreReadOnlyError,
     Usage,
 )
-from app.state.memory import MemoryStateStore
 from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
+from tests.app.state.memory import MemoryStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite, every, increment
 from tests.scale import examples
 

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 
 from app.state.base import HeadMissingError, StoreError
-from app.state.memory import MemoryStateStore
 from app.state.timed import TimedHeads
+from tests.app.state.memory import MemoryStateStore
 
 
 def test_each_operation_is_noted_with_how_it_ended() -> None:
