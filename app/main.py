@@ -73,7 +73,6 @@ from app.state import token_keys
 from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
 from app.state.storage import SPOOL, open_storage
-from app.state.timed import TimedHeads
 from app.tally import Column, Table
 from app.telemetry import Metrics
 from app.tiles import routes as tiles_routes
@@ -197,7 +196,7 @@ def _add_services(
     width = app.state.width
     input_files = InputStore(storage.blobs, settings.input_days)
     quotas = make_quotas(settings)
-    heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
+    heads = AdmittedHeads(storage.heads, quotas, note=noted_operations(metrics))
     column = app.state.column
     decoders = _closing(resources, parts.make_decoders(settings, column))
     catalogue = _closing(resources, parts.make_catalogue(settings, heads, decoders, ledger, column))

@@ -148,7 +148,6 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/app/state/test_space.py",
     ),
     "app/state/sweeper.py": (),
-    "app/state/timed.py": (),
     "app/state/token_keys.py": (),
     "app/state/turns.py": (),
     "app/tally.py": (),
