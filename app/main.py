@@ -32,7 +32,6 @@ from app.http.identity import current_payer
 from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
 from app.http.openapi import complete_document
-from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
 from app.http.token_inspection import TokenInspection
 from app.losses import routes as losses_routes
@@ -292,9 +291,7 @@ def _add_operations(
 ) -> None:
     state = app.state
     state.monitor = _closing(resources, monitor(state.watched, board, seat, state.metrics))
-    state.operations = Operations(
-        state.metrics, Readiness(state.monitor, board, seat, lambda: state.watched.jobs.poisoned)
-    )
+    state.readiness = Readiness(state.monitor, board, seat, lambda: state.watched.jobs.poisoned)
 
 
 def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything
@@ -303,11 +300,10 @@ def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: AN
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
-    metrics = app.state.operations.metrics
     app.add_middleware(
         Guard,
         keys=app.state.api_keys,
-        metrics=metrics,
+        metrics=app.state.metrics,
         audit=app.state.audit,
         open_metrics=settings.open_metrics,
         throttle=app.state.throttle,

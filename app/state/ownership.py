@@ -33,6 +33,7 @@ from .base import (
     HeadInvalidError,
     HeadMissingError,
     StateStore,
+    every_head,
 )
 from .turns import Turn
 
@@ -256,7 +257,7 @@ class Namespaces:
 
     def of_all(self) -> Iterator[Owned]:
         """Yield the things of all owners."""
-        return map(Owned.of, _heads(self._store, self._kind))
+        return map(Owned.of, every_head(self._store, self._kind))
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""
@@ -341,11 +342,3 @@ def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
                 continue
             return True
         return False
-
-
-def _heads(store: StateStore, kind: str) -> Iterator[Head]:
-    after: str | None = ""
-    while after is not None:
-        page = store.list(kind, after=after, limit=MAX_PAGE)
-        yield from page.heads
-        after = page.after

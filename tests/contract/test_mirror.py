@@ -139,7 +139,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/http/dependencies.py": "no route works without it",
     "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
     "app/http/openapi.py": _OPENAPI,
-    "app/http/operations.py": ("tests/app/http/test_routes_operations.py",),
     "app/http/problems.py": ("tests/app/http/test_routes_operations.py", *_OPENAPI),
     "app/http/schemas.py": _OPENAPI,
     "app/logs.py": _COMMAND,
