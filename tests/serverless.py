@@ -34,6 +34,12 @@ class ReceivedBody:
     def complete(self) -> bool:
         return not self._more and not self._remainder
 
+    async def wait(self) -> None:
+        """Wait for nothing."""
+
+    def in_thread(self) -> None:
+        """Have no socket."""
+
     async def read_into(self, view: memoryview) -> int:
         while not self._remainder:
             if not self._more:

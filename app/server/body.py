@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
+
+from .thread_reader import ThreadReader
 
 BODY_EXTENSION = "thalweg.body"
 
@@ -44,16 +46,10 @@ class RequestBody(Protocol):
         """Whether the whole body has been read."""
         ...
 
-
-@runtime_checkable
-class _Waiting(Protocol):
-    """A body that can be waited for without memory to read into."""
-
     async def wait(self) -> None:
         """Wait until bytes are there to be read, or the body has ended or failed."""
+        ...
 
-
-async def wait(body: object) -> None:
-    """Wait until bytes of a body are there, or its end, where that can be told beforehand."""
-    if isinstance(body, _Waiting):
-        await body.wait()
+    def in_thread(self) -> ThreadReader | None:
+        """Return a reader for another thread; None if the connection has none to offer."""
+        ...
