@@ -110,6 +110,7 @@ soak: install $(TOOLS)  ## the full counts: more examples, fuzzing, 80,000 damag
 	$(BIN)/python -m tests.fuzz.fuzz_files --cases 20000
 	$(BIN)/python -m tests.abuse --seconds 600
 	$(BIN)/python -m tests.durable --kills 100 --cuts 1000 $(if $(THALWEG_TUS_PYTHON),--peer $(THALWEG_TUS_PYTHON))
+	$(BIN)/python -m tests.durable --lanes --kills 1000 --cuts 0 --mib 2
 
 test-torch:  ## the client under PyTorch, in an environment of its own
 	$(PYTHON) -m venv $(VENV)-torch

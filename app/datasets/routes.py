@@ -77,7 +77,7 @@ async def list_datasets(
     """List the ids of the datasets, in order."""
     datasets, who = _service(request), identity_of(request.scope)
     _check_owner(who, owner)
-    ids = await datasets.threads.quick(datasets.catalogue.ids, who, after, limit, owner)
+    ids = await datasets.threads.start(datasets.catalogue.ids, who, after, limit, owner)
     page = {"datasets": ids, "after": ids[-1] if len(ids) == limit else None}
     notice = datasets.catalogue.notice_for(who)
     if notice is not None:
@@ -134,7 +134,7 @@ async def dataset(ident: str, request: Request) -> Response:
         finally:
             opened.close()
 
-    return json_response(await datasets.threads.quick(describe))
+    return json_response(await datasets.threads.start(describe))
 
 
 @router.delete(
@@ -150,7 +150,7 @@ async def delete_dataset(
 ) -> Response:
     """Forget a registered dataset; its files stay, and streams that run over it finish."""
     _check_owner(who, owner)
-    await datasets.threads.quick(datasets.catalogue.delete, who, ident, owner)
+    await datasets.threads.start(datasets.catalogue.delete, who, ident, owner)
     return Response(status_code=204)
 
 
@@ -171,7 +171,7 @@ async def dataset_file(
     """Send a file of a dataset unconverted: the whole file, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await datasets.threads.quick(datasets.catalogue.open_any, who, ident)
+        opened = await datasets.threads.start(datasets.catalogue.open_any, who, ident)
         try:
             whole = _file(opened, number)
             body = request.method != "HEAD"

@@ -2,7 +2,7 @@
 
 Most calls take milliseconds: a piece of a body is parsed, a group of tiles is read. Some take
 seconds or more: a compressed file is read to its end because somebody registers it. In a
-plain pool two of these would stop all others, so this one has three rules:
+plain pool two of these would stop all others, so this one has two rules:
 
     calls of each owner ── a queue per owner ──▶ running ──▶ done
                             │                      │
@@ -12,12 +12,12 @@ plain pool two of these would stop all others, so this one has three rules:
 
 1. Owners take turns, and none has more than half of all threads.
 2. A call that has become long gives its place to the next. It keeps its thread, and the
-   system shares the cores among all that run.
-3. *Quick* calls (one tile, one batch, a description) have a lane of their own, with the same
-   rules. So a small read waits neither for long work nor behind other calls of its client.
+   system shares the cores among all that run. Most long calls wait, for a decoder or a disk, and
+   a core would be idle meanwhile.
 
 The alternative, to say of each call in advance how long it takes, is not possible: a plain
-GET may be the first to open a large file.
+GET may be the first to open a large file. Small reads wait for none of these, as they have
+processes of their own (:mod:`app.server.lanes`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 LONG_SECONDS = 0.025
 """Running time after which a call is long."""
 _OF_OWNER, _OF_ALL = 2, 4
-"""Calls of one owner and of all that run in a lane at most, as multiples of its width."""
+"""Calls of one owner and of all that run at most, as multiples of the width."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,6 @@ class _Call:
     """A call that waits or runs."""
 
     owner: str
-    quick: bool
     function: Callable[[], Any]
     future: Result[Any]
     loop: asyncio.AbstractEventLoop
@@ -61,8 +60,8 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Lane:
-    """The calls of one kind."""
+class _Queue:
+    """All calls, and whose turn it is."""
 
     width: int
     """Calls that may run at once, long ones not counted."""
@@ -112,58 +111,49 @@ class Workers:
     """Threads that compute, so that the event loop never does; see the module.
 
     Args:
-        threads: calls that run at once in each lane, long ones not counted.
+        threads: calls that run at once, long ones not counted.
         owner: returns who the current task works for.
     """
 
     def __init__(self, threads: int, owner: Callable[[], str] = str) -> None:
         self._owner = owner
-        self._lanes = {quick: _Lane(threads) for quick in (True, False)}
+        self._calls = _Queue(threads)
         self._lock = threading.Lock()
-        self._threads = Threads("worker", kept=len(self._lanes) * threads)
-        self._running = 0
+        self._threads = Threads("worker", kept=threads)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
     def running(self) -> int:
         """Number of calls that run."""
-        return self._running
+        return len(self._calls.running)
 
     @property
     def waiting(self) -> int:
         """Number of calls that wait for a thread."""
         with self._lock:
-            return sum(len(c) for lane in self._lanes.values() for c in lane.waiting.values())
+            return sum(len(calls) for calls in self._calls.waiting.values())
 
     def longest_wait(self) -> float:
         """Return how long the oldest waiting call has waited, in seconds; 0 if none waits."""
         now = time.monotonic()
         with self._lock:
-            heads = [c[0].since for lane in self._lanes.values() for c in lane.waiting.values()]
+            heads = [calls[0].since for calls in self._calls.waiting.values()]
         return max((now - since for since in heads), default=0.0)
 
     def start(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """Start a call in a thread, under the budget of the request; await its result."""
-        return self._submit(partial(inherited(function), *args, **kwargs), quick=False)
-
-    def quick(
-        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> asyncio.Future[T]:
-        """Start a call of a small read, for which a place is kept free; see ``start``."""
-        return self._submit(partial(inherited(function), *args, **kwargs), quick=True)
-
-    def _submit(self, function: Callable[[], Any], *, quick: bool) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future: Result[Any] = Result(loop)
         now = time.monotonic()
-        call = _Call(self._owner(), quick, function, future, loop, now)
+        work = partial(inherited(function), *args, **kwargs)
+        call = _Call(self._owner(), work, future, loop, now)
         with self._lock:
             if self._closed:
                 raise RuntimeError("the threads have ended")
-            waiting = self._lanes[quick].waiting
+            waiting = self._calls.waiting
             calls = waiting.get(call.owner)
             if calls is None:
                 waiting[call.owner] = calls = deque()
@@ -178,7 +168,7 @@ class Workers:
         with self._lock:
             self._timer = None
             self._dispatch(time.monotonic())
-            if any(lane.waiting for lane in self._lanes.values()):
+            if self._calls.waiting:
                 self._timer = loop.call_later(LONG_SECONDS, self._look_again, loop)
 
     def _dispatch(self, now: float) -> None:
@@ -188,12 +178,10 @@ class Workers:
 
     def _begin_next(self, now: float) -> _Call | None:
         """Begin a call that may start; None if there is none. The lock is held."""
-        for lane in self._lanes.values():
-            while (call := lane.next(now)) is not None:
-                if not call.future.cancelled():
-                    lane.begin(call, now)
-                    self._running += 1
-                    return call
+        while (call := self._calls.next(now)) is not None:
+            if not call.future.cancelled():
+                self._calls.begin(call, now)
+                return call
         return None
 
     def _run(self, call: _Call) -> Job | None:
@@ -217,8 +205,7 @@ class Workers:
         """End a call; return the next one for its thread."""
         now = time.monotonic()
         with self._lock:
-            self._running -= 1
-            self._lanes[call.quick].end(call)
+            self._calls.end(call)
             following = self._begin_next(now)
             self._dispatch(now)
         return following
@@ -227,9 +214,8 @@ class Workers:
         """Finish the running calls, drop the others, and stop."""
         with self._lock:
             self._closed = True
-            dropped = [c for lane in self._lanes.values() for q in lane.waiting.values() for c in q]
-            for lane in self._lanes.values():
-                lane.waiting.clear()
+            dropped = [call for calls in self._calls.waiting.values() for call in calls]
+            self._calls.waiting.clear()
         for call in dropped:
             with contextlib.suppress(RuntimeError):
                 call.loop.call_soon_threadsafe(call.future.cancel)

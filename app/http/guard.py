@@ -25,6 +25,7 @@ from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
 from app.server.responses import DISCONNECTED_EXTENSION, run_then_exchange
 from app.telemetry import Metrics
+from core.errors import CancelledError
 
 from . import trail
 from .access import METRICS, authorise, is_open, outlives_drain
@@ -117,11 +118,15 @@ class Guard:
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
-        except Exception:
-            # The framework answers it with a 500 outside all middleware.
-            visit.status = visit.status or _FAILED
-            trail.note_problem(scope, "internal")
-            raise
+        except Exception as e:
+            if visit.status and isinstance(e.__cause__, CancelledError):
+                # The answer had begun and was cut, since nobody waits for it any more.
+                structlog.get_logger().debug("answer cut", reason=str(e.__cause__))
+            else:
+                # The framework answers it with a 500 outside all middleware.
+                visit.status = visit.status or _FAILED
+                trail.note_problem(scope, "internal")
+                raise
         finally:
             if visit.admitted is not None:
                 self._throttle.leave(visit.admitted)
@@ -177,8 +182,14 @@ class Guard:
             visit.limits = self._throttle.headers(payer)
 
     async def _identify(self, visit: _Visit, scope: Scope) -> Identity:
-        address = client_address(scope)
-        return await self._keys.identify(visit.headers.get("authorization"), address)
+        given = visit.headers.getlist("authorization")
+        if len(given) > 1:
+            # Which of them counts, another server on the way may see otherwise.
+            raise BadRequestError(
+                "the request has several Authorization headers",
+                hint="Send one Authorization header with your key",
+            )
+        return await self._keys.identify(next(iter(given), None), client_address(scope))
 
 
 def _disconnected(scope: Scope) -> asyncio.Event:

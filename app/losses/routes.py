@@ -103,7 +103,7 @@ async def _answer(
         after = None if options.after is None else checkpoints.read(options.after)
         return LossAnswer(options, checkpoints, after, losses, drain)
 
-    return ExchangeResponse(await losses.threads.quick(prepare))
+    return ExchangeResponse(await losses.threads.start(prepare))
 
 
 @in_lane(LONG)

@@ -129,5 +129,5 @@ async def delete_input(
     name: InputName, digest: str, losses: LossesDep, who: IdentityDep
 ) -> Response:
     """Delete an auxiliary file; it stays stored for others who have put it too."""
-    await losses.threads.quick(losses.inputs.delete, who, name, digest)
+    await losses.threads.start(losses.inputs.delete, who, name, digest)
     return Response(status_code=204)

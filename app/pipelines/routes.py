@@ -50,7 +50,7 @@ async def list_pipelines(
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
 ) -> Response:
     """List the ids of the pipelines, in order."""
-    ids = await service.threads.quick(service.pipelines.ids, who, after, limit)
+    ids = await service.threads.start(service.pipelines.ids, who, after, limit)
     return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -100,7 +100,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
         finally:
             opened.close()
 
-    return json_response(await service.threads.quick(describe))
+    return json_response(await service.threads.start(describe))
 
 
 @router.delete(
@@ -113,7 +113,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
 @in_lane(FRONT)
 async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
-    await service.threads.quick(service.pipelines.delete, who, ident)
+    await service.threads.start(service.pipelines.delete, who, ident)
     return Response(status_code=204)
 
 
@@ -185,7 +185,7 @@ async def pipeline_batch(
 
     async def handle(exchange: Exchange) -> None:
         release = service.pipelines.release
-        answer = await service.threads.quick(
+        answer = await service.threads.start(
             one_batch, open_at, release, query, form, request.headers
         )
         if request.method == "HEAD" and answer.data is not None:

@@ -85,8 +85,6 @@ class BodyCycle:
         self.scope = scope
         self.keep_alive = head.keep_alive
         self.gone = Flag()
-        self.parting = False
-        """Whether the client has left, of which others will be told."""
         self._transport = owner.transport
         self._flow = owner.flow
         self._message = Flag()

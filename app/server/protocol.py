@@ -80,7 +80,6 @@ class BodyProtocol(Leaving):
     connected: ClassVar[Connections] = Connections(4096, 4096, Peers(None))
     departures: ClassVar[Departures] = Departures()
     starts: ClassVar[Spread] = Spread()
-    partings: ClassVar[Spread] = Spread()
 
     lane: ClassVar[Lane | None] = None
     """That of this process; None if it serves all requests."""
@@ -172,9 +171,8 @@ class BodyProtocol(Leaving):
     def _part(self) -> None:
         """Tell the running request that its client has left."""
         cycle = self._active
-        if cycle and not cycle.parting:
-            cycle.parting = True
-            self.partings.call(self.loop, self._peer, cycle.disconnect)
+        if cycle:
+            cycle.disconnect()
 
     def pause_writing(self) -> None:
         """Pause the application, and watch that the client takes its answer."""
@@ -387,7 +385,7 @@ def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol]:
     """Return a protocol class with these limits, for ``uvicorn.Config(http=...)``."""
     connected = Connections(limits.connections, limits.address_connections, Peers(limits.proxies))
     attributes = {"limits": limits, "connected": connected, "departures": Departures()}
-    attributes |= {"starts": Spread(), "partings": Spread()}
+    attributes |= {"starts": Spread()}
     return type("LimitedBodyProtocol", (BodyProtocol,), attributes)
 
 

@@ -1,9 +1,9 @@
-"""What many clients do at once is spread over turns of the event loop.
+"""Callers take turns at the event loop, so that a flood of one delays another by a few requests.
 
-Hundreds of clients may send a request, or leave, in one moment, and each costs the event loop half
-a millisecond in its next turn. Whoever else waits, waits for a turn of a tenth of a second, and
-again for the next, as a request takes several. So a turn has a few of them at most, and callers
-take turns::
+One client may send hundreds of requests in one moment, and each costs the event loop half a
+millisecond in its next turn. Whoever else asks would wait for all of them, and again at the next
+step of each. So a turn of the loop starts a few requests at most, of one caller after another
+(without it, ``python -m tests.bench.lanes --only flood`` rises)::
 
     arrived in one turn     a1 a2 a3 a4 a5 a6    b1
     turn 1                  a1 a2

@@ -201,7 +201,7 @@ def _describe(name: str, dataset: str, view: OpenView) -> bytes:
 
 
 async def _registered(tiles: TileService, who: Identity, ident: str, name: str) -> OpenView:
-    return await tiles.threads.quick(tiles.views.registered, who, name, ident)
+    return await tiles.threads.start(tiles.views.registered, who, name, ident)
 
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
@@ -214,7 +214,7 @@ async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> R
         view.close()
         return _describe(name, ident, view)
 
-    return json_response(await tiles.threads.quick(describe))
+    return json_response(await tiles.threads.start(describe))
 
 
 @router.delete(
@@ -227,7 +227,7 @@ async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> R
 @in_lane(FRONT)
 async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
-    await tiles.threads.quick(tiles.views.delete, who, name, ident)
+    await tiles.threads.start(tiles.views.delete, who, name, ident)
     return Response(status_code=204)
 
 

@@ -46,7 +46,7 @@ async def view_tile(
         tile = TileRequest(who, ident, name, index, format, request.method == "HEAD")
         # Opened, read and encoded in one call: a trip to a thread and back costs as much
         # as reading a small tile.
-        answer = await tiles.threads.quick(one_tile, tiles.views, tile, request.headers)
+        answer = await tiles.threads.start(one_tile, tiles.views, tile, request.headers)
         await answer.send(exchange)
 
     return ExchangeResponse(handle)

@@ -39,7 +39,7 @@ async def zarr(
     """Read a key of the zarr store of a view."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await tiles.threads.quick(tiles.views.registered, who, view)
+        opened = await tiles.threads.start(tiles.views.registered, who, view)
         try:
             store = ZarrFacade(opened)
             compute = store.find(key)
@@ -54,7 +54,7 @@ async def zarr(
                 headers = {"ETag": etag, "Cache-Control": "no-cache", "Content-Type": _OCTETS}
                 await exchange.start(200, headers, content_length=size)
                 return
-            content, media_type = await tiles.threads.quick(compute)
+            content, media_type = await tiles.threads.start(compute)
             headers = {"Content-Type": media_type, "ETag": etag, "Cache-Control": "no-cache"}
             await exchange.start(200, headers, content_length=len(content))
             await exchange.end(content)

@@ -5,7 +5,9 @@ runs of several partitions with three clients, while the server is killed (-9) a
 are cut at random instants, until there were as many of both as asked for. Every run is followed
 and sealed. Its rows and reports must be those of the first run, which nothing disturbs. One of
 the clients is a process, ``thalweg run upload``, which is killed too and begins again from its
-state files. An interrupt (^C) prints what was seen by then.
+state files. With ``--lanes`` one process of a lane is killed instead, after 0.05 to 5 seconds each
+time, and answers to reads of every kind are compared beside. An interrupt (^C) prints what was seen
+by then.
 
 ``--peer PYTHON`` names an interpreter with tuspyserver: the same loop runs on that, and what it
 has stored at the end is compared with what was sent. Prints what was seen; the exit code is 1 if
@@ -33,6 +35,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=1000)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--mib", type=float, default=6.0, help="of a partition")
+    parser.add_argument("--lanes", action="store_true", help="kill single processes of lanes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--peer", metavar="PYTHON", help="an interpreter with tuspyserver")
     parser.add_argument("--only-peer", action="store_true")
@@ -41,6 +44,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         if not args.only_peer:
             loop = OurLoop(Path(name) / "ours", args.partitions, args.mib, args.seed)
+            loop.kills_lanes = args.lanes
             _report_at_interrupt(loop, Path(name))
             right = loop.run(Faults(args.kills, args.cuts, args.seed))
         if args.peer:

@@ -58,10 +58,21 @@ class Faults:
             how: How = "reset" if self._rng.random() < 0.5 else "close"
         return ConnectionFaults(cut=Cut("up" if up else "down", place, how))
 
-    def kill_until(self, done: threading.Event, kill: Callable[[], None]) -> None:
-        """Kill at random instants until there were enough kills, or something is done."""
+    def kill_until(
+        self, done: threading.Event, kill: Callable[[], None], *, often: bool = False
+    ) -> None:
+        """Kill at random instants until there were enough kills, or something is done.
+
+        Args:
+            done: set when it is.
+            kill: kills, and returns when there is something to be killed again.
+            often: whether to wait for 0.05 to 5 seconds, whose logarithm is uniform.
+        """
         while self.kills < self._wanted[0]:
-            if done.wait(float(self._rng.exponential(_SECONDS))):
+            seconds = self._rng.exponential(_SECONDS)
+            if often:
+                seconds = 0.05 * 100 ** self._rng.random()
+            if done.wait(float(seconds)):
                 return
             self._started = 0.0
             kill()

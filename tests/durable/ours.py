@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
+import random
+import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from xxhash import xxh3_64
@@ -15,6 +20,7 @@ from app.client import Client, Run, ThalwegError, Uploaded
 from core.losses.samples import SampleSpec, generate_inputs
 from tests.durable.command import UploadCommand
 from tests.durable.faults import Faults
+from tests.durable.reading import Readers
 from tests.e2e.service import KEY
 from tests.fault_proxy import FaultProxy
 from tests.interop.suite import loss_stream
@@ -39,13 +45,23 @@ class OurLoop:
         seed: of the instants of faults.
     """
 
+    kills_lanes = False
+    """Whether single processes are killed instead of the server."""
+
     def __init__(self, directory: Path, partitions: int, mib: float, seed: int) -> None:
-        directory.mkdir(parents=True)
+        (directory / "root").mkdir(parents=True)
         self._directory = directory
         self._partitions = partitions
         self._events = int(mib * (1 << 20) / _BLOCK)
         self._seed = seed
-        self._server = ServerProcess(directory / "service", "--workers", "2", token_keys=KEY)
+        self._server = ServerProcess(
+            directory / "service",
+            "--workers=2",
+            token_keys=KEY,
+            dataset_roots=directory / "root",
+        )
+        self._readers: Readers | None = None
+        self._draw = random.Random(seed)  # noqa: S311 - repeatable
         spec = SampleSpec(events=self._events * partitions, periods=_PERIODS)
         self._inputs = generate_inputs(spec)
         self._command: UploadCommand | None = None
@@ -69,7 +85,13 @@ class OurLoop:
     def _disturb(self, faults: Faults, right: dict[str, str]) -> bool:
         self._faults = faults
         done = threading.Event()
-        killer = threading.Thread(target=faults.kill_until, args=(done, self._restart))
+        kill = self._kill_one if self.kills_lanes else self._restart
+        killer = threading.Thread(
+            target=partial(faults.kill_until, done, kill, often=self.kills_lanes)
+        )
+        if self.kills_lanes:
+            server, source = self._server, self._directory / "1.bin"
+            self._readers = Readers(server.url, server.port, self._directory / "root", source)
         killer.start()
         try:
             with FaultProxy([self._server.port], faults.plan, self._seed) as proxy:
@@ -84,21 +106,31 @@ class OurLoop:
         finally:
             done.set()
             killer.join()
+            if self._readers is not None:
+                self._readers.stop()
         print(self.describe(), flush=True)
-        return not self.wrong
+        return not (self.wrong or (self._readers and self._readers.wrong))
 
     def _costs(self) -> str:
         return self._faults.describe(self._sent, self._stored)
 
     def describe(self) -> str:
         """What was seen by now."""
-        return f"ours: {self.wrong} of {self.rounds} runs wrong; {self._costs()}"
+        reads = "" if self._readers is None else f"; {self._readers.describe()}"
+        return f"ours: {self.wrong} of {self.rounds} runs wrong; {self._costs()}{reads}"
 
     def kill(self) -> None:
         """Kill the server, and the client that is a process."""
         if self._command is not None:
             self._command.end()
         self._server.kill()
+
+    def _kill_one(self) -> None:
+        """Kill a process that answers requests; others go on, and it is replaced."""
+        pids = [pid for pid in self._server.worker_pids() if _answers(pid)]
+        if pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._draw.choice(pids), signal.SIGKILL)
 
     def _restart(self) -> None:
         self._server.kill()
@@ -173,3 +205,10 @@ class OurLoop:
             for table in client.runs.rows(run, "melt", follow=True):
                 digest.update(table.rows.tobytes())
         return digest.hexdigest()
+
+
+def _answers(pid: int) -> bool:
+    """Whether a process of the service is one that answers requests: others have one thread."""
+    with contextlib.suppress(OSError):
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    return False

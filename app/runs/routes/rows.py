@@ -104,7 +104,7 @@ async def run_progress(
     known = request.headers.get("last-event-id")
 
     async def handle(exchange: Exchange) -> None:
-        record = await service.threads.quick(service.runs.get, who, run)
+        record = await service.threads.start(service.runs.get, who, run)
         reader = ProgressReader(service.streams, service.reports.jobs, record, known, follow=follow)
         supply = RunSupply(reader, service.threads, service.runs.watch, record.id, PAUSE)
         head = Head.of_stream(MEDIA_TYPE, None)

@@ -53,7 +53,7 @@ async def list_runs(
             "after": page[-1].id if len(page) == limit else None,
         }
 
-    return json_response(await service.threads.quick(look))
+    return json_response(await service.threads.start(look))
 
 
 @router.post(
@@ -118,7 +118,7 @@ async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
         record = service.runs.get(who, run)
         return describe_run(record, service.streams.of(record), service.losses.inputs.has)
 
-    return json_response(await service.threads.quick(look))
+    return json_response(await service.threads.start(look))
 
 
 @router.delete(
@@ -152,7 +152,7 @@ async def put_run_input(
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file and bind it to a run that is not sealed."""
-    record = await service.threads.quick(_open_run, service, who, run)
+    record = await service.threads.start(_open_run, service, who, run)
 
     async def handle(exchange: Exchange) -> None:
         answer, created = await receive_input(exchange, request, service.losses, who, name, query)
@@ -191,6 +191,6 @@ async def list_streams(
         record = service.runs.get(who, run)
         return [describe_stream(s) for s in service.streams.page(record, after, limit)]
 
-    streams = await service.threads.quick(look)
+    streams = await service.threads.start(look)
     last = streams[-1]["id"] if len(streams) == limit else None
     return json_response({"streams": streams, "after": last})

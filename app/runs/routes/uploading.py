@@ -108,7 +108,7 @@ class Upload:
 
     async def _run(self, ident: str, *, change: bool) -> RunRecord:
         runs = self.service.runs
-        run: RunRecord = await self.service.threads.quick(
+        run: RunRecord = await self.service.threads.start(
             runs.own if change else runs.get, self.who, ident
         )
         return run
@@ -160,7 +160,7 @@ class Upload:
             run = await self._run(ident, change=True)
             before: StreamRecord | None = None
             if self._wants_rows():
-                before = await self.service.threads.quick(self.service.streams.get, run, stream_id)
+                before = await self.service.threads.start(self.service.streams.get, run, stream_id)
             stream = await self._receive(exchange, run, stream_id, request, headers)
             answer = self.dialect.appended(run, stream)
         if before is not None and await self._send_rows(exchange, run, before, answer):
@@ -235,7 +235,7 @@ class Upload:
                 return await appending
             except (CoreError, ServiceError):
                 with contextlib.suppress(ServiceError):
-                    stream = await service.threads.quick(service.streams.get, run, ident)
+                    stream = await service.threads.start(service.streams.get, run, ident)
                     headers["Upload-Offset"] = str(stream.offset)
                 raise
 
@@ -253,7 +253,7 @@ class Upload:
                 f"an append with a checksum may have {CHECKED_BYTES} bytes",
                 hint="Send it in several, or without",
             )
-        await losses.threads.quick(self.service.uploads.check, run, ident, request)
+        await losses.threads.start(self.service.uploads.check, run, ident, request)
         with losses.ledger.hold(self.who.payer, 0, "uploads") as hold:
             decode = decoder(None, CHECKED_BYTES)
             data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)

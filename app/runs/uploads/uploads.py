@@ -216,10 +216,10 @@ class Uploads:
         Raises:
             NotFoundError: there is no such stream.
         """
-        quick = self._losses.threads.quick
-        record: StreamRecord = await quick(self.streams.get, run, ident)
+        start = self._losses.threads.start
+        record: StreamRecord = await start(self.streams.get, run, ident)
         await self._stop(record)
-        return await quick(self._end_append, run, ident)
+        return await start(self._end_append, run, ident)
 
     def _end_append(self, run: RunRecord, ident: str) -> StreamRecord:
         """Take the fence from an append that may still run elsewhere."""
@@ -242,7 +242,7 @@ class Uploads:
         Raises:
             NotFoundError, RunSealedError: see ``Streams.delete``.
         """
-        record = await self._losses.threads.quick(self.streams.get, run, ident)
+        record = await self._losses.threads.start(self.streams.get, run, ident)
         self.runs.check_open(run)
         await self._stop(record)
         await self._losses.threads.start(self.streams.delete, run, ident)

@@ -85,20 +85,6 @@ def test_one_owner_leaves_threads_to_others() -> None:
     workers.close()
 
 
-def test_quick_calls_wait_for_no_other_ones() -> None:
-    async def run() -> None:
-        gate = Gate()
-        stuck = [workers.start(gate) for _ in range(100)]
-        await gate.passed(4)
-        assert await asyncio.wait_for(workers.quick(int, "7"), 20) == 7
-        gate.open.set()
-        await asyncio.gather(*stuck)
-
-    workers = Workers(2)
-    asyncio.run(run())
-    workers.close()
-
-
 def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "LONG_SECONDS", 1000.0)
     owner = ""

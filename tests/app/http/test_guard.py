@@ -31,6 +31,7 @@ from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
 from app.telemetry import Metrics
+from core.errors import CancelledError, OptionError
 from tests.app.conftest import KEY, ORIGIN
 from tests.app.harness import (
     MIB,
@@ -368,6 +369,30 @@ def test_an_answer_to_a_client_that_has_left_is_no_failure(status: int) -> None:
     page = METRICS.text().decode()
     assert 'thalweg_requests_total{method="GET",route="none",status="499"}' in page
     assert 'code="cancelled"' not in page
+
+
+@pytest.mark.parametrize("second", [f"Bearer {KEY}", "Bearer wrong", ""])
+def test_two_keys_are_refused_even_if_one_is_right(second: str) -> None:
+    lines = [(b"authorization", f"Bearer {KEY}".encode()), (b"authorization", second.encode())]
+    for order in (lines, lines[::-1]):
+        assert Caller().status("/v1/datasets", headers=[(b"host", b"here"), *order]) == 400
+
+
+class _Failing(Inner):
+    """Fails in the middle of its answer, as the framework tells of errors that it handles."""
+
+    def __init__(self, cause: Exception) -> None:
+        self._cause = cause
+
+    async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:  # noqa: ANN401
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("response already started") from self._cause
+
+
+def test_work_that_is_stopped_in_the_middle_of_its_answer_is_no_failure() -> None:
+    Caller(inner=_Failing(CancelledError("the client left"))).call("/v1/datasets")
+    with pytest.raises(RuntimeError):
+        Caller(inner=_Failing(OptionError("cut"))).call("/v1/datasets")
 
 
 def test_everything_but_operations_is_refused_while_draining() -> None:

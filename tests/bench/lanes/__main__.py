@@ -25,6 +25,12 @@ from .place import SIG, Data, Place, serving
 ROOT = Path(__file__).parents[3]
 MIXED = {"reductions": 8, "batches": 4, "posts": 4}
 HEAVY = {"reductions": 8, "posts": 4, "batches": 4}
+HOSTILE = {"hdf5 readers": 8, "seals": 4, "200 small reads a second": 1}
+THEIRS = {
+    f"hostile {name}": count
+    for name, count in {**MIXED, **HOSTILE, "pipelined small reads": 4}.items()
+}
+OURS = ("small reads", "the same tile", "the same batch", "the same post", "reductions of one")
 FIRST = 10
 """Requests of a lone user that are looked at one by one."""
 
@@ -141,8 +147,28 @@ class Bars:
         with ExitStack() as stack:
             slow_uploads(place, 50, stack)
             for name, usual in idle.items():
-                mixed = run({name: 1, "200 small reads a second": 1, "posts": 1})
-                latencies(f"{name} beside 50 slow uploads and a flood", mixed[name], usual)
+                mixed = run({name: 1, **HOSTILE})
+                what = "50 slow uploads, 8 hdf5 readers, 4 seals, 200 reads a second"
+                latencies(f"{name} beside {what}", mixed[name], usual)
+
+    def flood(self) -> None:
+        """Small reads beside those of another owner who sends hundreds at once."""
+        with serving(self._code, self._data, **self._variables) as place:
+            run = self._runner(place)
+            idle = run({"small reads": 1})["small reads"]
+            mixed = run({"small reads": 1, "pipelined small reads": 4})
+            latencies("small reads beside 4 x 50 in one moment", mixed["small reads"], idle)
+
+    def owners(self) -> None:
+        """What one owner sees for a long time beside another one who takes all that there is."""
+        with serving(self._code, self._data, **self._variables) as place, ExitStack() as stack:
+            usual = {name: measure(place, {name: 1}, 5.0)[name] for name in OURS}
+            slow_uploads(place, 50, stack, owner="flooder")
+            mixed = measure(place, {**dict.fromkeys(OURS, 1), **THEIRS}, self._seconds)
+            for name in OURS:
+                latencies(f"{name} beside a hostile owner", mixed[name], usual[name])
+            for name in THEIRS:
+                print(f"  {mixed[name].rate:.1f} a second: {name}", flush=True)
 
     def _runner(self, place: Place) -> Callable[[Mapping[str, int]], dict[str, Found]]:
         return lambda load: measure(place, load, self._seconds)
@@ -210,8 +236,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    names = ("memory", "alone", "statistics", "beside", "twice", "foreign", "small_batches")
-    parser.add_argument("--only", choices=names, action="append")
+    names = (
+        "memory",
+        "alone",
+        "statistics",
+        "beside",
+        "twice",
+        "foreign",
+        "small_batches",
+        "flood",
+    )
+    longer = ("owners",)
+    parser.add_argument("--only", choices=names + longer, action="append")
     args = parser.parse_args(arguments)
     variables = dict(pair.split("=", 1) for pair in args.set)
     with tempfile.TemporaryDirectory() as directory:

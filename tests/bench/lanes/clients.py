@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import itertools
 import json
@@ -11,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -27,13 +28,21 @@ class Kind:
 
     Attributes:
         owner: whose key it uses.
-        pause: seconds between two requests.
         request: what to ask the n-th time: method, path and body.
+        pause: seconds between two requests.
+        follows: what else to ask, given the client and an answer.
+        is_refused: whether its requests may be refused, for being too many.
+        is_same: whether all answers must be equal.
+        pipelined: requests to send at once; 0 to await the answer of each.
     """
 
     owner: str
     request: Callable[[Place, Mapping[str, str], int], tuple[str, str, bytes | None]]
     pause: float = 0.0
+    follows: Callable[[Client, bytes], None] | None = None
+    is_refused: bool = False
+    is_same: bool = False
+    pipelined: int = 0
 
 
 def _small(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, None]:
@@ -74,12 +83,29 @@ def _get(name: str) -> Callable[..., tuple[str, str, None]]:
     return request
 
 
-def _tiles(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+def _tiles(dataset: str) -> Callable[..., tuple[str, str, bytes]]:
+    def request(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+        del place, paths, number
+        return "POST", f"/v1/datasets/{dataset}/tiles", b"{}"
+
+    return request
+
+
+def _run(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
     del place, paths, number
-    return "POST", "/v1/datasets/scan/tiles", b"{}"
+    return "POST", "/v1/runs", json.dumps({"perspective": "gul", "reports": ["selt"]}).encode()
 
 
-KINDS: Mapping[str, Kind] = {
+def _seal(client: Client, answer: bytes) -> None:
+    """Upload a run, have its report computed, and delete it."""
+    path = f"/v1/runs/{json.loads(answer)['id']}"
+    client.ask("POST", f"{path}/streams", client.place.data.stream)
+    client.ask("POST", f"{path}/seal", None)
+    client.ask("GET", f"{path}/progress?follow=true", None)
+    client.ask("DELETE", path, None)
+
+
+KINDS: dict[str, Kind] = {
     "small reads": Kind("reader", _small, 0.005),
     "small reads without pause": Kind("flooder", _small),
     "200 small reads a second": Kind("flooder", _small, 0.004),
@@ -92,7 +118,20 @@ KINDS: Mapping[str, Kind] = {
     "selt": Kind("poster", _post("selt")),
     "batches": Kind("trainer", _get("batches")),
     "small batches": Kind("trainer", _get("small batches")),
-    "tiles": Kind("trainer", _tiles),
+    "tiles": Kind("trainer", _tiles("scan")),
+    "hdf5 readers": Kind("trainer", _tiles("hdf5")),
+    "the same tile": Kind("reader", _get("tile"), 0.01, is_same=True),
+    "the same batch": Kind("reader", _get("one of small batches"), 0.01, is_same=True),
+    "the same post": Kind("reader", _post("melt"), 0.5, is_same=True),
+    "reductions of one": Kind("reader", _reduce, 0.5),
+    "pipelined small reads": Kind("flooder", _small, 0.01, pipelined=50),
+    "seals": Kind("poster", _run, follows=_seal),
+}
+
+
+KINDS |= {
+    f"hostile {name}": replace(kind, owner="flooder", is_refused=True)
+    for name, kind in KINDS.items()
 }
 
 
@@ -100,7 +139,8 @@ class Client:
     """One connection, which sends and receives as fast as it can."""
 
     def __init__(self, place: Place, kind: Kind) -> None:
-        self._place, self._kind = place, kind
+        self.place, self._kind = place, kind
+        self._first: tuple[bytes, bytes] | None = None
         self._paths = place.paths[kind.owner]
         self._headers = {"Authorization": f"Bearer {place.keys[kind.owner]}"}
         self._connection = http.client.HTTPConnection(*place.address, timeout=120, blocksize=_PIECE)
@@ -110,17 +150,53 @@ class Client:
         """Ask once; return the seconds.
 
         Raises:
+            RuntimeError: the answer is an error, or another one than before.
+        """
+        method, path, body = self._kind.request(self.place, self._paths, number)
+        begin = time.perf_counter()
+        if self._kind.pipelined:
+            self._pipeline(path)
+            return time.perf_counter() - begin
+        start, end = self.ask(method, path, body)
+        if start and self._kind.follows is not None:
+            self._kind.follows(self, start)
+        if self._kind.is_same:
+            self._first = self._first or (start, end)
+            if (start, end) != self._first:
+                raise RuntimeError(f"{path}: another answer than before")
+        return time.perf_counter() - begin
+
+    def _pipeline(self, path: str) -> None:
+        """Ask many times before the first answer is read."""
+        head = f"GET {path} HTTP/1.1\r\nHost: bench\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
+        with socket.create_connection(self.place.address) as client:
+            client.sendall(f"{head}\r\n".encode() * (self._kind.pipelined - 1))
+            client.sendall(f"{head}Connection: close\r\n\r\n".encode())
+            while client.recv_into(self._room):
+                pass
+
+    def ask(self, method: str, path: str, body: bytes | None) -> tuple[bytes, bytes]:
+        """Ask; return the beginning of the answer, and a digest of all if it must not change.
+
+        Raises:
             RuntimeError: the answer is an error.
         """
-        method, path, body = self._kind.request(self._place, self._paths, number)
-        begin = time.perf_counter()
+        digest = hashlib.blake2b(digest_size=16)
         self._connection.request(method, path, body, self._headers)
         answer = self._connection.getresponse()
-        if answer.status != 200:
+        if self._kind.is_refused and answer.status in {429, 503}:
+            answer.read()
+            time.sleep(0.1)
+            return b"", b""
+        if answer.status >= 300:
             raise RuntimeError(f"{path}: {answer.status} {answer.read(500)!r}")
-        while answer.readinto(self._room):
-            pass
-        return time.perf_counter() - begin
+        start = b""
+        while count := answer.readinto(self._room):
+            start = start or bytes(self._room[: min(count, 1000)])
+            if self._kind.is_same:
+                digest.update(self._room[:count])
+        return start, digest.digest()
 
 
 @dataclass(slots=True)
@@ -205,11 +281,13 @@ def _collect(ends: Sequence[Any], begin: float, seconds: float) -> Found:
     return Found(took, rate, cpu)
 
 
-def slow_uploads(place: Place, count: int, stack: ExitStack) -> list[socket.socket]:
+def slow_uploads(
+    place: Place, count: int, stack: ExitStack, owner: str = "poster"
+) -> list[socket.socket]:
     """Begin posts whose bodies stop after 64 KiB."""
     head = (
         f"POST /v1/losses/melt HTTP/1.1\r\nHost: bench\r\nContent-Length:"
-        f" {len(place.data.stream)}\r\nAuthorization: Bearer {place.keys['poster']}\r\n\r\n"
+        f" {len(place.data.stream)}\r\nAuthorization: Bearer {place.keys[owner]}\r\n\r\n"
     ).encode()
     clients = []
     for _ in range(count):

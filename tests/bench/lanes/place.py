@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from tests.e2e.samples import large_stream
@@ -45,6 +46,9 @@ class Data:
         self.root.mkdir()
         rng = np.random.default_rng(1)
         np.save(self.root / "scan.npy", rng.integers(0, 4000, (*SCAN, *SIG), dtype=np.uint16))
+        with h5py.File(self.root / "scan.h5", "w") as file:
+            frames = rng.integers(0, 4000, (256, *SIG), dtype=np.uint16)
+            file.create_dataset("frames", data=frames, chunks=(1, *SIG), compression="gzip")
         items = (50 << 20) // (4 * ITEM)
         (self.root / "items").write_bytes(rng.random((items, ITEM), np.float32).tobytes())
         self.stream = large_stream(STREAM_MIB)
@@ -119,6 +123,7 @@ class Place:
     def _register(self, owner: str) -> dict[str, str]:
         form = {"format": "raw", "dtype": "<f4", "sig_shape": [ITEM], "immutable": True}
         self._create(owner, "/v1/datasets", {"id": "scan", "files": ["scan.npy"]})
+        self._create(owner, "/v1/datasets", {"id": "hdf5", "files": ["scan.h5"]})
         self._create(owner, "/v1/datasets", {"id": "items", "files": ["items"], **form})
         view = self._create(owner, "/v1/datasets/scan/views", {"tile_shape": [2, *SIG]})["id"]
         paths = {"tile": f"/v1/datasets/scan/views/{view}/tiles/7"}
