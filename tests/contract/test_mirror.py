@@ -86,7 +86,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/service_error.py": ("tests/app/test_errors.py",),
     "app/retention.py": ("tests/e2e/test_storage.py",),
     "app/runs/describing.py": _UPLOADS,
-    "app/runs/lasting.py": ("tests/app/runs/test_sweeping.py",),
     "app/runs/records.py": _RUN_STORE,
     "app/runs/removal.py": _RUN_STORE,
     "app/runs/results/files.py": _SEALING,
