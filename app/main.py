@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,16 +32,14 @@ from app.http.identity import current_payer
 from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
 from app.http.openapi import complete_document
-from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
 from app.http.token_inspection import TokenInspection
-from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
+from app.losses import routes_inputs
 from app.losses import tokens as loss_tokens
 from app.losses.bounds import Admission
-from app.losses.earlier_inputs import EarlierInputs
 from app.losses.input_store import InputStore
-from app.losses.inputs import KINDS, Inputs
+from app.losses.inputs import Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.monitoring import (
@@ -74,10 +71,7 @@ from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.ownership import migrate
-from app.state.shares import Shares
-from app.state.storage import Storage, open_storage
-from app.state.timed import TimedHeads
+from app.state.storage import SPOOL, open_storage
 from app.tally import Column, Table
 from app.telemetry import Metrics
 from app.tiles import routes as tiles_routes
@@ -88,8 +82,6 @@ from app.tiles.service import TileService
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
 
-_OLD_PARTIALS = "partials"
-"""Directory in which earlier versions kept partial results."""
 _WAITING_THREADS = 8
 """Threads that wait for the store to make uploads durable."""
 
@@ -194,18 +186,16 @@ def _add_services(
     lent: LentLedger | None,
 ) -> None:
     """Create the service of every product; ``resources`` closes their parts in reverse."""
-    storage = _closing(resources, open_storage(settings.kept_in, settings.reserve_bytes))
-    keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
+    storage = _closing(resources, open_storage(settings.data_dir, settings.reserve_bytes))
+    keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.data_dir))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     ledger = lent or parts.make_ledger(settings, app.state.column)
     buffers = parts.make_buffers(settings, ledger, app.state.column)
     width = app.state.width
     input_files = InputStore(storage.blobs, settings.input_days)
-    _take_over_files(settings, storage, input_files)
-    migrate(storage.heads, input_files.sizes())
     quotas = make_quotas(settings)
-    heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
+    heads = AdmittedHeads(storage.heads, quotas, note=noted_operations(metrics))
     column = app.state.column
     decoders = _closing(resources, parts.make_decoders(settings, column))
     catalogue = _closing(resources, parts.make_catalogue(settings, heads, decoders, ledger, column))
@@ -221,8 +211,14 @@ def _add_services(
     state.throttle = throttle = parts.make_throttle(settings, app.state.column)
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.sharing, ledger, decoders),
-        spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
+        inputs=Inputs(input_files, heads, storage.sharing.turn, ledger, decoders),
+        spools=Spools(
+            storage.directory / SPOOL,
+            settings.spool_memory,
+            settings.spool_limit,
+            claims,
+            ledger,
+        ),
         threads=threads,
         buffers=buffers,
         ledger=ledger,
@@ -295,9 +291,7 @@ def _add_operations(
 ) -> None:
     state = app.state
     state.monitor = _closing(resources, monitor(state.watched, board, seat, state.metrics))
-    state.operations = Operations(
-        state.metrics, Readiness(state.monitor, board, seat, lambda: state.watched.jobs.poisoned)
-    )
+    state.readiness = Readiness(state.monitor, board, seat, lambda: state.watched.jobs.poisoned)
 
 
 def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything
@@ -305,21 +299,11 @@ def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: AN
     return resource
 
 
-def _take_over_files(settings: Settings, storage: Storage, files: InputStore) -> None:
-    """Move what earlier versions kept in files of their own into the stores."""
-    if settings.kept_in is not None:
-        owners = Shares(storage.heads, input_store.KIND, storage.sharing)
-        EarlierInputs(settings.kept_in, files, owners, KINDS).move()
-        # Partial results are computed again.
-        shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
-
-
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
-    metrics = app.state.operations.metrics
     app.add_middleware(
         Guard,
         keys=app.state.api_keys,
-        metrics=metrics,
+        metrics=app.state.metrics,
         audit=app.state.audit,
         open_metrics=settings.open_metrics,
         throttle=app.state.throttle,

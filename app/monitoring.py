@@ -74,7 +74,6 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
     if seat.lane in {"", FRONT}:
         slow["store"] = lambda: _store_problem(watched, seat)
         slow["spool"] = watched.spools.problem
-    if slow and watched.storage.space is not None:
         slow["disk"] = disk.problem
     metrics.share(
         ServiceMetrics(
@@ -106,8 +105,6 @@ class _Disk:
 
     def problem(self) -> str | None:
         """Return whether less than the reserve is free; measures the disk."""
-        if self._space is None:
-            return None
         try:
             room = self._space.room()
         except OSError as e:
@@ -171,8 +168,6 @@ def measured_quotas(storage: Storage, quotas: Quotas, metrics: Metrics) -> Calla
     """Return a chore of the sweeper: export how much of their quotas owners have used."""
 
     def measure() -> None:
-        if storage.probe is None:
-            return
         for kind, limit in quotas.limits.items():
             used = storage.probe.largest_usage(kind)
             share = metrics.quota_ratio.labels(limit.name, "count")

@@ -23,7 +23,7 @@ from app.state.base import StateStore
 from app.state.claims import Claims
 from app.state.notices import Notices
 from app.state.presence import Presence
-from app.state.storage import Storage
+from app.state.storage import CLAIMS, NOTICES, Storage
 from app.tally import Column
 
 
@@ -41,12 +41,13 @@ def make_buffers(settings: Settings, ledger: Ledger, column: Column) -> Buffers:
 
 def make_claims(settings: Settings, storage: Storage) -> Claims:
     """Return the claims of rows that wait on disk."""
-    return Claims(Presence(storage.claims), settings.quota_spool_bytes, storage.space)
+    presence = Presence(storage.directory / CLAIMS)
+    return Claims(presence, settings.quota_spool_bytes, storage.space)
 
 
 def make_watch(storage: Storage) -> Watch:
     """Return what tells followers of a run that it has changed."""
-    return Watch(None if storage.notices is None else Notices(storage.notices))
+    return Watch(Notices(storage.directory / NOTICES))
 
 
 def make_sealer(
@@ -55,10 +56,10 @@ def make_sealer(
     """Return the sealer; ``lent`` is the ledger of a process that computes one job alone."""
     losses = workshop.losses
     jobs = Jobs(workshop.heads, presence=losses.spools.claims.presence)
-    if lent is not None or settings.kept_in is None:
-        # It is the process alone with a job, or what it keeps in memory is seen by no other.
+    if lent is not None:
+        # It is the process alone with a job.
         return Sealer(workshop, jobs)
-    notices = None if storage.notices is None else Notices(storage.notices / "jobs")
+    notices = Notices(storage.directory / NOTICES / "jobs")
     return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger), notices=notices)
 
 
@@ -96,7 +97,7 @@ def make_catalogue(
     Raises:
         ValueError: a dataset root contains the data directory, or the catalogue is malformed.
     """
-    roots = Roots.parse(settings.dataset_roots, settings.kept_in, settings.max_entries)
+    roots = Roots.parse(settings.dataset_roots, settings.data_dir, settings.max_entries)
     found = scan(roots, decoders) if settings.scan else Scan({})
     entries = found.specs | read_catalogue(settings.catalogue)
     buffers = BufferPool(max(settings.read_buffers // column.table.processes, 1))

@@ -17,7 +17,7 @@ from app.state.admission import NOTED
 from app.state.ownership import head_id
 from app.state.quotas import Limit, Quotas
 from app.state.shares import Shares
-from app.state.storage import Storage
+from app.state.storage import SWEEPER, Storage
 from app.state.sweeper import (
     Sweeper,
     always_done,
@@ -82,7 +82,7 @@ def make_sweeper(
     chores["owners of inputs that are not stored"] = heads_without_blobs(
         storage.heads, storage.blobs, input_store.KIND, NOTED
     )
-    owners = Shares(storage.heads, input_store.KIND, storage.sharing)
+    owners = Shares(storage.heads, input_store.KIND, storage.sharing.turn)
     chores["inputs without owners"] = blobs_without_owners(
         storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
     )
@@ -96,8 +96,7 @@ def make_sweeper(
     chores[f"expired {partials.KIND}s"] = expired_blobs(storage.blobs, partials.KIND, seconds)
     chores |= run_sweeping.chores(removal, storage.heads, storage.blobs)
     chores["unfinished blobs"] = always_done(storage.blobs.clean)
-    if storage.space is not None:
-        chores["ballast"] = always_done(storage.space.restore)
-        chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
+    chores["ballast"] = always_done(storage.space.restore)
+    chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
     chores["quotas"] = always_done(measured_quotas(storage, quotas, metrics))
-    return Sweeper(chores, storage.sweeper, note=noted_sweeps(metrics))
+    return Sweeper(chores, storage.directory / SWEEPER, note=noted_sweeps(metrics))

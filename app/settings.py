@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path("thalweg-data")
     """Directory for inputs, registered resources, the token key and spooled rows."""
     ephemeral: bool = False
-    """Whether to keep nothing: state, in memory or a private directory, and a token key that end
-    with the service."""
+    """Whether to keep nothing: state in a private directory, and a token key, that end with the
+    service."""
     reserve_bytes: int = Field(default=256 * MIB, ge=0)
     """Bytes of the data directory's disk that nothing new may take, at most a tenth of it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -301,11 +301,6 @@ class Settings(BaseSettings):
                     "it must be an absolute URL such as https://losses.example/thalweg"
                 )
         return value
-
-    @property
-    def kept_in(self) -> Path | None:
-        """The data directory; None if nothing is to be kept."""
-        return None if self.ephemeral else self.data_dir
 
 
 def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:

@@ -22,7 +22,7 @@ def check_exposure(settings: Settings) -> None:
     Raises:
         ValueError: it would listen elsewhere, or nobody knows whether it has keys.
     """
-    if settings.api_keys or _has_stored_keys(settings.kept_in):
+    if settings.api_keys or _has_stored_keys(settings.data_dir):
         return
     if not is_loopback(settings.host) and not settings.allow_anonymous:
         raise ValueError(
@@ -36,8 +36,8 @@ def check_exposure(settings: Settings) -> None:
     )
 
 
-def _has_stored_keys(data_dir: Path | None) -> bool:
-    if data_dir is None or not (path := data_dir / STATE).exists():
+def _has_stored_keys(data_dir: Path) -> bool:
+    if not (path := data_dir / STATE).exists():
         return False
     try:
         with contextlib.closing(SqliteStateStore(path)) as store:

@@ -19,7 +19,7 @@ from app.http.identity import check_scopes
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key, new_secret
 from app.state.base import StateStore
-from app.state.ownership import adopt, is_migrated
+from app.state.ownership import adopt
 from app.state.shares import SharingTurns
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import STATE
@@ -93,11 +93,6 @@ def _revoke(args: argparse.Namespace, store: StateStore) -> int:
 
 
 def _adopt(args: argparse.Namespace, store: StateStore) -> int:
-    if not is_migrated(store):
-        raise ValueError(
-            "no server has run with this data directory, or only one of an earlier version:"
-            " start the server once"
-        )
     with contextlib.closing(SharingTurns(_directory(args))) as turns:
         moved, left = adopt(store, args.old, args.name, turns.turn)
     _note("adopt", None, args.name, old_owner=args.old, count=moved)

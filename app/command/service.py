@@ -51,6 +51,7 @@ def openapi(_args: argparse.Namespace) -> int:
     """Print the OpenAPI document."""
     from app.main import create_app  # noqa: PLC0415 - seconds that the supervisor saves
 
-    document = create_app(Settings(ephemeral=True)).openapi()
+    with serving.kept(Settings(ephemeral=True)) as settings:
+        document = create_app(settings).openapi()
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     return 0

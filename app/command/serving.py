@@ -7,7 +7,7 @@ import gc
 import importlib
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 
 from app.audit import AuditLog
@@ -62,14 +62,14 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    Roots.parse(settings.dataset_roots, settings.kept_in)
+    Roots.parse(settings.dataset_roots, settings.data_dir)
     try:
         AuditLog(settings.audit_log).close()
     except OSError as e:
         raise ValueError(f"the audit log {settings.audit_log} cannot be written: {e}") from e
-    open_storage(settings.kept_in, settings.reserve_bytes).close()
+    open_storage(settings.data_dir, settings.reserve_bytes).close()
     try:
-        keys = resolve_keys(settings.token_keys, settings.kept_in)
+        keys = resolve_keys(settings.token_keys, settings.data_dir)
         KeyRing(keys)
     except ValueError as e:
         raise ValueError(f"THALWEG_TOKEN_KEYS: {e}") from e
@@ -86,6 +86,16 @@ def _board(settings: Settings) -> Board:
     return Board(lanes=lanes)
 
 
+@contextlib.contextmanager
+def kept(settings: Settings) -> Iterator[Settings]:
+    """Provide settings whose data directory ends with the block if nothing is to be kept."""
+    if not settings.ephemeral:
+        yield settings
+        return
+    with private_directory("ephemeral") as directory:
+        yield settings.model_copy(update={"data_dir": directory, "ephemeral": False})
+
+
 def run_server(settings: Settings) -> int:
     """Serve until a signal; return the exit code.
 
@@ -98,9 +108,7 @@ def run_server(settings: Settings) -> int:
     board = _board(settings)
     lanes = Lanes(import_all, compiling, warm, lanes_of_routes, settings.memory_limit)
     with contextlib.ExitStack() as undo:
-        if board.has_lanes and settings.ephemeral:
-            kept = undo.enter_context(private_directory("ephemeral"))
-            settings = settings.model_copy(update={"data_dir": kept, "ephemeral": False})
+        settings = undo.enter_context(kept(settings))
         settings = settings.model_copy(update={"token_keys": _prepared(settings)})
         check_exposure(settings)
         if board.has_lanes:

@@ -15,12 +15,14 @@ worker with the *thread* that started it (PR_SET_PDEATHSIG), and the threads tha
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import NoReturn
 
 import structlog
@@ -132,23 +134,8 @@ class DecoderPool:
         return None if failure is None else f"no decoder could be started: {failure}"
 
     def _try_again(self) -> None:
-        process = None
-        try:
-            process = DecoderProcess(self._limits)
-            process.wait_until_ready()
-        except (OSError, StartError) as e:
-            self._note_start(str(e))
-        else:
-            self._note_start(None)
-        finally:
-            with self._changed:
-                self._starting -= 1
-                if process is None:
-                    self._tell()
-                else:
-                    self._busy.add(process)
-            if process is not None:
-                self._put(process)
+        with contextlib.suppress(OSError, StartError):
+            self._put(self._start(partial(DecoderProcess, self._limits)))
 
     def _note_start(self, failure: str | None) -> None:
         with self._changed:
@@ -208,10 +195,20 @@ class DecoderPool:
         if process is not None:
             return process
         try:
-            return self._start()
+            process = self._start(self._spawned)
+        except (OSError, StartError) as e:
+            self._return_share(owner)
+            structlog.get_logger().error("no decoder could be started", reason=str(e))
+            raise BusyError(
+                f"no decoder could be started: {e}",
+                hint="The operator finds the reason in the server's log",
+                retry_after=30,
+            ) from e
         except BaseException:
             self._return_share(owner)
             raise
+        self._log(process)
+        return process
 
     def _wait_for(self, turn: object, key: str, owner: str) -> DecoderProcess | None:
         """Return a busy worker, or None if one is to be started, which counts as starting."""
@@ -325,23 +322,21 @@ class DecoderPool:
                 process.kill()
             self._tell()
 
-    def _start(self) -> DecoderProcess:
-        """Start a worker, which counts as ``_starting`` so far, and as busy afterwards."""
+    def _start(self, spawn: Callable[[], DecoderProcess]) -> DecoderProcess:
+        """Start a worker, which counts as ``_starting`` so far, and as busy afterwards.
+
+        Raises:
+            OSError, StartError: it cannot be started.
+        """
         process = None
         try:
-            process = self._spawned()
+            process = spawn()
             process.wait_until_ready()
         except (OSError, StartError) as e:
             self._note_start(str(e))
-            structlog.get_logger().error("no decoder could be started", reason=str(e))
-            raise BusyError(
-                f"no decoder could be started: {e}",
-                hint="The operator finds the reason in the server's log",
-                retry_after=30,
-            ) from e
+            raise
         else:
             self._note_start(None)
-            self._log(process)
             return process
         finally:
             with self._changed:

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from app.errors import FramingError, ServiceError, StalledError
 from app.server import body as server_body
 from app.server.body import RequestBody
-from app.server.thread_reader import ThreadReader, in_thread
+from app.server.thread_reader import ThreadReader
 from core.budget import current
 
 from .decompression import Decoder
@@ -139,7 +139,7 @@ async def _read_pieces(body: RequestBody, whole: _Whole, threads: Threads) -> No
             is_taken = whole.take(count)
             if not is_taken or (is_fast and not whole.pieces.is_short):
                 if reader is None:
-                    reader = in_thread(body)
+                    reader = body.in_thread()
                 while await _finished(threads.start(whole.take_turn, reader)):
                     pass
             whole.view = _NOTHING
@@ -248,7 +248,7 @@ async def wait(body: RequestBody) -> None:
         StalledError, FramingError, ClientDisconnected: see ``read``.
     """
     try:
-        await server_body.wait(body)
+        await body.wait()
     except (server_body.BodyStalled, server_body.FramingError) as e:
         raise _service_error(e) from e
 

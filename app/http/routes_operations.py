@@ -10,19 +10,20 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from app.errors import KINDS, NotFoundError
+from app.health import readiness
 from app.server.lanes.table import FRONT, in_lane
-from app.telemetry import METRICS_TYPE
+from app.telemetry import METRICS_TYPE, Metrics
 
 from .dependencies import DrainDep, HeadRoute, from_state
 from .openapi import problem_responses
-from .operations import Operations
 from .pages import PAGE_HEADERS, docs_page, problem_page
 from .schemas import Health, Readiness
 
 # Balancers and Prometheus add options of their own.
 router = APIRouter(tags=["operations"], route_class=HeadRoute)
 
-OperationsDep = Annotated[Operations, from_state("operations")]
+MetricsDep = Annotated[Metrics, from_state("metrics")]
+ReadinessDep = Annotated[readiness.Readiness, from_state("readiness")]
 
 
 def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
@@ -44,9 +45,9 @@ async def healthz() -> Response:
     responses={503: {"description": "Not ready for requests", "model": Readiness}},
 )
 @in_lane(FRONT)
-async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
+async def readyz(service: ReadinessDep, drain: DrainDep) -> Response:
     """Report whether the service is ready for requests, and if not, which part fails."""
-    described = await operations.readiness.describe(draining=drain.draining)
+    described = await service.describe(draining=drain.draining)
     return _json(described, 200 if described["status"] == "ready" else 503)
 
 
@@ -57,10 +58,10 @@ async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
     responses=problem_responses(400, 401, 503),
 )
 @in_lane(FRONT)
-async def metrics(operations: OperationsDep) -> Response:
+async def metrics(own: MetricsDep) -> Response:
     """Return the metrics of all workers, in Prometheus text format."""
     # Ten milliseconds of work. Not in the threads of requests: the page is for when they are busy.
-    text = await asyncio.to_thread(operations.metrics.text)
+    text = await asyncio.to_thread(own.text)
     return Response(text, media_type=METRICS_TYPE)
 
 

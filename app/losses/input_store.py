@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.errors import InputGoneError, StorageFullError
-from app.state.base import MAX_PAGE, StoreDamagedError, StoreFullError
+from app.state.base import StoreDamagedError, StoreFullError
 from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
 from core.slices import digest
 
@@ -91,14 +91,6 @@ class InputStore:
         except StoreDamagedError as e:
             raise _damaged(kind, digest) from e
 
-    def touch_at(self, kind: str, digest: str, when: float) -> None:
-        """Note when a file was last used, in seconds since 1970.
-
-        Raises:
-            BlobMissingError: there is no such file.
-        """
-        self._blobs.touch(KIND, input_id(kind, digest), when)
-
     def _check_age(self, info: BlobInfo) -> None:
         """Check that a file has not expired.
 
@@ -137,14 +129,6 @@ class InputStore:
         """Delete a file, if it is stored."""
         with contextlib.suppress(BlobMissingError):
             self._blobs.delete(KIND, input_id(kind, digest))
-
-    def sizes(self) -> Iterator[tuple[str, int]]:
-        """Yield name, as ``digest.kind``, and size in bytes of all files."""
-        after: str | None = ""
-        while after is not None:
-            page = self._blobs.list(KIND, after=after, limit=MAX_PAGE)
-            yield from ((blob.id, blob.size) for blob in page.blobs)
-            after = page.after
 
 
 @dataclass(frozen=True, slots=True)

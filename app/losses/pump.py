@@ -47,7 +47,7 @@ from app.errors import BusyError, ShareExceededError
 from app.http.bodies import read, wait
 from app.server.body import RequestBody
 from app.server.drain import Drain
-from app.server.thread_reader import ThreadReader, in_thread
+from app.server.thread_reader import ThreadReader
 from app.streams.threads import Threads
 
 T = TypeVar("T")
@@ -259,7 +259,7 @@ class Pump(Generic[T]):
             self._taken = self._buffers.take(self._owner, 1)
             self._lent(1)
             self._buffer = memoryview(self._taken[0])
-            self._reader = in_thread(self._body)
+            self._reader = self._body.in_thread()
 
     def _give_back(self) -> None:
         """Become slow; no thread may be using the buffer."""

@@ -21,8 +21,8 @@ random: a stream that is deleted and uploaded again has another id.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeAlias
 
 from app.state.base import damaged
@@ -105,19 +105,8 @@ class RunRecord:
 
     def encode(self) -> dict[str, Any]:
         """Return the value of its head, as JSON values."""
-        return {
-            "spec": dict(self.spec),
-            "inputs": dict(self.inputs),
-            "state": self.state,
-            "created": self.created,
-            "expires": self.expires,
-            "days": self.days,
-            "streams": {str(partition): ident for partition, ident in self.streams.items()},
-            "problem": self.problem,
-            "results": dict(self.results),
-            "term": self.term,
-            "closing": self.closing,
-        }
+        streams = {str(partition): ident for partition, ident in self.streams.items()}
+        return {name: getattr(self, name) for name in _OF_RUN} | {"streams": streams}
 
     @classmethod
     def decode(cls, owned: Owned) -> Self:
@@ -128,25 +117,16 @@ class RunRecord:
         """
         value = owned.value
         try:
-            return cls(
-                id=owned.ident,
-                owner=owned.owner,
-                spec=value["spec"],
-                inputs=value["inputs"],
-                state=_STATES[value["state"]],
-                created=_moment(value["created"]),
-                expires=None if value["expires"] is None else _moment(value["expires"]),
+            kept = _kept(value, _OF_RUN) | {
+                "state": _STATES[value["state"]],
+                "created": _moment(value["created"]),
+                "expires": None if value["expires"] is None else _moment(value["expires"]),
                 # Earlier versions took settings of any length.
-                days=None if value["days"] is None else min(float(value["days"]), MAX_DAYS),
-                streams={int(number): str(ident) for number, ident in value["streams"].items()},
-                problem=value["problem"],
-                results=value["results"],
-                # Earlier versions had neither.
-                term=value.get("term", ""),
-                closing=value.get("closing", False),
-                # Without its value, which is all of the above once more.
-                owned=replace(owned, value=None),
-            )
+                "days": None if value["days"] is None else min(float(value["days"]), MAX_DAYS),
+                "streams": {int(number): str(each) for number, each in value["streams"].items()},
+            }
+            # Without its value, which is all of the above once more.
+            return cls(owned.ident, owned.owner, **kept, owned=replace(owned, value=None))
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise damaged(RUN, owned.ident) from e
 
@@ -260,25 +240,10 @@ class StreamRecord:
 
     def encode(self) -> dict[str, Any]:
         """Return the value of its head, as JSON values."""
-        return {
-            "id": self.id,
-            "partition": self.partition,
-            "created": self.created,
-            "length": self.length,
-            "complete": self.complete,
-            "offset": self.offset,
-            "fence": self.fence,
-            "appending": self.appending,
+        return {name: getattr(self, name) for name in _OF_STREAM} | {
             "extents": [[e.fence, e.start, e.length] for e in self.extents],
             "cursor": encode_position(self.cursor),
             "digest": None if self.digest is None else [self.digest.chain, self.digest.total],
-            "events": self.events,
-            "metadata": self.metadata,
-            "expected_digest": self.expected_digest,
-            "fault": self.fault,
-            "touched": self.touched,
-            "term": self.term,
-            "deleted": self.deleted,
         }
 
     @classmethod
@@ -291,35 +256,39 @@ class StreamRecord:
         value = owned.value
         run, _, _ = owned.ident.partition(".")
         try:
-            record = cls(
-                run=run,
-                id=str(value["id"]),
-                owner=owned.owner,
-                partition=int(value["partition"]),
-                created=_moment(value["created"]),
-                length=None if value["length"] is None else int(value["length"]),
-                complete=bool(value["complete"]),
-                offset=int(value["offset"]),
-                fence=int(value["fence"]),
-                appending=bool(value["appending"]),
-                extents=tuple(Extent(*map(int, extent)) for extent in value["extents"]),
-                cursor=decode_position(value["cursor"]),
-                digest=None if value["digest"] is None else ContentDigest(*value["digest"]),
-                events=int(value["events"]),
-                metadata=str(value["metadata"]),
-                expected_digest=value["expected_digest"],
-                fault=value["fault"],
-                touched=_moment(value["touched"]),
-                term=value.get("term", ""),
-                deleted=value.get("deleted", False),
-                # Without its value, which is all of the above once more.
-                owned=replace(owned, value=None),
-            )
+            kept = _kept(value, _OF_STREAM) | {
+                **{name: int(value[name]) for name in ("partition", "offset", "fence", "events")},
+                "length": None if value["length"] is None else int(value["length"]),
+                "created": _moment(value["created"]),
+                "extents": tuple(Extent(*map(int, extent)) for extent in value["extents"]),
+                "cursor": decode_position(value["cursor"]),
+                "digest": None if value["digest"] is None else ContentDigest(*value["digest"]),
+                "touched": _moment(value["touched"]),
+            }
+            # Without its value, which is all of the above once more.
+            record = cls(run=run, owner=owned.owner, **kept, owned=replace(owned, value=None))
+            if not _is_whole(record):
+                raise damaged(STREAM, owned.ident)
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise damaged(STREAM, owned.ident) from e
-        if not _is_whole(record):
-            raise damaged(STREAM, owned.ident)
         return record
+
+
+_BESIDE = {"run", "owner", "owned"}
+"""Members of a record that are not in the value of its head."""
+_OF_RUN = [f.name for f in fields(RunRecord) if f.name not in {"id", *_BESIDE}]
+_OF_STREAM = [f.name for f in fields(StreamRecord) if f.name not in _BESIDE]
+_ADDED = {"term", "closing", "deleted"}
+"""Members that earlier versions did not have."""
+
+
+def _kept(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the members of a record that are in the value of its head.
+
+    Raises:
+        KeyError: one is missing.
+    """
+    return {name: value[name] for name in names if name not in _ADDED or name in value}
 
 
 def _moment(seconds: float) -> float:

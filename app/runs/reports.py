@@ -161,7 +161,7 @@ class RunReportsService:
         if isinstance(found, Pending):
             return found
         run, files, result = found
-        known = files.find(name, form)
+        known = files.find(name.file(form))
         if known is not None:
             return files, known
         drawn = self._drawn(run, result, name, form)
@@ -202,7 +202,7 @@ class RunReportsService:
             return found
         run, files, result = found
         drawn = self._drawn(run, result, name, form)
-        records = files.find(name, RECORDS)
+        records = files.find(name.file(RECORDS))
         if isinstance(drawn, Pending) or records is None:
             return self._pending(run, None)
         try:
@@ -257,7 +257,7 @@ class RunReportsService:
         self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
     ) -> Drawn | Pending:
         """Return what a picture of a report shows, if it can be drawn."""
-        if self._workshop.files(run).find(name, RECORDS) is None:
+        if self._workshop.files(run).find(name.file(RECORDS)) is None:
             job = self._running(run, name)
             if job is not None:
                 return self._pending(run, job)

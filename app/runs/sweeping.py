@@ -16,9 +16,8 @@ from app.losses.input_store import input_id
 from app.state.base import HeadConflictError, StateStore, StoreBusyError, StoreDamagedError
 from app.state.blobs import BlobInfo, BlobStore
 from app.state.ownership import Namespaces, Owned
-from app.state.sweeper import PAGE, Chore, page_by_page
+from app.state.sweeper import PAGE, Chore, Lasting, page_by_page
 
-from .lasting import Lasting
 from .records import RUN, STREAM, RunRecord, StreamRecord, stream_key
 from .removal import Removal
 from .results import sweeping as results_sweeping

@@ -47,7 +47,7 @@ from .body import BodyStalled, ClientDisconnected, FramingError
 from .connection import Connection
 from .flag import Flag
 from .head import Head
-from .passing import PASSING_EXTENSION, Passing, SocketPasser
+from .passing import Passing, SocketPasser
 from .reader import SocketBody
 
 _logger = logging.getLogger(__name__)
@@ -110,7 +110,6 @@ class BodyCycle:
         extensions["thalweg.informational"] = self.informational
         extensions["thalweg.abort"] = self.abort
         extensions["thalweg.disconnected"] = self.gone
-        extensions[PASSING_EXTENSION] = True
 
     def disconnect(self) -> None:
         """Handle that the client left: wake everything that waits for it."""

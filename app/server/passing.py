@@ -32,8 +32,6 @@ from .body import ClientDisconnected
 from .flow import Flow
 from .writing import WriteWatch
 
-PASSING_EXTENSION = "thalweg.passing"
-"""Set in the scope if the bodies of messages may be :class:`Passing`."""
 MESSAGE_BYTES = 32 << 20
 """Bytes of one message, so that whoever counts bytes sent is not far ahead."""
 TURN_SECONDS = 0.02
@@ -194,15 +192,3 @@ class SocketPasser:
         self._is_full = sent < size
         self._left -= sent
         return sent
-
-
-def collect(source: Source) -> bytes:
-    """Copy the next bytes of a source, for servers that send only what is in memory."""
-    pieces: list[bytes] = []
-
-    def keep(octets: memoryview) -> int:
-        pieces.append(bytes(octets))
-        return len(octets)
-
-    source.pass_on(keep)
-    return b"".join(pieces)

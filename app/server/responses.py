@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .body import ClientDisconnected, ReceiveBody, RequestBody, open_body
-from .passing import MESSAGE_BYTES, PASSING_EXTENSION, Passing, Source, Start, collect
+from .body import BODY_EXTENSION, ClientDisconnected, RequestBody
+from .passing import MESSAGE_BYTES, Passing, Source, Start
 
 ABORT_EXTENSION = "thalweg.abort"
 DISCONNECTED_EXTENSION = "thalweg.disconnected"
@@ -24,10 +24,6 @@ _STACKS = ("fastapi_inner_astack", "fastapi_function_astack", "fastapi_middlewar
 HeaderItems = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
-class AnswerAbortedError(RuntimeError):
-    """Raised to make other servers than ours abort the connection."""
-
-
 class Exchange:
     """One request and its answer.
 
@@ -37,30 +33,31 @@ class Exchange:
     Attributes:
         scope: The ASGI scope of the request.
         body: The request body.
-        disconnected: Set once the client is known to have left; under other servers than
-            ours, only after the whole body has been read.
+        disconnected: Set once the client is known to have left.
         started: Whether the status was sent.
         ended: Whether the whole answer was sent.
         aborted: Whether the answer was aborted.
+
+    Raises:
+        RuntimeError: The server is another than ours.
     """
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]
-    ) -> None:
+    def __init__(self, scope: Scope, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         extensions = scope.get("extensions") or {}
+        if BODY_EXTENSION not in extensions:
+            raise RuntimeError(
+                "this is served by thalweg-server alone: other servers hold no limits"
+            )
         self.scope = scope
-        self.body: RequestBody = open_body(scope, receive)
-        self.disconnected: asyncio.Event = extensions.get(DISCONNECTED_EXTENSION) or (
-            self.body.disconnected if isinstance(self.body, ReceiveBody) else asyncio.Event()
-        )
+        self.body: RequestBody = extensions[BODY_EXTENSION]
+        self.disconnected: asyncio.Event = extensions[DISCONNECTED_EXTENSION]
         self.started = False
         self.ended = False
         self.aborted = False
-        self._abort: Callable[[], None] | None = extensions.get(ABORT_EXTENSION)
-        self._informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = (
-            extensions.get(INFORMATIONAL_EXTENSION)
-        )
-        self._passes = bool(extensions.get(PASSING_EXTENSION))
+        self._abort: Callable[[], None] = extensions[ABORT_EXTENSION]
+        self._informational: Callable[[int, list[tuple[bytes, bytes]]], None] = extensions[
+            INFORMATIONAL_EXTENSION
+        ]
         self._send = send
         self._headers = headers
 
@@ -103,7 +100,7 @@ class Exchange:
             await self._pass({"type": "http.response.body", "body": data, "more_body": True})
 
     async def pass_on(self, source: Source, start: Start) -> None:
-        """Send all that is left of a source, from threads if the server can; nothing to HEAD.
+        """Send all that is left of a source, from threads; nothing to HEAD.
 
         Args:
             source: The bytes.
@@ -117,9 +114,6 @@ class Exchange:
             return
         while source.left:
             self._check()
-            if not self._passes:
-                await self.write(await start(collect, source))
-                continue
             body = Passing(source, min(source.left, MESSAGE_BYTES), start)
             await self._pass({"type": "http.response.body", "body": body, "more_body": True})
 
@@ -131,8 +125,8 @@ class Exchange:
             await self._pass({"type": "http.response.body", "body": data, "more_body": False})
 
     def informational(self, status: int, headers: HeaderItems = ()) -> bool:
-        """Send an interim answer such as 104 if the server can; return whether it was sent."""
-        if self._informational is None or self.started:
+        """Send an interim answer such as 104 before the answer; return whether it was."""
+        if self.started:
             return False
         items = headers.items() if isinstance(headers, Mapping) else headers
         self._informational(
@@ -144,13 +138,7 @@ class Exchange:
         """Abort the answer, so that no client can mistake it for complete."""
         if not self.aborted and not self.ended:
             self.aborted = True
-            if self._abort:
-                self._abort()
-
-    @property
-    def must_raise(self) -> bool:
-        """Whether the answer was aborted under a server that needs an exception for it."""
-        return self.aborted and self._abort is None
+            self._abort()
 
     def _check(self) -> None:
         if self.aborted:
@@ -171,9 +159,8 @@ class Exchange:
 class ExchangeResponse(Response):
     """A response produced by a handler that reads the request itself.
 
-    It is the only caller of ``receive()``. A ``StreamingResponse`` would be a second one,
-    listening for the disconnect, and silently lose parts of the body. Under our protocol
-    ``receive()`` is not used at all, so middleware that wraps it does not see the body.
+    It does not call ``receive()``, so middleware that wraps that does not see the body. A
+    ``StreamingResponse`` would, listening for the disconnect, and silently lose parts of the body.
 
     Exceptions of the handler propagate to the application's exception handlers. If the
     answer has started by then, it is aborted as well. A client that left is no error.
@@ -206,8 +193,8 @@ class ExchangeResponse(Response):
         else:
             postponed.append(self._run)
 
-    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self.raw_headers)
+    async def _run(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, send, self.raw_headers)
         try:
             await self._handler(exchange)
             if not exchange.started and not exchange.aborted:
@@ -220,11 +207,6 @@ class ExchangeResponse(Response):
             if exchange.started:
                 exchange.abort()
             raise
-        finally:
-            if isinstance(exchange.body, ReceiveBody):
-                exchange.body.close()
-        if exchange.must_raise and not exchange.disconnected.is_set():
-            raise AnswerAbortedError("the answer was aborted")
         if self.background is not None and not exchange.aborted:
             await self.background()
 

@@ -17,7 +17,7 @@ which must be closed: the connection lives as long as any of its handles does.
 from __future__ import annotations
 
 import socket
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 
 class Body(Protocol):
@@ -69,16 +69,3 @@ class ThreadReader:
     def close(self) -> None:
         """Close the handle; no thread may be reading."""
         self._socket.close()
-
-
-@runtime_checkable
-class _OfSocket(Protocol):
-    """A body that comes from a socket of ours."""
-
-    def in_thread(self) -> ThreadReader | None:
-        """Return a reader for another thread; None if the connection has none to offer."""
-
-
-def in_thread(body: object) -> ThreadReader | None:
-    """Return a reader of a body for another thread; None where only the event loop can read."""
-    return body.in_thread() if isinstance(body, _OfSocket) else None

@@ -1,4 +1,4 @@
-"""Heads under quotas, which are also noted as used: a StateStore around another.
+"""Heads under quotas, which are also noted as used, and timed: a StateStore around another.
 
 Products register heads without a thought of quotas and lifetimes; both are a matter of the
 store that they are given. The heads of an owner share the beginning of their ids, so their
@@ -11,23 +11,26 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from .base import (
-    Admit,
-    Head,
-    Page,
-    StateStore,
-    StoreBusyError,
-    StoreFullError,
-    StoreReadOnlyError,
-)
+from app.errors import QuotaExceededError, StorageFullError
+
+from . import base
+from .base import Admit, Head, Page, StateStore
 from .quotas import Quotas
 
 NOTED = 3600.0
 """Seconds between two notes that a head is being used: a note is a write."""
 _REMEMBERED = 10_000
 """Heads whose last note is remembered."""
+_EXPECTED = (
+    *(base.HeadConflictError, base.HeadExistsError, base.HeadInvalidError, base.HeadMissingError),
+    *(QuotaExceededError, StorageFullError),
+)
+"""Answers rather than failures."""
+
+Note = Callable[[str, float, bool], None]
+"""Takes the name of an operation, its seconds, and whether it failed."""
 
 
 class AdmittedHeads:
@@ -37,6 +40,7 @@ class AdmittedHeads:
         heads: where the heads are.
         quotas: limit what is created.
         clock: seconds since 1970.
+        note: called at the end of each operation.
     """
 
     def __init__(
@@ -44,12 +48,27 @@ class AdmittedHeads:
         heads: StateStore,
         quotas: Quotas,
         clock: Callable[[], float] = time.time,
+        note: Note = lambda *_: None,
     ) -> None:
         self._heads = heads
         self._quotas = quotas
         self._clock = clock
+        self._note = note
         self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def _timed(self, operation: str) -> Iterator[None]:
+        start = time.perf_counter()
+        failed = True
+        try:
+            yield
+            failed = False
+        except _EXPECTED:
+            failed = False
+            raise
+        finally:
+            self._note(operation, time.perf_counter() - start, failed)
 
     def create(
         self,
@@ -68,11 +87,13 @@ class AdmittedHeads:
         """
         nbytes = len(value) if size is None else size
         admit = admit or self._quotas.admission(kind, 1, nbytes)
-        return self._heads.create(kind, head_id, value, size=size, admit=admit)
+        with self._timed("create"):
+            return self._heads.create(kind, head_id, value, size=size, admit=admit)
 
     def get(self, kind: str, head_id: str) -> Head:
         """See StateStore; the head counts as used."""
-        head = self._heads.get(kind, head_id)
+        with self._timed("get"):
+            head = self._heads.get(kind, head_id)
         if self._clock() - head.used > NOTED:
             # One that has expired by now is gone: who gets it may say that it is kept.
             self.touch(kind, head_id)
@@ -89,7 +110,8 @@ class AdmittedHeads:
         """
         nbytes = len(value) if size is None else size
         admit = admit or self._quotas.admission(seen.kind, 0, nbytes - seen.size)
-        return self._heads.compare_and_swap(seen, value, size=size, admit=admit)
+        with self._timed("swap"):
+            return self._heads.compare_and_swap(seen, value, size=size, admit=admit)
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore; at most once an hour for each head."""
@@ -98,7 +120,8 @@ class AdmittedHeads:
             if now - self._noted.get(key, float("-inf")) < NOTED:
                 return
         # What can be read is to be read, even where nothing can be written.
-        with contextlib.suppress(StoreBusyError, StoreFullError, StoreReadOnlyError):
+        failures = (base.StoreBusyError, base.StoreFullError, base.StoreReadOnlyError)
+        with contextlib.suppress(*failures), self._timed("touch"):
             self._heads.touch(kind, head_id)
         with self._lock:
             self._noted[key] = now
@@ -108,7 +131,8 @@ class AdmittedHeads:
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
         """See StateStore."""
-        return self._heads.list(kind, prefix, after, limit)
+        with self._timed("list"):
+            return self._heads.list(kind, prefix, after, limit)
 
     def delete(
         self,
@@ -119,7 +143,8 @@ class AdmittedHeads:
         unused_since: float | None = None,
     ) -> None:
         """See StateStore."""
-        self._heads.delete(kind, head_id, seen, unused_since=unused_since)
+        with self._timed("delete"):
+            self._heads.delete(kind, head_id, seen, unused_since=unused_since)
         with self._lock:
             self._noted.pop((kind, head_id), None)
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -254,6 +254,15 @@ class StateStore(Protocol):
 
     def close(self) -> None:
         """Close the store; may be called twice. Other methods then raise StoreError."""
+
+
+def every_head(store: StateStore, kind: str) -> Iterator[Head]:
+    """Yield all heads of a kind, in the order of their ids."""
+    after: str | None = ""
+    while after is not None:
+        page = store.list(kind, after=after, limit=MAX_PAGE)
+        yield from page.heads
+        after = page.after
 
 
 def check_key(kind: str, head_id: str) -> None:

@@ -28,6 +28,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import blobs
 from .base import StoreBusyError, StoreDamagedError, StoreError, check_page, damaged, in_use
 from .blob_pieces import (
     MARK_AT,
@@ -43,16 +44,7 @@ from .blob_pieces import (
     write_new,
 )
 from .blob_writing import FileBlobWriter
-from .blobs import (
-    BlobInfo,
-    BlobMissingError,
-    BlobPage,
-    Octets,
-    check_blob,
-    no_blob,
-    other_content,
-    other_offset,
-)
+from .blobs import BlobInfo, BlobMissingError, BlobPage, Octets, check_blob
 from .durable import as_store_errors, make_directories, sync_directory, write_at
 from .space import Space
 from .turns import take_lock
@@ -116,7 +108,7 @@ class FileBlobStore:
             while True:
                 try:
                     if not self._equals(kind, blob_id, view):
-                        raise other_content(kind, blob_id, self.info(kind, blob_id).size)
+                        raise blobs.other_content(kind, blob_id, self.info(kind, blob_id).size)
                     # Whoever created it may not have come to this yet.
                     sync_directory(path.parent)
                 except BlobMissingError:
@@ -169,56 +161,36 @@ class FileBlobStore:
         with self._using(kind, blob_id):
             while True:
                 try:
-                    with self._locked(kind, blob_id, fcntl.LOCK_EX) as descriptor:
-                        return self._append(kind, blob_id, descriptor, offset, view)
+                    with contextlib.closing(self._writer(kind, blob_id, offset)) as writer:
+                        writer.write(view)
+                        return writer.commit()
                 except BlobMissingError:
                     if offset:
                         raise
+                    # Whole or not at all: not created empty, and then appended to.
                     if self._create(kind, blob_id, view, replace=False):
                         return len(view)
-
-    def _append(
-        self, kind: str, blob_id: str, descriptor: int, offset: int, view: memoryview
-    ) -> int:
-        """Append to a file whose lock we have."""
-        layout, mark = self._settle(kind, blob_id, descriptor)
-        if offset != mark.size:
-            raise other_offset(kind, blob_id, offset, mark.size)
-        if not view:
-            return offset
-        if self._space is not None:
-            self._space.check(len(view))
-        pieces = layout.name.pieces(offset, view)
-        end = mark.end + sum(len(piece) for piece in pieces)
-        try:
-            write_at(descriptor, pieces, mark.end)
-            os.fdatasync(descriptor)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, mark.end)
-            raise
-        mark = Mark(offset + len(view), end)
-        write_at(descriptor, [layout.name.mark(mark)], MARK_AT)
-        return mark.size
 
     def writer(self, kind: str, blob_id: str, offset: int) -> FileBlobWriter:
         """See BlobStore."""
         check_blob(kind, blob_id, offset)
-        with self._using(kind, blob_id) as path, contextlib.ExitStack() as stack:
+        with self._using(kind, blob_id):
             while True:
                 try:
-                    lock = self._locked(kind, blob_id, fcntl.LOCK_EX)
-                    descriptor = stack.enter_context(lock)
-                    break
+                    return self._writer(kind, blob_id, offset)
                 except BlobMissingError:
                     if offset:
                         raise
                     self._create(kind, blob_id, memoryview(b""), replace=False)
+
+    def _writer(self, kind: str, blob_id: str, offset: int) -> FileBlobWriter:
+        with self._locked(kind, blob_id, fcntl.LOCK_EX) as descriptor:
             layout, mark = self._settle(kind, blob_id, descriptor)
             if offset != mark.size:
-                raise other_offset(kind, blob_id, offset, mark.size)
+                raise blobs.other_offset(kind, blob_id, offset, mark.size)
             # The lock is that of the open file, whichever of its descriptors is closed last.
-            return FileBlobWriter(path, layout.name, mark, os.dup(descriptor), self._space)
+            path, own = self._path(kind, blob_id), os.dup(descriptor)
+            return FileBlobWriter(path, layout.name, mark, own, self._space)
 
     def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
         """See BlobStore."""
@@ -356,7 +328,7 @@ class FileBlobStore:
             try:
                 descriptor = stack.enter_context(opened(self._path(kind, blob_id)))
             except FileNotFoundError as e:
-                raise no_blob(kind, blob_id) from e
+                raise blobs.no_blob(kind, blob_id) from e
             yield descriptor
 
     @contextlib.contextmanager

@@ -12,8 +12,7 @@ owners are those that have a head of this id. A POST adds the caller, a DELETE r
 caller, and with the last one the thing is gone, without a list that two requests could
 change at once.
 
-A head's value names its owner, for the administrator and for ``adopt``. Stores of earlier
-versions have heads without one; :func:`migrate` gives them to ``admin``.
+A head's value names its owner, for the administrator and for ``adopt``.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import structlog
 
 from .base import (
     MAX_PAGE,
@@ -36,6 +33,7 @@ from .base import (
     HeadInvalidError,
     HeadMissingError,
     StateStore,
+    every_head,
 )
 from .turns import Turn
 
@@ -49,8 +47,6 @@ _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE
 _LAST_ID = "z" * 150
 """Sorts after every id of a namespace."""
-_MIGRATION = "migration"
-_OWNERS = "owners"
 
 
 def namespace(owner: str) -> str:
@@ -261,7 +257,7 @@ class Namespaces:
 
     def of_all(self) -> Iterator[Owned]:
         """Yield the things of all owners."""
-        return map(Owned.of, _heads(self._store, self._kind))
+        return map(Owned.of, every_head(self._store, self._kind))
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""
@@ -297,65 +293,6 @@ class Namespaces:
 def head_id(owner: str, ident: str) -> str:
     """Return the id of the head of a thing."""
     return f"{namespace(owner)}.{ident}"
-
-
-def is_migrated(store: StateStore) -> bool:
-    """Whether everything in a store has an owner."""
-    return bool(store.list(_MIGRATION, _OWNERS, limit=1).heads)
-
-
-def migrate(store: StateStore, shared: Iterable[tuple[str, int]]) -> None:
-    """Give what a store of an earlier version holds to ``admin``; does nothing later on.
-
-    Several processes may do this at once, or one again after a crash.
-
-    Args:
-        store: the store.
-        shared: ids and sizes of the content of ``input``, which has no heads there.
-    """
-    if is_migrated(store):
-        return
-    moved = 0
-    for kind in OWNED_KINDS:
-        things = Namespaces(store, kind)
-        for head in list(_heads(store, kind)):
-            if not _has_owner(head):
-                moved += _move(store, things, head)
-    inputs = Namespaces(store, "input")
-    for ident, size in shared:
-        if not inputs.of_anyone(ident):
-            moved += inputs.create(ADMIN, ident, {}, size)
-    if moved:
-        structlog.get_logger().info("what had no owner now belongs to admin", things=moved)
-    try:
-        store.create(_MIGRATION, _OWNERS, b"1")
-    except HeadExistsError:
-        return
-
-
-def _has_owner(head: Head) -> bool:
-    try:
-        values = json.loads(head.value)
-    except ValueError:
-        return False
-    return isinstance(values, dict) and set(values) == {"owner", "value"}
-
-
-def _move(store: StateStore, things: Namespaces, head: Head) -> bool:
-    created = False
-    try:
-        created = things.create(ADMIN, head.id, json.loads(head.value))
-    except ValueError:
-        # Nothing of ours: it stays where nobody finds it.
-        return False
-    except HeadExistsError:
-        # Another process moved it, and a client has changed it since.
-        created = False
-    try:
-        store.delete(head.kind, head.id)
-    except HeadMissingError:
-        return created
-    return created
 
 
 def adopt(
@@ -405,11 +342,3 @@ def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
                 continue
             return True
         return False
-
-
-def _heads(store: StateStore, kind: str) -> Iterator[Head]:
-    after: str | None = ""
-    while after is not None:
-        page = store.list(kind, after=after, limit=MAX_PAGE)
-        yield from page.heads
-        after = page.after

@@ -42,27 +42,8 @@ from typing import Any, TypeVar
 
 from app.errors import StorageFullError
 
-from .base import (
-    Admit,
-    Head,
-    Page,
-    StoreBusyError,
-    StoreDamagedError,
-    StoreError,
-    StoreFullError,
-    StoreReadOnlyError,
-    Usage,
-    check_key,
-    check_page,
-    check_value,
-    conflict,
-    damaged,
-    exists,
-    in_use,
-    missing,
-    new_nonce,
-    space_of,
-)
+from . import base
+from .base import Admit, Head, Page, StoreDamagedError, StoreError, StoreFullError, Usage, check_key
 from .space import Space
 from .sqlite_schema import checksum_of, prepare, transaction
 from .turns import Turns, open_private
@@ -91,9 +72,9 @@ _LAST = "\x7f"
 """Sorts after every character of an id."""
 _PRIMARY = 0xFF
 """Bits of an extended error code that hold the primary one."""
-_BUSY = (StoreBusyError, "the stored state was locked for too long")
+_BUSY = (base.StoreBusyError, "the stored state was locked for too long")
 _DAMAGED = (StoreDamagedError, "the stored state is damaged")
-_READ_ONLY = (StoreReadOnlyError, "the state is not writable")
+_READ_ONLY = (base.StoreReadOnlyError, "the state is not writable")
 _ERRORS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: _BUSY,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
@@ -174,13 +155,15 @@ class SqliteStateStore:
         """See StateStore."""
         check_key(kind, head_id)
         nbytes = len(value) if size is None else size
-        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time(), nbytes)
+        head = Head(
+            kind, head_id, base.check_value(value), 1, base.new_nonce(), time.time(), nbytes
+        )
         self._check_space(kind, head_id, len(value) + _OVERHEAD)
         version = (kind, head_id, head.value, 1, head.nonce)
         row = (*version, head.used, checksum_of(*version), nbytes)
         with self._writing() as connection:
             if not connection.execute(_INSERT, row).rowcount:
-                raise exists(kind, head_id)
+                raise base.exists(kind, head_id)
             self._count(kind, head_id, 1, nbytes, admit)
         return head
 
@@ -188,7 +171,7 @@ class SqliteStateStore:
         self, kind: str, head_id: str, count: int, nbytes: int, admit: Admit | None = None
     ) -> None:
         """Add to the usage of a head's space within a transaction, if it is admitted."""
-        space = space_of(head_id)
+        space = base.space_of(head_id)
         row = self._writer.execute(_COUNT, (kind, space, count, nbytes)).fetchone()
         usage = Usage(*row)
         if admit is not None:
@@ -203,7 +186,7 @@ class SqliteStateStore:
         except StorageFullError:
             # Who creates again what exists asks for nothing more.
             if self._select("kind = ? AND id = ?", (kind, head_id)):
-                raise exists(kind, head_id) from None
+                raise base.exists(kind, head_id) from None
             raise
 
     def get(self, kind: str, head_id: str) -> Head:
@@ -211,7 +194,7 @@ class SqliteStateStore:
         check_key(kind, head_id)
         rows = self._select("kind = ? AND id = ?", (kind, head_id))
         if not rows:
-            raise missing(kind, head_id)
+            raise base.missing(kind, head_id)
         return rows[0]
 
     def compare_and_swap(
@@ -219,7 +202,7 @@ class SqliteStateStore:
     ) -> Head:
         """See StateStore."""
         check_key(seen.kind, seen.id)
-        value, generation = check_value(value), seen.generation + 1
+        value, generation = base.check_value(value), seen.generation + 1
         nbytes = len(value) if size is None else size
         checksum = checksum_of(seen.kind, seen.id, value, generation, seen.nonce)
 
@@ -238,10 +221,10 @@ class SqliteStateStore:
             (kind, head_id),
         ).fetchone()
         if row is None:
-            raise missing(kind, head_id)
+            raise base.missing(kind, head_id)
         used, size, *version = row
         if seen is not None and not seen.same_version(*version):
-            raise conflict(kind, head_id)
+            raise base.conflict(kind, head_id)
         return float(used), int(size)
 
     def touch(self, kind: str, head_id: str) -> None:
@@ -255,7 +238,7 @@ class SqliteStateStore:
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
         """See StateStore."""
-        check_page(kind, prefix, after, limit)
+        base.check_page(kind, prefix, after, limit)
         heads = self._select(
             "kind = ? AND id >= ? AND id < ? AND id > ? ORDER BY id LIMIT ?",
             (kind, prefix, prefix + _LAST, after, limit + 1),
@@ -277,7 +260,7 @@ class SqliteStateStore:
         def delete(connection: sqlite3.Connection) -> None:
             used, size = self._compare(kind, head_id, seen)
             if unused_since is not None and used >= unused_since:
-                raise in_use(kind, head_id)
+                raise base.in_use(kind, head_id)
             self._count(kind, head_id, -1, -size)
             connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, head_id))
 
@@ -303,7 +286,7 @@ class SqliteStateStore:
     def _head(self, row: tuple[Any, ...]) -> Head:
         kind, head_id, value, generation, nonce, used, checksum, size = row
         if checksum_of(kind, head_id, value, generation, nonce) != checksum:
-            raise damaged(str(kind), str(head_id), self._path)
+            raise base.damaged(str(kind), str(head_id), self._path)
         return Head(kind, head_id, value, generation, nonce, used, size)
 
     def _write_even_if_full(self, change: Callable[[sqlite3.Connection], T]) -> T:
@@ -342,7 +325,7 @@ class SqliteStateStore:
         if known is None:
             return StoreError(f"the state cannot be read or written: {detail}", path=self._path)
         kind, text = known
-        retry = 1 if kind is StoreBusyError else 30
+        retry = 1 if kind is base.StoreBusyError else 30
         return kind(text, path=self._path, retry_after=retry)
 
     @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import time
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -16,34 +15,27 @@ from xxhash import xxh3_64_intdigest
 from .base import StoreError, StoreForeignError, space_of
 
 VERSION = 4
-"""Version of the schema; 1 had neither checksums nor times of use, 2 no usage, and in 3 streams of
-runs had the partition and a random end as their key."""
-_CHECKSUMS = 2
-"""Version that brought checksums and times of use."""
-_USAGES = 3
-"""Version that brought usage."""
+"""Version of the schema; in 3 streams of runs had the partition and a random end as their key."""
+_OLDEST = 3
+"""Oldest version that is brought up to date."""
 _APPLICATION = 0x54575331
 """What SQLite files of ours call themselves."""
-_TABLE = """
+_TABLES = (
+    """
 CREATE TABLE head (kind TEXT NOT NULL, id TEXT NOT NULL, value BLOB NOT NULL,
-    generation INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY (kind, id))
-"""
-_ADDED = (
-    "ALTER TABLE head ADD COLUMN used REAL NOT NULL DEFAULT 0",
-    "ALTER TABLE head ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
-)
-_USAGE = (
-    "ALTER TABLE head ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
-    "UPDATE head SET size = length(value)",
+    generation INTEGER NOT NULL, nonce TEXT NOT NULL, used REAL NOT NULL,
+    checksum INTEGER NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (kind, id))
+""",
     """
 CREATE TABLE usage (kind TEXT NOT NULL, space TEXT NOT NULL, count INTEGER NOT NULL,
     nbytes INTEGER NOT NULL, PRIMARY KEY (kind, space)) WITHOUT ROWID
 """,
-    """
-INSERT INTO usage SELECT kind, substr(id, 1, instr(id, '.')) AS space, count(*), sum(size)
-    FROM head GROUP BY kind, space
-""",
 )
+_UNOWNED = """
+SELECT count(*) FROM head WHERE kind IN ('dataset', 'view', 'pipeline', 'input')
+    AND NOT EXISTS (SELECT * FROM head WHERE kind = 'migration')
+"""
+"""Counts what has no owner yet: servers up to version 3 noted that they gave everything one."""
 _DELETE = "DELETE FROM head WHERE kind = 'stream' AND id = ? RETURNING size"
 _UNCOUNT = """
 UPDATE usage SET count = count - 1, nbytes = nbytes - ? WHERE kind = 'stream' AND space = ?
@@ -63,7 +55,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         path: of the file, for messages.
 
     Raises:
-        StoreForeignError: it belongs to a newer version, or to another program.
+        StoreForeignError: it belongs to a newer version, to one too old, or to another program.
         StoreError: the file system does not support WAL mode.
     """
     version = _scalar(connection, "PRAGMA user_version")
@@ -83,6 +75,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             hint="Run the newer server that wrote it, or use another data directory",
             retry_after=None,
         )
+    if tables and (version < _OLDEST or (version < VERSION and _scalar(connection, _UNOWNED))):
+        raise too_old("the state", path)
     if _scalar(connection, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreError(
             "the file system does not support SQLite's WAL mode",
@@ -93,13 +87,9 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     with transaction(connection):
         if not tables:
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            connection.execute(_TABLE)
-        if version < _CHECKSUMS:
-            _add_columns(connection)
-        if version < _USAGES:
-            for statement in _USAGE:
+            for statement in _TABLES:
                 connection.execute(statement)
-        if version < VERSION:
+        elif version < VERSION:
             _key_streams(connection)
         # Written even without a change: a read-only file must fail now, not later.
         connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -109,13 +99,14 @@ def _scalar(connection: sqlite3.Connection, query: str) -> Any:  # noqa: ANN401 
     return connection.execute(query).fetchone()[0]
 
 
-def _add_columns(connection: sqlite3.Connection) -> None:
-    for statement in _ADDED:
-        connection.execute(statement)
-    rows = connection.execute("SELECT rowid, kind, id, value, generation, nonce FROM head")
-    known = [(checksum_of(*row[1:]), row[0]) for row in rows]
-    connection.executemany("UPDATE head SET checksum = ? WHERE rowid = ?", known)
-    connection.execute("UPDATE head SET used = ?", (time.time(),))
+def too_old(what: str, path: Path) -> StoreForeignError:
+    """Build the error for what only earlier versions can bring up to date."""
+    return StoreForeignError(
+        f"{what} was written by a version before 0.1.0 of 2026-11-23",
+        path=path,
+        hint="Start version 0.1.0 of that day (revision 426697b) with it once",
+        retry_after=None,
+    )
 
 
 def _key_streams(connection: sqlite3.Connection) -> None:

@@ -4,6 +4,10 @@ Every worker has one, and one of them is active: the one that holds the lock of 
 which the kernel gives to another when its process ends. A pass does a bounded amount of
 work for each chore and goes on where it stopped in the next, so that it never keeps the
 stores busy for long.
+
+Times in the stores are those of the wall clock, which an operator or a time server may set by a
+day. Before anything is removed because of such a time, it must have looked removable for a
+while by a clock that never jumps, and unchanged: what is in use changes in that while.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Hashable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -108,6 +112,33 @@ class Sweeper:
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
+
+
+class Lasting:
+    """Tells whether something has been in one state for long.
+
+    Args:
+        seconds: how long.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._since: dict[str, tuple[Hashable, float]] = {}
+
+    def has_lasted(self, name: str, state: Hashable) -> bool:
+        """Note that something is in a state; return whether it has been since long ago."""
+        now = self._clock()
+        known, since = self._since.get(name, (None, now))
+        if name not in self._since or known != state:
+            since = now
+        self._since[name] = (state, since)
+        return now - since >= self._seconds
+
+    def forget(self, name: str) -> None:
+        """Forget something that is not in question, or gone."""
+        self._since.pop(name, None)
 
 
 def page_by_page(look: Callable[[str], str | None]) -> Chore:

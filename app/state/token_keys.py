@@ -21,20 +21,18 @@ _ABANDONED = 3600.0
 """Seconds after which a file that was never finished is removed."""
 
 
-def resolve_keys(texts: Sequence[str], directory: Path | None) -> list[Key]:
-    """Return the token keys of the settings, else of the data directory, else temporary ones.
+def resolve_keys(texts: Sequence[str], directory: Path) -> list[Key]:
+    """Return the token keys of the settings, else of the data directory.
 
     Args:
         texts: keys from the settings.
-        directory: the data directory; None if nothing is to be kept.
+        directory: the data directory.
 
     Raises:
         ValueError: a key is malformed.
         StorageError: the data directory has no keys, and none can be stored there.
     """
-    if texts:
-        return [parse_key(text) for text in texts]
-    return [new_key()] if directory is None else load_keys(directory)
+    return [parse_key(text) for text in texts] or load_keys(directory)
 
 
 def load_keys(directory: Path) -> list[Key]:

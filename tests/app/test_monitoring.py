@@ -96,7 +96,6 @@ def _ready_again(harmed: Harmed) -> Iterator[None]:
 
 def test_a_disk_without_room(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     space = harmed.watched.storage.space
-    assert space is not None
     room = space.room()
     full = type(room)(room.size, 0, 0)
     monkeypatch.setattr(type(space), "room", lambda _: full)

@@ -23,10 +23,10 @@ from app.datasets.files.roots import Roots
 from app.http.identity import SINGLE_USER
 from app.pipelines.opened import OpenPipeline
 from app.pipelines.registry import Pipelines
-from app.state.memory import MemoryStateStore
 from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
 from core.warmup import warm_up
+from tests.app.state.memory import MemoryStateStore
 from tests.bench.__main__ import line, timed
 from tests.bench.service import running
 from tests.bench.tiles import Client, run_and_print

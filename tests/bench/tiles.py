@@ -33,13 +33,13 @@ from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.http.identity import SINGLE_USER
-from app.state.memory import MemoryStateStore
 from core.arrays import Indices
 from core.tiles.frames import FileFrames, FrameSource, UseOctets
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
 from core.tiles.view import parse_view
 from core.warmup import warm_up
+from tests.app.state.memory import MemoryStateStore
 from tests.bench.__main__ import ROOT, line, medians, timed
 from tests.bench.service import Running, running
 from tests.compat.libertem_differential import Peer

@@ -25,11 +25,11 @@ from app.datasets.files.roots import Roots
 from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import ServiceError, problem_of
 from app.http.identity import SINGLE_USER
-from app.state.memory import MemoryStateStore
 from app.tiles.encoding import plan_json
 from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
 from core.errors import CoreError
+from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import writers
 
 BUDGET = 32 << 20

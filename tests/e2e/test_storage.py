@@ -1,11 +1,10 @@
-"""What the service stores: bounded, taken over from earlier versions, never silently other."""
+"""What the service stores: bounded, refused where it is too old, never silently other."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import lzma
-import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.command.main import main
 from tests.app.harness import Answer as Reply
 from tests.app.harness import Post, Service, ask, chunked, head, is_problem, wait_until
 from tests.app.losses.posts import good, put_input
@@ -87,23 +87,22 @@ def test_a_changed_digit_of_an_input_is_a_problem_not_other_numbers(start: Start
     assert qelt(service).body == right
 
 
-def test_a_data_directory_of_an_earlier_version_is_taken_over(start: Start, tmp_path: Path) -> None:
-    data = tmp_path / "service" / "data"
-    (data / "inputs").mkdir(parents=True)
-    (data / "inputs" / f"{DIGEST}.quantiles").write_bytes(QUANTILES)
-    other = hashlib.blake2b(b"another", digest_size=16).hexdigest()
-    (data / "inputs" / f"{other}.quantiles").write_bytes(QUANTILES)
-    (data / "partials" / "ab").mkdir(parents=True)
-    (data / "partials" / "ab" / "abc.partial").write_bytes(b"old")
-    (data / "state.sqlite").write_bytes(lzma.decompress(VERSION_1.read_bytes()))
-    service = start(workers=2)
-    assert qelt(service).status == 200
-    is_problem(qelt(service, other), "input-gone", 410)
-    assert put_input(service, "quantiles", QUANTILES).status == 200
-    assert not (data / "inputs").exists()
-    assert not (data / "partials").exists()
-    with sqlite3.connect(data / "state.sqlite") as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (4,)
+@pytest.mark.parametrize("what", ["state.sqlite", "inputs"])
+def test_a_data_directory_that_is_too_old_is_refused_and_left_alone(
+    tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    path = data / "state.sqlite" if what == "state.sqlite" else data / what / f"{DIGEST}.quantiles"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(lzma.decompress(VERSION_1.read_bytes()))
+    was = path.read_bytes()
+    assert main(["serve", "--data-dir", str(data), "--port", "0"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{data} cannot be used: " in line
+    assert "was written by a version before 0.1.0 of 2026-11-23" in line
+    assert "or start version 0.1.0 of that day (revision 426697b) with it once" in line
+    assert path.read_bytes() == was
 
 
 def test_quotas_are_kept_over_a_restart_and_free_what_exists(start: Start) -> None:

@@ -15,9 +15,9 @@ from dataclasses import replace
 from app.runs.watching import Watch
 from app.state.base import Admit, Head, Page, StoreBusyError, space_of
 from app.state.blobs import BlobInfo, BlobPage, Octets
-from app.state.memory import MemoryStateStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.state.quotas import Limit
+from tests.app.state.memory import MemoryStateStore
+from tests.app.state.memory_blobs import MemoryBlobStore
 
 from .calls import Access, Call, adds, reads, writes
 from .scheduler import Scheduler

@@ -24,7 +24,7 @@ from core.budget import current
 from core.losses.reports import REPORTS
 
 from ..records import REPORT
-from .published import Published, PublishedFile, PublishedWriter
+from .published import Published, PublishedFile
 
 FORMATS = ("csv", "parquet", "arrow", "ndjson", "bin", "svg", "png")
 """Formats of a report; the first is the default."""
@@ -73,55 +73,22 @@ class Drawn:
     look: Look = field(default_factory=Look)
 
 
-class ReportFiles:
-    """The reports of one run.
+class ReportFiles(Published):
+    """The published reports of one run.
 
     Args:
-        files: its published reports.
+        heads: of all reports.
+        blobs: hold their content.
+        owner: of the run.
+        run: its id.
         float_width: bytes of a loss.
     """
 
-    def __init__(self, files: Published, float_width: int) -> None:
-        self._files = files
+    def __init__(
+        self, heads: StateStore, blobs: BlobStore, owner: str, run: str, float_width: int
+    ) -> None:
+        super().__init__(Namespaces(heads, REPORT), blobs, REPORT, owner, run)
         self._float_width = float_width
-
-    @classmethod
-    def of(
-        cls, heads: StateStore, blobs: BlobStore, owner: str, run: str, float_width: int
-    ) -> ReportFiles:
-        """Return the reports of a run in the stores."""
-        return cls(Published(Namespaces(heads, REPORT), blobs, REPORT, owner, run), float_width)
-
-    def find(self, name: ReportName, form: str) -> PublishedFile | None:
-        """Return a published file; None if there is none, or not yet."""
-        return self._files.find(name.file(form))
-
-    def writer(self, name: ReportName) -> PublishedWriter:
-        """Begin to write the records of a report."""
-        return self._files.writer(name.file(RECORDS))
-
-    def publish(self, writer: PublishedWriter) -> PublishedFile:
-        """Publish records."""
-        return self._files.publish(writer)
-
-    def discard(self, file: PublishedFile) -> None:
-        """Delete a file, unless it was published anew since."""
-        self._files.discard(file)
-
-    def discard_unless_whole(self, name: ReportName) -> None:
-        """Delete the records of a report if they are published, and missing or damaged."""
-        file = self.find(name, RECORDS)
-        if file is not None:
-            self._files.discard_unless_whole(file)
-
-    def read(self, file: PublishedFile, start: int, stop: int) -> bytes:
-        """Return some bytes of a file.
-
-        Raises:
-            NotFoundError: it was deleted.
-            StoreDamagedError: it is damaged.
-        """
-        return self._files.read(file, start, stop)
 
     def rows(
         self, name: ReportName, choose: Callable[[Rows], Rows] | None = None
@@ -135,7 +102,7 @@ class ReportFiles:
         Raises:
             WorkStoppedError: nobody waits for them any more.
         """
-        file = self.find(name, RECORDS)
+        file = self.find(name.file(RECORDS))
         assert file is not None  # noqa: S101 - the caller has looked
         dtype = REPORTS[name.report].dtype(self._float_width)
         step = _AT_ONCE * dtype.itemsize
@@ -163,7 +130,7 @@ class ReportFiles:
             CoreError: the picture cannot be drawn.
             ServiceError: a store failed, or its owner has no room for more.
         """
-        known = self.find(name, form)
+        known = self.find(name.file(form))
         if known is not None:
             return known
         pieces = (
@@ -179,7 +146,7 @@ class ReportFiles:
                 # However long the file is.
                 budget.renew()
 
-        return self._files.write(name.file(form), content)
+        return self.write(name.file(form), content)
 
     def picture(self, name: ReportName, form: str, drawn: Drawn) -> bytes:
         """Draw a report whose records are published.

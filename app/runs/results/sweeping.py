@@ -10,9 +10,8 @@ from app.errors import NotFoundError
 from app.state.base import HeadConflictError, HeadMissingError, StateStore, StoreDamagedError
 from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
-from app.state.sweeper import PAGE, Chore, page_by_page
+from app.state.sweeper import PAGE, Chore, Lasting, page_by_page
 
-from ..lasting import Lasting
 from ..records import REPORT, RUN, SEGMENT, RunRecord
 
 _GRACE = 86400.0

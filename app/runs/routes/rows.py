@@ -19,9 +19,9 @@ from app.streams.sender import Head
 
 from ..rows.events import MEDIA_TYPE
 from ..rows.opening import EVENTS, FORMATS, MEMORY, WantedRows, open_rows
-from ..rows.progress import ProgressEvents, ProgressReader, RunProgress
+from ..rows.progress import PAUSE, ProgressEvents, ProgressReader
 from ..rows.reader import RowReader
-from ..rows.streaming import RunRows, RunRowStream
+from ..rows.streaming import RunRowStream, RunSupply
 from ..schemas import RowsQuery
 from .runs import RunsDep
 
@@ -65,7 +65,7 @@ async def run_rows(
     async def handle(exchange: Exchange) -> None:
         with service.losses.ledger.hold(who.payer, MEMORY, "rows"):
             reader = await service.threads.start(prepare)
-            rows = RunRows(reader, service.threads, service.runs.watch, run)
+            rows = RunSupply(reader, service.threads, service.runs.watch, run)
             coding = answer_coding(request.headers)
             media = MEDIA_TYPE if form == EVENTS else MEDIA_TYPES[form]
             head = Head.of_stream(media, coding, {"Vary": "Accept, Accept-Encoding"})
@@ -106,7 +106,7 @@ async def run_progress(
     async def handle(exchange: Exchange) -> None:
         record = await service.threads.start(service.runs.get, who, run)
         reader = ProgressReader(service.streams, service.reports.jobs, record, known, follow=follow)
-        supply = RunProgress(reader, service.runs, record.id, service.threads)
+        supply = RunSupply(reader, service.threads, service.runs.watch, record.id, PAUSE)
         head = Head.of_stream(MEDIA_TYPE, None)
         stream = Stream(supply, ProgressEvents(), head, service.threads, drain)
         await stream.send(exchange)

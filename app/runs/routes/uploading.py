@@ -35,7 +35,7 @@ from core.losses.reports import REPORTS
 from ..describing import describe_stream, stream_path
 from ..records import RunRecord, StreamRecord
 from ..rows.opening import MEMORY, WantedRows, open_rows
-from ..rows.streaming import RunRows, RunRowStream
+from ..rows.streaming import RunRowStream, RunSupply
 from ..rows.tokens import place_of
 from ..service import RunService
 from ..uploads import ietf
@@ -190,7 +190,7 @@ class Upload:
             with service.losses.ledger.hold(self.who.payer, MEMORY, "rows"):
                 start = service.threads.start
                 reader = await start(open_rows, service.losses, service.streams, wanted, place)
-                rows = RunRows(reader, service.threads, service.runs.watch, run.id)
+                rows = RunSupply(reader, service.threads, service.runs.watch, run.id)
                 headers = {**answer.headers, "Preference-Applied": _PREFERENCE, "Vary": "Accept"}
                 head = Head.of_stream(MEDIA_TYPES[form], None, headers)
                 stream = RunRowStream(reader, rows)

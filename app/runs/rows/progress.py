@@ -7,8 +7,6 @@ client that connects again is told nothing it knows.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +14,18 @@ import orjson
 import xxhash
 
 from app.errors import Problem
-from app.streams.ahead import settle
 from app.streams.frames import Buffers
 from app.streams.limits import Progress
-from app.streams.threads import Threads
 
 from ..describing import describe_stream
 from ..records import RunRecord
 from ..sealing.jobs import Jobs
-from ..store import Runs
 from ..streams import Streams
-from ..watching import Follower
 from .events import server_event
 
 ENDED = ("done", "failed")
 """States of a run in which there is no more progress."""
-_PAUSE = 0.1
+PAUSE = 0.1
 """Seconds between two events at least."""
 
 
@@ -106,62 +100,6 @@ class ProgressReader:
         self._known, self._known_streams, self._told = ident, streams, True
         data = orjson.dumps({**described, "streams": changed, "deleted": gone})
         return Report(server_event(name, data, ident))
-
-
-class RunProgress:
-    """Supplies the events of a run to a streamed answer.
-
-    Args:
-        reader: describes the run.
-        runs: whose watch tells of changes.
-        run: its id.
-        threads: run the reader.
-    """
-
-    def __init__(self, reader: ProgressReader, runs: Runs, run: str, threads: Threads) -> None:
-        self._reader = reader
-        self._watch = runs.watch
-        self._run = run
-        self._threads = threads
-        self._begun = False
-        self._upcoming: asyncio.Task[Sequence[Report]] | None = None
-        self._follower: Follower | None = None
-
-    def upcoming(self) -> asyncio.Task[Sequence[Report]]:
-        """Return the future of the next event."""
-        if self._upcoming is None:
-            self._upcoming = asyncio.ensure_future(self._next())
-        return self._upcoming
-
-    async def _next(self) -> Sequence[Report]:
-        if self._begun and not self._reader.ended:
-            await asyncio.sleep(_PAUSE)
-        self._begun = True
-        while True:
-            report = await self._threads.start(self._reader.step)
-            if report is not None:
-                return [report]
-            if self._reader.ended:
-                return []
-            if self._follower is None:
-                # And look again: what changed until now was not announced to us.
-                self._follower = self._watch.follow(self._run)
-            else:
-                await self._follower.changed()
-
-    def take(self) -> Sequence[Report]:
-        """Return the event that is ready; none after the last."""
-        reports = self.upcoming().result()
-        self._upcoming = None
-        return reports
-
-    async def close(self) -> None:
-        """Stop."""
-        if self._upcoming is not None:
-            self._upcoming.cancel()
-            await settle(self._upcoming)
-        if self._follower is not None:
-            self._follower.close()
 
 
 class ProgressEvents:

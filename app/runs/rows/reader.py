@@ -183,6 +183,11 @@ class RowReader:
             self._resume(place)
 
     @property
+    def ended(self) -> bool:
+        """Whether there are no more rows."""
+        return self.reason is not None
+
+    @property
     def events(self) -> int:
         """Complete events read so far."""
         reading = self._reading

@@ -1,9 +1,10 @@
-"""Rows of a run as a streamed answer: the supply of chunks, and their form."""
+"""What is read of a run as a streamed answer: its supply, and the form of rows."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 from app.errors import Problem
 from app.losses.posting import Ending
@@ -16,44 +17,63 @@ from app.streams.threads import Threads
 from ..watching import Follower, Watch
 from .reader import RowReader
 
+T_co = TypeVar("T_co", covariant=True)
 
-class RunRows:
-    """Supplies the rows of a run to a streamed answer.
+
+class Reader(Protocol[T_co]):
+    """Reads something of a run, in threads, one call at a time."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more once a call returns None."""
+
+    def step(self) -> T_co | None:
+        """Return what is next; None if there is nothing at present, or nothing more."""
+
+
+class RunSupply(Generic[T_co]):
+    """Supplies what a reader finds in a run to a streamed answer.
 
     Args:
-        reader: reads and encodes them.
+        reader: finds it.
         threads: run it.
         watch: tells of changes of the run.
         run: its id.
+        pause: seconds between two findings at least.
     """
 
-    def __init__(self, reader: RowReader, threads: Threads, watch: Watch, run: str) -> None:
+    def __init__(
+        self, reader: Reader[T_co], threads: Threads, watch: Watch, run: str, pause: float = 0.0
+    ) -> None:
         self._reader = reader
         self._threads = threads
         self._watch = watch
         self._run = run
-        self._upcoming: asyncio.Task[Sequence[Chunk]] | None = None
-        self._call: asyncio.Future[Chunk | None] | None = None
+        self._pause = pause
+        self._upcoming: asyncio.Task[Sequence[T_co]] | None = None
+        self._call: asyncio.Future[T_co | None] | None = None
         self._follower: Follower | None = None
 
     @property
     def idle(self) -> bool:
-        """Whether no thread reads or encodes."""
+        """Whether no thread reads."""
         return self._call is None or self._call.done()
 
-    def upcoming(self) -> asyncio.Task[Sequence[Chunk]]:
-        """Return the future of the next rows; it yields none after the last."""
+    def upcoming(self) -> asyncio.Task[Sequence[T_co]]:
+        """Return the future of what is next; it yields nothing after the last."""
         if self._upcoming is None:
             self._upcoming = asyncio.ensure_future(self._next())
         return self._upcoming
 
-    async def _next(self) -> Sequence[Chunk]:
+    async def _next(self) -> Sequence[T_co]:
+        if self._pause and self._call is not None and not self._reader.ended:
+            await asyncio.sleep(self._pause)
         while True:
             self._call = self._threads.start(self._reader.step)
-            chunk = await asyncio.shield(self._call)
-            if chunk is not None:
-                return [chunk]
-            if self._reader.reason is not None:
+            found = await asyncio.shield(self._call)
+            if found is not None:
+                return [found]
+            if self._reader.ended:
                 return []
             if self._follower is None:
                 # And look again: what changed until now was not announced to us.
@@ -61,15 +81,15 @@ class RunRows:
             else:
                 await self._follower.changed()
 
-    def take(self) -> Sequence[Chunk]:
-        """Return the rows that are ready.
+    def take(self) -> Sequence[T_co]:
+        """Return what is ready.
 
         Raises:
-            CoreError, ServiceError: a stream is faulty; all rows before it were taken.
+            CoreError, ServiceError: the reader failed; all it found before was taken.
         """
-        chunks = self.upcoming().result()
+        found = self.upcoming().result()
         self._upcoming = None
-        return chunks
+        return found
 
     async def close(self) -> None:
         """Stop, and wait until no thread reads any more."""
@@ -93,7 +113,7 @@ class RunRowStream:
     heavy = False
     finished = False
 
-    def __init__(self, reader: RowReader, rows: RunRows) -> None:
+    def __init__(self, reader: RowReader, rows: RunSupply[Chunk]) -> None:
         self._reader = reader
         self._rows = rows
 

@@ -110,40 +110,29 @@ class Job:
     def encode(self) -> dict[str, Any]:
         """Return the value of its head, as JSON values."""
         return {
-            "run": self.run,
+            **{name: getattr(self, name) for name in _PLAIN},
             "reports": list(self.reports),
             "options": dict(self.variant.options),
             "inputs": dict(self.variant.inputs),
-            "seals": self.seals,
-            "worker": self.worker,
-            "beat": self.beat,
-            "attempts": self.attempts,
-            "done": self.done,
-            "total": self.total,
-            "suspect": self.suspect,
-            "deaths": self.deaths,
-            "death": self.death,
         }
+
+
+_PLAIN = (
+    *("run", "seals", "worker", "beat", "attempts", "done", "total"),
+    *("suspect", "deaths", "death"),
+)
+"""Members of a job that are stored as they are."""
 
 
 def _decode(owned: Owned) -> Job:
     value = owned.value
     return Job(
-        owned.owner,
-        value["run"],
-        tuple(value["reports"]),
-        Variant(value["options"], value["inputs"]),
-        value["seals"],
-        value["worker"],
-        value["beat"],
-        value["attempts"],
-        value["done"],
-        value["total"],
-        # Jobs of earlier versions have none of these.
-        value.get("suspect", False),
-        value.get("deaths", 0),
-        value.get("death", ""),
-        owned,
+        owner=owned.owner,
+        reports=tuple(value["reports"]),
+        variant=Variant(value["options"], value["inputs"]),
+        owned=owned,
+        # Jobs of earlier versions have not all of them.
+        **{name: value[name] for name in _PLAIN if name in value},
     )
 
 

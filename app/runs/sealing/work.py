@@ -22,7 +22,7 @@ from core.losses.reports import REPORTS
 
 from ..records import SEGMENT, RunRecord
 from ..results.computing import Proceed, RowSink, RunReports, RunStreams
-from ..results.files import ReportFiles, ReportName
+from ..results.files import RECORDS, ReportFiles, ReportName
 from ..results.published import Published, PublishedWriter
 from ..results.segments import SEGMENT_BYTES, SegmentSums
 from ..results.sorting import SortedRows
@@ -98,7 +98,7 @@ class Workshop:
     def files(self, run: RunRecord) -> ReportFiles:
         """Return the published reports of a run."""
         width = RunSpec.of(run).options.float_width
-        return ReportFiles.of(self.heads, self.streams.blobs, run.owner, run.files, width)
+        return ReportFiles(self.heads, self.streams.blobs, run.owner, run.files, width)
 
     def segments(self, run: RunRecord) -> Published:
         """Return the published partials of a run."""
@@ -150,7 +150,9 @@ class SealingWork:
         ledger, owner = self._workshop.losses.ledger, self._run.owner
         for set_id in self.set_ids:
             for report in self._job.reports:
-                self._files.discard_unless_whole(self._name(set_id, report))
+                file = self._files.find(self._name(set_id, report))
+                if file is not None:
+                    self._files.discard_unless_whole(file)
         try:
             with ledger.hold(owner, self._row_bytes, "sealing"):
                 self._compute_rows()
@@ -171,13 +173,14 @@ class SealingWork:
 
     def _pending(self, reports: Sequence[str]) -> bool:
         return any(
-            self._files.find(self._name(set_id, report), "bin") is None
+            self._files.find(self._name(set_id, report)) is None
             for set_id in self.set_ids
             for report in reports
         )
 
-    def _name(self, set_id: int | None, report: str) -> ReportName:
-        return ReportName(report, set_id, self._job.variant.name)
+    def _name(self, set_id: int | None, report: str) -> str:
+        """Return the name of the records of a report."""
+        return ReportName(report, set_id, self._job.variant.name).file(RECORDS)
 
     def _compute_sums(self, memory: SumsMemory) -> None:
         reports = self._reports

@@ -10,7 +10,7 @@ import pytest
 
 from app.command.main import main
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.ownership import Namespaces, migrate
+from app.state.ownership import Namespaces
 from app.state.sqlite import SqliteStateStore
 
 Output = pytest.CaptureFixture[str]
@@ -91,7 +91,6 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 def test_handing_over(data_dir: Path, capsys: Output) -> None:
     heads = store(data_dir)
-    migrate(heads, ())
     Namespaces(heads, "dataset").create("old", "a", {"n": 1})
     Namespaces(heads, "dataset").create("old", "b", {"n": 1})
     Namespaces(heads, "dataset").create("new", "b", {"n": 2})

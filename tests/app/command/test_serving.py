@@ -198,9 +198,9 @@ def test_workers_get_the_settings_that_were_read(
     assert len(board.workers) == 4
 
 
-def test_what_one_worker_holds_counts_for_all() -> None:
+def test_what_one_worker_holds_counts_for_all(tmp_path: Path) -> None:
     board = Board(2)
-    settings = Settings(ephemeral=True, buffers=4)
+    settings = Settings(data_dir=tmp_path, buffers=4)
     first, second = (create_app(settings, board, seat).state for seat in board.workers)
     first.throttle.enter("alice")
     first.losses.buffers.take("bob", 2)

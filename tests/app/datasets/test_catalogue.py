@@ -17,11 +17,11 @@ from app.datasets.opened import OpenDataset
 from app.datasets.spec import parse_dataset
 from app.errors import DataChangedError, InvalidOptionError
 from app.http.identity import SINGLE_USER
-from app.state.memory import MemoryStateStore
 from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
 from core.errors import CoreError, ShapeError
+from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import writers
 
 FRAME = (8, 9)

@@ -17,10 +17,10 @@ from app.datasets.files.roots import Roots
 from app.datasets.spec import parse_dataset
 from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
-from app.state.memory import MemoryStateStore
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
 from core.tiles.view import parse_view
+from tests.app.state.memory import MemoryStateStore
 
 MODULE = """
 def nibbles(raw, out, sig_shape):

@@ -26,7 +26,7 @@ from app.errors import DatasetUnreadableError
 from app.http.identity import SINGLE_USER, Identity, identify
 from app.main import create_app
 from app.settings import Settings
-from app.state.memory import MemoryStateStore
+from tests.app.state.memory import MemoryStateStore
 from tests.decoders import DECODERS
 
 FRAMES = np.arange(4 * 3 * 5 * 6, dtype="<u2").reshape(4, 3, 5, 6)

@@ -31,10 +31,10 @@ from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.errors import DataChangedError, DatasetUnreadableError
 from app.http.identity import SINGLE_USER
-from app.state.memory import MemoryStateStore
 from core.arrays import Array
 from core.errors import CoreError, FormatError
 from tests.app.harness import Service, check_problem
+from tests.app.state.memory import MemoryStateStore
 from tests.decoders import DECODERS
 from tests.fuzz.fuzz_files import workers_of
 from tests.scale import PURE_PYTHON, SOAK

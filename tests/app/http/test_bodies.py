@@ -29,6 +29,12 @@ class Body:
         self._data = memoryview(data)
         self._stalls = stalls
 
+    async def wait(self) -> None:
+        """Wait for nothing."""
+
+    def in_thread(self) -> None:
+        """Have no socket."""
+
     async def read_into(self, view: memoryview) -> int:
         return self.read_now(view)
 
@@ -47,6 +53,9 @@ class Socket:
         self._body = Body(data)
         self.on_loop, self.in_threads = 0, 0
         self.open = 0
+
+    async def wait(self) -> None:
+        """Wait for nothing."""
 
     async def read_into(self, view: memoryview) -> int:
         count = await self._body.read_into(view)

@@ -30,7 +30,6 @@ from app.server.drain import DRAIN_EXTENSION, Drain
 from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.memory import MemoryStateStore
 from app.telemetry import Metrics
 from core.errors import CancelledError, OptionError
 from tests.app.conftest import KEY, ORIGIN
@@ -48,6 +47,7 @@ from tests.app.harness import (
     wait_until,
 )
 from tests.app.losses.posts import good
+from tests.app.state.memory import MemoryStateStore
 
 BAD_KEYS: list[Headers] = [
     [],

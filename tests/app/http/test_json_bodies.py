@@ -40,6 +40,12 @@ class Body:
     piece: int = 7
     failure: Exception | None = None
 
+    async def wait(self) -> None:
+        """Wait for nothing."""
+
+    def in_thread(self) -> None:
+        """Have no socket."""
+
     async def read_into(self, view: memoryview) -> int:
         piece, self.data = self.data[: self.piece], self.data[self.piece :]
         if not piece and self.failure is not None:

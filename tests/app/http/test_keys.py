@@ -12,7 +12,7 @@ from app.http import keys as keys_module
 from app.http.identity import SINGLE_USER, USER_SCOPES, Identity
 from app.http.keys import Keys
 from app.state.api_keys import ApiKeys, StoredKey, digest_key
-from app.state.memory import MemoryStateStore
+from tests.app.state.memory import MemoryStateStore
 
 
 class Clock:

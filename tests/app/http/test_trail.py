@@ -23,10 +23,10 @@ from app.main import create_app
 from app.server.body import ClientDisconnected
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.memory import MemoryStateStore
 from app.telemetry import Metrics
 from tests.app.harness import Answer, Post, Service, ask
 from tests.app.losses.posts import good
+from tests.app.state.memory import MemoryStateStore
 from tests.scale import PURE_PYTHON
 
 KEY = "the key of alice"

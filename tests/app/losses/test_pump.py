@@ -42,6 +42,12 @@ class Body:
         self.waits = False
         self._news.set()
 
+    async def wait(self) -> None:
+        """Wait for nothing."""
+
+    def in_thread(self) -> None:
+        """Have no socket."""
+
     async def read_into(self, view: memoryview) -> int:
         while not self._bytes and not self._ended:
             self._news.clear()

@@ -30,13 +30,13 @@ from app.errors import (
 from app.http.identity import SINGLE_USER
 from app.pipelines.opened import OpenPipeline
 from app.pipelines.registry import KIND, Pipelines
-from app.state.memory import MemoryStateStore
 from app.state.ownership import Namespaces
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 from core.errors import CoreError, OptionError, PipelineError, PositionError, StateError
 from core.iterate.base import Block, Ragged, State
 from core.losses.reader import LossReader
+from tests.app.state.memory import MemoryStateStore
 from tests.decoders import DECODERS
 from tests.scale import examples
 from tests.streams import random_stream

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.runs.results.published import Published
-from app.state.memory import MemoryStateStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.state.ownership import Namespaces
+from tests.app.state.memory import MemoryStateStore
+from tests.app.state.memory_blobs import MemoryBlobStore
 
 RUN = "0123456789abcdef"
 OWNER = "alice"

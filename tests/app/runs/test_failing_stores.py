@@ -16,12 +16,12 @@ import pytest
 
 from app.runs.records import RunRecord
 from app.runs.sealing.jobs import Jobs
-from app.server.responses import AnswerAbortedError
 from app.state.base import StoreDamagedError, StoreReadOnlyError
 from app.state.quotas import Limit
 from tests.app.runs.requests import stream
 from tests.app.runs.uploaded import Uploads, partitions
 from tests.runs import RunCase, random_run
+from tests.serverless import AnswerAbortedError, serverless
 
 GOOD = stream()
 PART = {"Content-Type": "application/partial-upload", "Upload-Complete": "?0"}
@@ -41,10 +41,10 @@ def ask(service: Uploads, method: str, path: str, **options: Any) -> httpx.Respo
 
 
 def ask_raising(service: Uploads, path: str) -> None:
-    """Ask for what is broken off, which a server without connections of its own raises."""
+    """Ask for what is broken off, which is raised where there is no connection."""
 
     async def answer() -> None:
-        transport = httpx.ASGITransport(app=service.app, raise_app_exceptions=True)
+        transport = httpx.ASGITransport(app=serverless(service.app), raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             await client.get(path)
 

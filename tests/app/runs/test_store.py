@@ -25,13 +25,13 @@ from app.runs.uploads.dialect import http_date
 from app.runs.watching import Watch
 from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError
-from app.state.memory import MemoryStateStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.state.ownership import Namespaces
 from app.state.quotas import Limit, Quotas
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.position import Position
+from tests.app.state.memory import MemoryStateStore
+from tests.app.state.memory_blobs import MemoryBlobStore
 
 ALICE = Identity("alice", frozenset({"runs"}))
 BOB = Identity("bob", frozenset({"runs"}))

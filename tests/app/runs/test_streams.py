@@ -20,10 +20,10 @@ from app.runs.uploads.appending import AppendRequest
 from app.runs.uploads.uploads import Uploads
 from app.runs.watching import Watch
 from app.state.base import HeadConflictError, StateStore, StoreBusyError
-from app.state.memory import MemoryStateStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.state.ownership import Owned
 from tests.app.runs.test_store import ALICE, SPEC, template
+from tests.app.state.memory import MemoryStateStore
+from tests.app.state.memory_blobs import MemoryBlobStore
 
 WHOLE = b"12345678"
 NOW = 1e9

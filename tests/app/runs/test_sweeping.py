@@ -11,7 +11,6 @@ import pytest
 
 from app.errors import NotFoundError
 from app.http.identity import SINGLE_USER
-from app.runs.lasting import Lasting
 from app.runs.sweeping import (
     EXPIRED_SECONDS,
     blobs_without_streams,
@@ -21,7 +20,7 @@ from app.runs.sweeping import (
     streams_without_runs,
 )
 from app.state.ownership import Namespaces, head_id
-from app.state.sweeper import expired_blobs, expired_heads
+from app.state.sweeper import Lasting, expired_blobs, expired_heads
 from tests.app.runs.test_store import ALICE, DAY, SPEC, Stores
 from tests.app.runs.uploaded import Uploads
 from tests.runs import random_run

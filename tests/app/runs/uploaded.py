@@ -16,6 +16,7 @@ from app.runs.records import Extent, RunRecord, StreamRecord
 from app.runs.uploads.content import ContentHasher
 from app.settings import Settings
 from tests.runs import RunCase
+from tests.serverless import serverless
 
 
 class Uploads:
@@ -30,7 +31,7 @@ class Uploads:
 
     def client(self) -> httpx.AsyncClient:
         """Return a client of the routes."""
-        transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+        transport = httpx.ASGITransport(app=serverless(self.app), raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url="http://test")
 
     async def get(self, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401

@@ -201,14 +201,17 @@ class Harness:
         limits: ServerLimits | None = None,
         app: Any = None,  # noqa: ANN401
     ) -> None:
-        name, _, loop = kind.partition("-")
+        _, _, loop = kind.partition("-")
         self.limits = limits or ServerLimits()
         self.factory: Callable[[], asyncio.AbstractEventLoop] = (
             asyncio.new_event_loop if loop == "asyncio" else uvloop.new_event_loop
         )
-        http_class: Any = protocol_class(self.limits) if name == "ours" else name
         config = uvicorn.Config(
-            app or make_app(), http=http_class, log_config=None, access_log=False, loop="none"
+            app or make_app(),
+            http=protocol_class(self.limits),
+            log_config=None,
+            access_log=False,
+            loop="none",
         )
         self.server = uvicorn.Server(config)
         self.socket = socket.create_server(("127.0.0.1", 0))

@@ -266,37 +266,15 @@ def test_a_handler_that_is_cancelled_leaves_no_thread_with_the_socket(
             assert left > 0
 
 
-def test_other_servers_send_what_is_collected() -> None:
-    sent: list[bytes] = []
-
-    async def send(message: Any) -> None:  # noqa: ANN401 - of any kind
-        if message["type"] == "http.response.body":
-            assert isinstance(message["body"], bytes)
-            sent.append(message["body"])
-
-    async def receive() -> Any:  # noqa: ANN401 - never called
-        await asyncio.Event().wait()
-
-    async def start(function: Any, *args: Any) -> Any:  # noqa: ANN401 - of any kind
-        return await asyncio.to_thread(function, *args)
-
-    async def run() -> None:
-        exchange = Exchange({"type": "http", "headers": []}, receive, send, [])
-        await exchange.start(200)
-        task = asyncio.ensure_future
-        source = Memory(3 * MIB + 5, MIB, None)
-        await exchange.pass_on(source, lambda *call: task(start(*call)))
-
-    asyncio.run(run())
-    assert b"".join(sent) == expected(3 * MIB + 5)[4:-4]
-
-
 def test_an_aborted_answer_passes_nothing_on() -> None:
     async def never(*_: object) -> Any:  # noqa: ANN401 - fails
         raise AssertionError
 
     async def run() -> None:
-        exchange = Exchange({"type": "http", "headers": []}, never, never, [])
+        extensions = dict.fromkeys(("body", "disconnected", "informational"))
+        names = {f"thalweg.{name}": value for name, value in extensions.items()}
+        scope = {"extensions": {**names, "thalweg.abort": lambda: None}}
+        exchange = Exchange(scope, never, [])
         exchange.abort()
         with pytest.raises(ClientDisconnected):
             await exchange.pass_on(Memory(5, 5, None), cast("Start", never))

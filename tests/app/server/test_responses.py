@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from app.server.responses import Exchange, ExchangeResponse, run_then_exchange
+from tests.serverless import serverless
 
 
 class _Outer:
@@ -55,8 +56,20 @@ def ask(error: Exception | None) -> tuple[list[str], list[Message]]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
-    asyncio.run(app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1"}, receive, send))
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": "/",
+        "headers": [],
+        "query_string": b"",
+    }
+
+    async def run() -> None:
+        await serverless(app)(scope, receive, send)
+
+    asyncio.run(run())
     return seen, sent
 
 

@@ -15,7 +15,6 @@ from fastapi.responses import JSONResponse
 
 from app.server.body import ClientDisconnected, FramingError
 from app.server.responses import Exchange, ExchangeResponse
-from app.server.thread_reader import in_thread
 from tests.app.server.harness import (
     MIB,
     Answer,
@@ -56,7 +55,7 @@ def make_app(desk: Desk) -> FastAPI:
 
         async def handler(exchange: Exchange) -> None:
             body, view, digest = exchange.body, memoryview(bytearray(room)), hashlib.sha256()
-            reader = in_thread(body)
+            reader = body.in_thread()
             assert reader is not None
 
             def go_on() -> None:
@@ -199,11 +198,3 @@ def test_paced_bytes_are_read_by_both(server: Harness) -> None:
             time.sleep(0.002)
         client.sendall(b"0\r\n\r\n")
         assert Answer(client).body == digest_of(data)
-
-
-def test_only_bodies_of_our_protocol_can_be_read_in_a_thread() -> None:
-    class Other:
-        async def read_into(self, _view: memoryview) -> int:
-            return 0
-
-    assert in_thread(Other()) is None

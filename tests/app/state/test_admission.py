@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from app.errors import QuotaExceededError, problem_of
 from app.state.admission import NOTED, AdmittedHeads
-from app.state.base import HeadExistsError, HeadMissingError, StateStore, StoreFullError
-from app.state.memory import MemoryStateStore
+from app.state.base import (
+    HeadExistsError,
+    HeadMissingError,
+    StateStore,
+    StoreError,
+    StoreFullError,
+)
 from app.state.quotas import Limit, Quotas
+from tests.app.state.memory import MemoryStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite
 
 
@@ -119,3 +127,30 @@ def test_what_can_be_read_is_read_where_nothing_can_be_written() -> None:
     heads.fails = True
     assert store.get("view", "x").value == b"1"
     store.touch("view", "x")
+
+
+def test_each_operation_is_noted_with_how_it_ended() -> None:
+    noted: list[tuple[str, bool]] = []
+
+    def note(operation: str, seconds: float, failed: bool) -> None:
+        assert seconds >= 0
+        noted.append((operation, failed))
+
+    inner = MemoryStateStore()
+    heads = AdmittedHeads(inner, Quotas({}), note=note)
+    head = heads.create("view", "a", b"1")
+    assert heads.get("view", "a").value == b"1"
+    head = heads.compare_and_swap(head, b"2")
+    heads.touch("view", "a")
+    assert heads.list("view").heads[0].value == b"2"
+    heads.delete("view", "a", head)
+    with pytest.raises(HeadMissingError):
+        heads.get("view", "a")
+    expected = ["create", "get", "swap", "touch", "list", "delete", "get"]
+    assert noted == [(name, False) for name in expected]
+
+    inner.touch = Mock(side_effect=StoreError("the disk is gone"))  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        heads.touch("view", "a")
+    assert noted[-1] == ("touch", True)
+    heads.close()

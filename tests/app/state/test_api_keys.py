@@ -7,7 +7,7 @@ import pytest
 from app.errors import BadRequestError, NotFoundError
 from app.state.api_keys import KIND, ApiKeys, digest_key
 from app.state.base import Admit, Head
-from app.state.memory import MemoryStateStore
+from tests.app.state.memory import MemoryStateStore
 
 
 @pytest.fixture

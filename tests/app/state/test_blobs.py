@@ -29,9 +29,9 @@ from app.state.base import (
 )
 from app.state.blob_files import NEW, FileBlobStore
 from app.state.blobs import BlobMissingError, BlobStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.state.space import Space
 from tests.app.state.blob_suite import BlobStoreSuite, MakeStore, append_lines, every, pattern
+from tests.app.state.memory_blobs import MemoryBlobStore
 from tests.app.state.test_stores import unprivileged
 from tests.scale import examples
 

@@ -1,4 +1,4 @@
-"""Namespaces of owners, content that several share, and stores of earlier versions."""
+"""Namespaces of owners, and content that several share."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import json
 import pytest
 
 from app.state.base import (
-    Admit,
     Head,
     HeadConflictError,
     HeadExistsError,
     HeadMissingError,
 )
-from app.state.memory import MemoryStateStore
 from app.state.ownership import (
-    ADMIN,
     Namespaces,
     adopt,
-    is_migrated,
-    migrate,
-    namespace,
 )
+from tests.app.state.memory import MemoryStateStore
 
 
 @pytest.fixture
@@ -79,85 +74,11 @@ def test_a_replacement_sees_what_it_replaces(store: MemoryStateStore) -> None:
         things.replace(seen, {"n": 3})
 
 
-def test_what_earlier_versions_stored_belongs_to_admin(
-    store: MemoryStateStore, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = {"dataset": "scan", "view": "ab" * 12, "pipeline": "cd" * 16}
-    for kind, ident in old.items():
-        store.create(kind, ident, json.dumps({"id": ident, "spec": {}}).encode())
-    Namespaces(store, "view").create("alice", "new", {})
-    inputs = Namespaces(store, "input")
-    assert not is_migrated(store)
-    for turn in range(2):
-        migrate(store, [("x.quantiles", 7)])
-        assert ("things=4" in capsys.readouterr().out) == (turn == 0)
-        assert is_migrated(store)
-        for kind, ident in old.items():
-            assert Namespaces(store, kind).get(ADMIN, ident).value["id"] == ident
-            assert all(
-                head.id.startswith((namespace(ADMIN), namespace("alice")))
-                for head in store.list(kind).heads
-            )
-        assert inputs.has(ADMIN, "x.quantiles")
-    inputs.delete(ADMIN, "x.quantiles")
-    migrate(store, [("x.quantiles", 7)])
-    assert inputs.of_anyone("x.quantiles") == []
-
-
 def test_a_head_names_its_owner(store: MemoryStateStore) -> None:
     things = Namespaces(store, "view")
     things.create("alice", "v", {})
     assert json.loads(things.head("alice", "v").value)["owner"] == "alice"
     assert [owned.owner for owned in things.of_anyone("v")] == ["alice"]
-
-
-@pytest.mark.parametrize("calls", range(12))
-def test_a_migration_that_was_killed_goes_on(calls: int) -> None:
-    class Mortal(MemoryStateStore):
-        left = calls
-
-        def _live(self) -> None:
-            if not self.left:
-                raise KeyboardInterrupt
-            self.left -= 1
-
-        def create(
-            self,
-            kind: str,
-            head_id: str,
-            value: bytes,
-            *,
-            size: int | None = None,
-            admit: Admit | None = None,
-        ) -> Head:
-            self._live()
-            return super().create(kind, head_id, value, size=size, admit=admit)
-
-        def delete(
-            self,
-            kind: str,
-            head_id: str,
-            seen: Head | None = None,
-            *,
-            unused_since: float | None = None,
-        ) -> None:
-            self._live()
-            super().delete(kind, head_id, seen, unused_since=unused_since)
-
-    store = Mortal()
-    store.left = 2
-    for ident in ("a", "b"):
-        store.create("dataset", ident, json.dumps({"id": ident}).encode())
-    store.left = calls
-    try:
-        migrate(store, [("x.quantiles", 7)])
-    except KeyboardInterrupt:
-        store.left = 100
-        migrate(store, [("x.quantiles", 7)])
-    store.left = 100
-    assert Namespaces(store, "dataset").ids(ADMIN) == ["a", "b"]
-    assert len(store.list("dataset").heads) == 2
-    assert Namespaces(store, "input").has(ADMIN, "x.quantiles")
 
 
 def test_everything_is_handed_over_but_what_is_taken(store: MemoryStateStore) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from app.state import probe as module
 from app.state.base import StoreDamagedError, StoreError, Usage
-from app.state.memory import MemoryStateStore
 from app.state.probe import Probe
 from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
@@ -130,15 +129,8 @@ def test_below_the_reserve_it_is_the_disk_that_fails(tmp_path: Path) -> None:
 
 
 def test_the_largest_usage_is_that_of_one_owner(storage: Storage) -> None:
-    assert storage.probe is not None
     for number in range(3):
         storage.heads.create("pipeline", f"alice.{number}", bytes(10))
     storage.heads.create("pipeline", "bob.1", bytes(100))
     assert storage.probe.largest_usage("pipeline") == Usage(3, 100)
     assert storage.probe.largest_usage("nothing") == Usage()
-
-
-def test_what_is_in_memory_needs_no_probe() -> None:
-    storage = open_storage(None, 0)
-    assert isinstance(storage.heads, MemoryStateStore)
-    storage.check()

@@ -14,9 +14,9 @@ from app.retention import make_quotas
 from app.settings import Settings
 from app.state.admission import AdmittedHeads
 from app.state.base import StateStore, Usage
-from app.state.memory import MemoryStateStore
 from app.state.quotas import Limit, Quotas, refuse
 from app.state.sqlite import SqliteStateStore
+from tests.app.state.memory import MemoryStateStore
 from tests.server_process import ROOT
 
 LIMIT = Limit("views", 10, 1000)
@@ -66,7 +66,7 @@ def test_what_fits_is_admitted_and_what_does_not_is_refused() -> None:
 
 
 def test_refusals_name_a_setting() -> None:
-    settings = Settings(ephemeral=True)
+    settings = Settings()
     limits = [
         f"{limit.name}.{unit}"
         for limit in make_quotas(settings).limits.values()

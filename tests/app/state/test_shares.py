@@ -18,13 +18,13 @@ import pytest
 from app.state.base import HeadMissingError, StoreBusyError, Usage
 from app.state.blob_files import FileBlobStore
 from app.state.blobs import BlobMissingError
-from app.state.memory import MemoryStateStore
-from app.state.ownership import ADMIN, adopt, migrate, namespace
+from app.state.ownership import ADMIN, Namespaces, adopt, namespace
 from app.state.shares import Shares, SharingTurns
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import STATE
 from app.state.sweeper import blobs_without_owners
 from app.state.turns import Turn
+from tests.app.state.memory import MemoryStateStore
 from tests.server_process import ROOT
 
 KIND = "input"
@@ -210,8 +210,6 @@ def test_content_counts_with_its_size(store: MemoryStateStore) -> None:
     adopt(store, "alice", "bob", turn)
     assert usage(store, "alice") == Usage()
     assert usage(store, "bob") == Usage(1, 700)
-    migrate(store, [("y.quantiles", 30)])
-    assert usage(store, ADMIN) == Usage(1, 30)
 
 
 def usage(store: MemoryStateStore | SqliteStateStore, owner: str) -> Usage:
@@ -316,7 +314,7 @@ def test_the_sweeper_spares_what_has_an_owner_or_is_new(tmp_path: Path) -> None:
     for name in ("a", "b"):
         blobs.put(KIND, name, b"content")
     blobs.put("partial", "p", b"content")
-    migrate(heads, [("a", 7)])
+    Namespaces(heads, KIND).create("alice", "a", {}, 7)
     now = time.time()
     blobs_without_owners(blobs, shares, KIND, 50, lambda: now + 40)()
     assert [blob.id for blob in blobs.list(KIND).blobs] == ["a", "b"]

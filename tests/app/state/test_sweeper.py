@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from app.state import sweeper as sweeper_module
 from app.state.base import HeadMissingError, StoreError
 from app.state.blob_files import FileBlobStore
-from app.state.memory import MemoryStateStore
 from app.state.sweeper import (
     Sweeper,
     always_done,
@@ -23,6 +22,7 @@ from app.state.sweeper import (
     expired_heads,
     heads_without_blobs,
 )
+from tests.app.state.memory import MemoryStateStore
 
 ROOT = Path(__file__).parents[3]
 ACTIVE = """

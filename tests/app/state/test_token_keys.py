@@ -26,13 +26,6 @@ def test_keys_of_the_directory_come_next(tmp_path: Path) -> None:
     assert resolve_keys([], tmp_path) == resolve_keys([], tmp_path) == load_keys(tmp_path)
 
 
-def test_where_nothing_is_kept_a_key_serves_this_process_alone() -> None:
-    (first,) = resolve_keys([], None)
-    (second,) = resolve_keys([], None)
-    assert first.use == "sign"
-    assert first != second
-
-
 def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     first = load_keys(tmp_path / "data")
     assert load_keys(tmp_path / "data") == first

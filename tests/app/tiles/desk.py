@@ -12,9 +12,9 @@ from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.http.identity import SINGLE_USER
-from app.state.memory import MemoryStateStore
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
+from tests.app.state.memory import MemoryStateStore
 
 Array = npt.NDArray[Any]
 

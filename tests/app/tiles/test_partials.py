@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.state.blob_files import FileBlobStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.tiles.partials import KIND, PartialStore
+from tests.app.state.memory_blobs import MemoryBlobStore
 
 VALUES = np.arange(12.0).reshape(3, 4)
 NAME = "ab12-0-3"

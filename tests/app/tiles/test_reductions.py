@@ -20,13 +20,13 @@ from app.engine.local import LocalEngine
 from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
 from app.state.blob_files import FileBlobStore
-from app.state.memory import MemoryStateStore
 from app.tiles import reductions
 from app.tiles.partials import PartialStore
 from app.tiles.reductions import CancelledError, ReductionJob
 from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
 from core.errors import CancelledError as StoppedError
+from tests.app.state.memory import MemoryStateStore
 
 Array = npt.NDArray[Any]
 FRAMES = np.random.default_rng(4).integers(0, 900, (5, 6, 8, 7)).astype("<u2")

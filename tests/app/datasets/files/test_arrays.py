@@ -34,7 +34,6 @@ from app.datasets.spec import parse_dataset
 from app.decoding.pool import DecoderPool
 from app.errors import DataChangedError, DatasetUnreadableError, InvalidOptionError
 from app.http.identity import SINGLE_USER
-from app.state.memory import MemoryStateStore
 from core.errors import AmbiguousFormatError, CoreError, FormatError, ShapeError
 from core.tiles import chunked
 from core.tiles.corrections import Corrections
@@ -43,6 +42,7 @@ from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
 from core.tiles.recording import Hints
 from core.tiles.view import parse_view
+from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import reference
 from tests.decoders import DECODERS
 from tests.scale import examples

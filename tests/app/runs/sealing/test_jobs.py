@@ -24,9 +24,9 @@ from app.runs.sealing.jobs import MAX_DEATHS, Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import SealingWork
 from app.settings import Settings
-from app.state.memory import MemoryStateStore
 from app.state.storage import CLAIMS
 from tests.app.runs.uploaded import Uploads
+from tests.app.state.memory import MemoryStateStore
 from tests.runs import RunCase, random_run
 from tests.server_process import ROOT
 

@@ -1,4 +1,4 @@
-"""Heads in memory: for tests, and for a service that is to keep nothing."""
+"""Heads in memory, for tests that have no need of a disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from .base import (
+from app.state.base import (
     Admit,
     Head,
     Page,

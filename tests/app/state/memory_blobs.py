@@ -1,4 +1,4 @@
-"""Blobs in memory: for tests, and for a service that is to keep nothing."""
+"""Blobs in memory, for tests that have no need of a disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from .base import StoreError, StoreFullError, check_page, in_use
-from .blobs import (
+from app.state.base import StoreError, StoreFullError, check_page, in_use
+from app.state.blobs import (
     BlobInfo,
     BlobPage,
     Octets,
