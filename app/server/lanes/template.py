@@ -123,7 +123,11 @@ class _Template:
 
         def run() -> int:
             self._control.close()
-            send(control, Message(HELLO, str(os.getpid())))
+            try:
+                send(control, Message(HELLO, str(os.getpid())))
+            except (BrokenPipeError, ConnectionResetError):
+                # The supervisor has ended, or given it up.
+                return 0
             for spare in self._board.templates:
                 if spare.index == index:
                     return _Template(self._loading, self._board, spare, control).run()

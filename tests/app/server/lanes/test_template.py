@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.app.server.lanes.small import small, until
+from tests.app.server.lanes.small import ROOT, small, until
 
 
 def files_of(pid: int) -> set[str]:
@@ -66,3 +68,39 @@ def test_what_compiles_ends_with_the_service(tmp_path: Path) -> None:
         (event,) = (e for e in service.events() if e["event"] == "compiling")
         assert service.end(signal.SIGTERM) == 0
         until(lambda: not Path(f"/proc/{event['pid']}").exists())
+
+
+UNWANTED = """
+import os
+from app.server.board import Board
+from app.server.forking import adopt_orphans, fork
+from app.server.lanes.channel import FORK, Message, make_pair, receive, send
+from app.server.lanes.template import Loading, run_template
+
+adopt_orphans()
+board = Board(lanes=["front"])
+ours, theirs = make_pair()
+ours.setblocking(True)
+loading = Loading(lambda: None, lambda: None, lambda: None, lambda *_: 5)
+template = fork(lambda: run_template(loading, board, board.templates[0], theirs), ours.close)
+print([receive(ours).text for _ in range(2)])
+gone, control = make_pair()
+gone.close()
+send(ours, Message(FORK, "0", sock=control))
+control.close()
+lane, status = os.waitpid(-1, 0)
+print(lane != template, os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_process_that_nobody_waits_for_any_more_ends_quietly() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNWANTED],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["['front', 'all']", "True 0"]
