@@ -1,3 +1,4 @@
+# Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Datasets with blocking calls."""
 
 from __future__ import annotations
@@ -179,4 +180,4 @@ class Datasets:
         return Dataset(self._runner, ident)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.list())
+        yield from self.list()

@@ -357,6 +357,10 @@ class AsyncRunner:
         """Run an operation in a shell of its own."""
         return await self.shell(workers=workers, release=release).run_and_close(steps)
 
+    def at_once(self, steps: Steps[T]) -> T | None:  # noqa: ARG002 - as the other
+        """What an operation returns, where calls may block; None here, and it is to be run."""
+        return None
+
     async def call(self, request: Request) -> Reply:
         """Send a small request until it is answered."""
         return await self.run(call(request, self.retries))

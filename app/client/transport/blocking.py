@@ -227,6 +227,10 @@ class BlockingRunner:
         """Run an operation in a shell of its own."""
         return self.shell(workers=workers, release=release).run_and_close(steps)
 
+    def at_once(self, steps: Steps[T]) -> T:
+        """What an operation returns; with asyncio it is run later."""
+        return self.run(steps)
+
     def call(self, request: Request) -> Reply:
         """Send a small request until it is answered."""
         return self.run(call(request, self.retries))
