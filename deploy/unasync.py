@@ -15,8 +15,13 @@ ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "app" / "client"
 
 MODULES = {
+    "transport/async_items.py": "transport/items.py",
     "tiles/asynchronous.py": "tiles/blocking.py",
     "datasets/asynchronous.py": "datasets/blocking.py",
+    "losses/asynchronous.py": "losses/blocking.py",
+    "pipelines/asynchronous.py": "pipelines/blocking.py",
+    "runs/asynchronous.py": "runs/blocking.py",
+    "async_client.py": "client.py",
 }
 
 SUBSTITUTIONS = [
@@ -28,12 +33,22 @@ SUBSTITUTIONS = [
     (r"for (\w+) in (await .+):\n +yield \1\n", r"yield from \2\n"),
     (r"async def ", "def "),
     (r"await ", ""),
-    (r"__a(iter)__", r"__\1__"),
-    (r"Async(Items|Runner)\b", r"Blocking\1"),
+    (r"__a(iter|next|enter|exit)__", r"__\1__"),
+    (r"\baclose\b", "close"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"AsyncRunner\(url, address, retries, transport\)", "BlockingRunner(address, retries)"),
+    (r"import httpx\n| +transport: .+\n", ""),
+    (r"Async(Items|Runner|Shell)\b", r"Blocking\1"),
     (r"\bAsync([A-Z]\w+)", r"\1"),
     (r"\.asynchronous\b", ".blocking"),
+    (r"\basync_(items|sources)\b", r"\1"),
+    (r"\bopen_async_source\b", "open_source"),
     (r"with asyncio", "with blocking calls"),
+    (r", for asyncio\.", "; any thread may use it."),
+    (r"asynchronous client", "blocking client"),
+    (r"An asynchronous context", "A context"),
     (r"\basynchronous iterator", "iterator"),
+    (r"\(asynchronous\) ", ""),
     (r"\bconnections(?=: |, progress|, 1\))", "threads"),
 ]
 

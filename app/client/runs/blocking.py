@@ -1,3 +1,4 @@
+# Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Durable runs with blocking calls."""
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from typing import Unpack
 
 from ..losses.requests import InputLike
 from ..losses.sources import SourceLike, open_source
-from ..transport.blocking import BlockingItems, BlockingRunner
+from ..transport.blocking import BlockingRunner
+from ..transport.items import BlockingItems
 from .description import Run, Stream
 from .following import EventStream, RowStream, RunEvent, RunRows
 from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions

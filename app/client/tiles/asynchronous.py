@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..transport.asynchronous import AsyncItems, AsyncRunner
+from ..transport.async_items import AsyncItems
+from ..transport.asynchronous import AsyncRunner
 from ..transport.effects import Steps
 from ..transport.frames import Array
 from .plan import Plan, Tile

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..transport.blocking import BlockingItems, BlockingRunner
+from ..transport.blocking import BlockingRunner
 from ..transport.effects import Steps
 from ..transport.frames import Array
+from ..transport.items import BlockingItems
 from .plan import Plan, Tile
 from .saving import Observe
 from .stream import TileStream
