@@ -29,7 +29,7 @@ SUBSTITUTIONS = [
         r"async def (\w+)\(self\)( -> .+):  # blocking: a property\n",
         r"@property\n    def \1(self)\2:\n",
     ),
-    (r"(\()?await self\.(info|plan)\(\)(?(1)\))", r"self.\2"),
+    (r"(\()?await self\.(info|nav_shape|plan|sig_shape)\(\)(?(1)\))", r"self.\2"),
     (r"for (\w+) in (await .+):\n +yield \1\n", r"yield from \2\n"),
     (r"async def ", "def "),
     (r"await ", ""),

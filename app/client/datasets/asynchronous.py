@@ -11,10 +11,13 @@ import numpy as np
 from ..tiles.asynchronous import AsyncView
 from ..tiles.options import ViewOptions, ViewSpec
 from ..tiles.reductions import Watch
+from ..tiles.requests import view_deletion
 from ..tiles.view import reduce
+from ..transport.answers import delete
 from ..transport.asynchronous import AsyncRunner
 from ..transport.frames import Array
-from .catalogue import DatasetOperations, Ids, Info, list_ids, register, shape_of
+from .catalogue import Ids, Info, list_ids, register, shape_of, write_image
+from .requests import deletion, description
 
 
 class AsyncDataset:
@@ -32,7 +35,7 @@ class AsyncDataset:
         self, runner: AsyncRunner, ident: str, info: Mapping[str, Any] | None = None
     ) -> None:
         self._runner = runner
-        self._operations = DatasetOperations(ident, info, runner.retries)
+        self._info = None if info is None else dict(info)
         self.id = ident
 
     async def info(self) -> Info:  # blocking: a property
@@ -42,7 +45,10 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or its files cannot be read.
             ConnectionFailed: the service could not be reached.
         """
-        return await self._runner.run(self._operations.describe())
+        if self._info is None:
+            reply = await self._runner.call(description(self.id))
+            self._info = reply.json()
+        return self._info
 
     async def nav_shape(self) -> tuple[int, ...]:  # blocking: a property
         """Axes of the scan."""
@@ -70,8 +76,11 @@ class AsyncDataset:
             TypeError, ValueError: an option is wrong.
             ThalwegError: slices need the shape, and it could not be asked for.
         """
-        spec = await self._runner.run(self._operations.view(ViewSpec(options)))
-        return AsyncView(self._runner, self.id, spec)
+        spec = ViewSpec(options)
+        shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        if spec.needs_shape:
+            shapes = (await self.nav_shape(), await self.sig_shape())
+        return AsyncView(self._runner, self.id, spec.json(*shapes))
 
     async def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -80,7 +89,8 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._runner.run(self._operations.delete())
+        await self._runner.run(delete(deletion(self.id), self._runner.retries))
+        self._info = None
 
     async def delete_view(self, view: str) -> None:
         """Have the service forget a view that it keeps.
@@ -92,7 +102,8 @@ class AsyncDataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._runner.run(self._operations.delete_view(view))
+        request = view_deletion(self.id, view)
+        await self._runner.run(delete(request, self._runner.retries))
 
     async def reduce(
         self,
@@ -139,7 +150,8 @@ class AsyncDataset:
             OSError: the file cannot be written.
         """
         spec = None if view is None else view.spec
-        await self._runner.run(self._operations.image(path, reduction, spec, options))
+        steps = write_image(self.id, path, reduction, spec, options, self._runner.retries)
+        await self._runner.run(steps)
 
 
 class AsyncDatasets:

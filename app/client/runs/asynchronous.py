@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Unpack
 
 from ..losses.async_sources import AsyncSourceLike, open_async_source
-from ..losses.requests import InputLike
+from ..losses.requests import InputLike, input_bytes
+from ..transport.answers import delete
 from ..transport.async_items import AsyncItems
 from ..transport.asynchronous import AsyncRunner
-from .description import Run, Stream
+from ..transport.retry import Backoff
+from .description import Run, Stream, pages
 from .following import EventStream, RowStream, RunEvent, RunRows
-from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions
+from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions, run_id
+from .requests import RunRequests, list_runs
 from .uploading import Observe, Uploaded
 
 PathLike = str | os.PathLike[str]
@@ -90,7 +93,8 @@ class AsyncRuns:
         Raises (from iteration):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
-        return AsyncItems(self._runner.shell(), self._jobs.list())
+        runs = pages(list_runs, "runs", Run.parse, self._runner.retries)
+        return AsyncItems(self._runner.shell(), runs)
 
     async def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -99,7 +103,8 @@ class AsyncRuns:
             ProblemError: there is no such run, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        return await self._runner.run(self._jobs.status(run))
+        reply = await self._runner.call(RunRequests(run_id(run)).describe())
+        return Run.parse(reply.json())
 
     async def streams(self, run: RunLike) -> Sequence[Stream]:
         """The streams of a run, in the order of their partitions.
@@ -115,7 +120,7 @@ class AsyncRuns:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        await self._runner.run(self._jobs.delete(run))
+        await self._runner.run(delete(RunRequests(run_id(run)).delete(), self._runner.retries))
 
     async def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -134,7 +139,9 @@ class AsyncRuns:
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        return await self._runner.run(self._jobs.put_input(run, name, data))
+        request = RunRequests(run_id(run)).put_input(name, input_bytes(data))
+        reply = await self._runner.call(request)
+        return reply.text("digest")
 
     async def upload(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -230,9 +237,9 @@ class AsyncRuns:
             ProblemError: the service refused, or the stream in hand is faulty.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        return AsyncRowAnswer(
-            self._runner, self._jobs.rows(run, report, after, stream, follow=follow)
-        )
+        requests, backoff = RunRequests(run_id(run)), Backoff(self._runner.retries)
+        rows = RowStream(requests, report, after, stream, backoff, follow=follow)
+        return AsyncRowAnswer(self._runner, rows)
 
     def watch(self, run: RunLike, *, after: str | None = None) -> AsyncEventAnswer:
         """Iterate over what happens to a run until it is done or has failed.
@@ -245,7 +252,8 @@ class AsyncRuns:
             ProblemError: the service refused.
             ConnectionFailed: more failures in a row than are tolerated.
         """
-        return AsyncEventAnswer(self._runner, self._jobs.watch(run, after))
+        events = EventStream(RunRequests(run_id(run)), after, Backoff(self._runner.retries))
+        return AsyncEventAnswer(self._runner, events)
 
     async def report(
         self,
