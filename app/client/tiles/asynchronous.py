@@ -144,7 +144,7 @@ class AsyncView:
 
         Args:
             out: array to read into; a new one by default. After an error it holds a part.
-            connections: to read with.
+            connections: how many to read with, side by side.
             progress: called whenever a tile has arrived.
 
         Raises:

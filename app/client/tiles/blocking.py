@@ -152,7 +152,7 @@ class View:
 
         Args:
             out: array to read into; a new one by default. After an error it holds a part.
-            threads: to read with.
+            threads: how many to read with, side by side.
             progress: called whenever a tile has arrived.
 
         Raises:
