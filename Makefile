@@ -70,13 +70,15 @@ test: $(RUNTIME)  ## everything CI checks
 checks:
 	@for target in lint nojit; do $(MAKE) --no-print-directory $$target || exit; done
 
-fmt: $(TOOLS)  ## format the code and put imports in order
+fmt: $(TOOLS)  ## format the code, put imports in order, write the blocking client anew
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
+	$(BIN)/python deploy/unasync.py
 
-lint: $(TOOLS)  ## format, lint, types, import directions
+lint: $(TOOLS)  ## format, lint, types, import directions, the blocking client made anew
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python deploy/unasync.py --check
 	$(BIN)/python deploy/check_types.py
 	$(BIN)/lint-imports
 

@@ -15,7 +15,8 @@ from .pipelines.asynchronous import AsyncPipeline
 from .pipelines.requests import deletion
 from .runs.asynchronous import AsyncRuns
 from .transport.answers import delete, exchange, is_ready
-from .transport.asynchronous import AsyncClosing, AsyncRunner
+from .transport.async_items import AsyncClosing
+from .transport.asynchronous import AsyncRunner
 from .transport.http import TIMEOUT, Address
 from .transport.requests import Request, token_request
 from .transport.retry import RETRIES
@@ -28,11 +29,34 @@ class AsyncInputs:
         self._runner = runner
 
     async def put(self, name: str, data: InputLike) -> str:
-        """Store a file, or keep a stored one from expiring; as ``Client.inputs.put``."""
-        return (await self._runner.call(put_input(name, input_bytes(data)))).text("digest")
+        """Store a file, or keep a stored one from expiring.
+
+        Args:
+            name: quantiles, event_rates or occurrence.
+            data: path of a csv or packed file, or its bytes.
+
+        Returns:
+            Its digest, to be used as an option of a post.
+
+        Raises:
+            SourceError: the file cannot be read.
+            ProblemError: the service refused it.
+            ConnectionFailed: the service could not be reached.
+        """
+        reply = await self._runner.call(put_input(name, input_bytes(data)))
+        return reply.text("digest")
 
     async def delete(self, name: str, digest: str) -> None:
-        """Delete a file; as ``Client.inputs.delete``."""
+        """Delete a file; others who have stored the same keep it.
+
+        Args:
+            name: as for ``put``.
+            digest: what ``put`` returned.
+
+        Raises:
+            ProblemError: you have stored no such file.
+            ConnectionFailed: the service could not be reached.
+        """
         await self._runner.run(delete(delete_input(name, digest), self._runner.retries))
 
 
@@ -43,12 +67,24 @@ class AsyncTokens:
         self._runner = runner
 
     async def inspect(self, token: str) -> dict[str, Any]:
-        """What a token says; as ``Client.tokens.inspect``."""
-        return (await self._runner.call(token_request("inspect", token))).json()
+        """What a token says.
+
+        Raises:
+            ProblemError: it is malformed or forged.
+            ConnectionFailed: the service could not be reached.
+        """
+        reply = await self._runner.call(token_request("inspect", token))
+        return reply.json()
 
     async def refresh(self, token: str) -> str:
-        """The same token, signed with the current key; as ``Client.tokens.refresh``."""
-        return (await self._runner.call(token_request("refresh", token))).text("token")
+        """The same token, signed with the current key.
+
+        Raises:
+            ProblemError: it is malformed or forged.
+            ConnectionFailed: the service could not be reached.
+        """
+        reply = await self._runner.call(token_request("refresh", token))
+        return reply.text("token")
 
 
 class AsyncClient(AsyncClosing):
@@ -92,15 +128,40 @@ class AsyncClient(AsyncClosing):
         self.tokens = AsyncTokens(self._runner)
 
     async def pipeline(self, spec: Mapping[str, Any]) -> AsyncPipeline:
-        """A pipeline, to iterate over its batches; as ``Client.pipeline``."""
+        """A pipeline, to iterate over its batches.
+
+        The same spec over the same data is the same pipeline.
+
+        Args:
+            spec: as in the contract, such as ``{"stages": [{"op": "source",
+                "dataset": "scan1"}, {"op": "batch", "size": 32}]}``.
+
+        Raises:
+            ProblemError: the service refused it, and says which stage is wrong.
+            ConnectionFailed: it could not be reached.
+            TypeError, ValueError: the spec cannot be written as JSON.
+        """
         return await AsyncPipeline.create(self._runner, spec)
 
     async def delete_pipeline(self, ident: str) -> None:
-        """Have the service forget a pipeline; as ``Client.delete_pipeline``."""
+        """Have the service forget a pipeline; its tokens hold again once it is posted again.
+
+        Args:
+            ident: ``AsyncPipeline.id``.
+
+        Raises:
+            ProblemError: there is no such pipeline, or it is not yours.
+            ConnectionFailed: the service could not be reached.
+        """
         await self._runner.run(delete(deletion(ident), self._runner.retries))
 
     async def health(self) -> bool:
-        """Whether the service takes work; as ``Client.health``."""
+        """Whether the service takes work; False while it starts or stops.
+
+        Raises:
+            ConnectionFailed: it could not be reached.
+            ProblemError: something else answers there.
+        """
         return is_ready(await self._runner.run(exchange(Request("GET", "/readyz"))))
 
     async def aclose(self) -> None:

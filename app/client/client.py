@@ -1,3 +1,4 @@
+# Made from async_client.py by deploy/unasync.py (make fmt): change that one.
 """The blocking client."""
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from .pipelines.blocking import Pipeline
 from .pipelines.requests import deletion
 from .runs.blocking import Runs
 from .transport.answers import delete, exchange, is_ready
-from .transport.blocking import BlockingRunner, Closing
+from .transport.blocking import BlockingRunner
 from .transport.http import TIMEOUT, Address
+from .transport.items import Closing
 from .transport.requests import Request, token_request
 from .transport.retry import RETRIES
 
@@ -40,7 +42,8 @@ class Inputs:
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
         """
-        return self._runner.call(put_input(name, input_bytes(data))).text("digest")
+        reply = self._runner.call(put_input(name, input_bytes(data)))
+        return reply.text("digest")
 
     def delete(self, name: str, digest: str) -> None:
         """Delete a file; others who have stored the same keep it.
@@ -69,7 +72,8 @@ class Tokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        return self._runner.call(token_request("inspect", token)).json()
+        reply = self._runner.call(token_request("inspect", token))
+        return reply.json()
 
     def refresh(self, token: str) -> str:
         """The same token, signed with the current key.
@@ -78,7 +82,8 @@ class Tokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        return self._runner.call(token_request("refresh", token)).text("token")
+        reply = self._runner.call(token_request("refresh", token))
+        return reply.text("token")
 
 
 class Client(Closing):
@@ -111,7 +116,8 @@ class Client(Closing):
         retries: int = RETRIES,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._runner = BlockingRunner(Address.parse(url, key, timeout, ssl_context), retries)
+        address = Address.parse(url, key, timeout, ssl_context)
+        self._runner = BlockingRunner(address, retries)
         self.losses = Losses(self._runner)
         self.runs = Runs(self._runner)
         self.datasets = Datasets(self._runner)
@@ -132,7 +138,7 @@ class Client(Closing):
             ConnectionFailed: it could not be reached.
             TypeError, ValueError: the spec cannot be written as JSON.
         """
-        return Pipeline(self._runner, spec)
+        return Pipeline.create(self._runner, spec)
 
     def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.

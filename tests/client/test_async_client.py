@@ -357,3 +357,26 @@ def test_a_view_has_what_the_blocking_one_has(service: FakeService, tmp_path: Pa
                 await view.to_npy(tmp_path / "a.npy", state=tmp_path / "state")
 
     asyncio.run(run())
+
+
+def test_datasets_and_views_say_what_they_are_and_are_read_side_by_side() -> None:
+    async def run() -> None:
+        async with AsyncClient(service.url) as client:
+            assert [ident async for ident in client.datasets] == await client.datasets.list()
+            scan = client.datasets["scan"]
+            assert await scan.nav_shape() + await scan.sig_shape() == VALUES.shape
+            assert (await scan.dtype(), await scan.fingerprint()) == (VALUES.dtype, "f0")
+            view = await scan.view(**TILED)
+            plan = await view.plan()
+            said = (await view.shape(), await view.dtype(), await view.nbytes())
+            assert said == (plan.shape, plan.dtype, plan.nbytes)
+            early, late = await view.parallel(2)
+            assert late.token == service.scan.token(4)
+            with pytest.raises(ValueError, match="before the first tile"):
+                _ = late.plan
+            found = [[tile.index async for tile in tiles] for tiles in (late, early)]
+            assert found == [[4, 5, 6, 7], [0, 1, 2, 3]]
+            assert late.plan == plan
+
+    with FakeService() as service:
+        asyncio.run(run())

@@ -1,3 +1,4 @@
+# Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Datasets with blocking calls."""
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import numpy as np
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
 from ..tiles.reductions import Watch
+from ..tiles.requests import view_deletion
 from ..tiles.view import reduce
+from ..transport.answers import delete
 from ..transport.blocking import BlockingRunner
 from ..transport.frames import Array
-from .catalogue import DatasetOperations, Ids, Info, list_ids, register, shape_of
+from .catalogue import Ids, Info, list_ids, register, shape_of, write_image
+from .requests import deletion, description
 
 
 class Dataset:
@@ -32,7 +36,7 @@ class Dataset:
         self, runner: BlockingRunner, ident: str, info: Mapping[str, Any] | None = None
     ) -> None:
         self._runner = runner
-        self._operations = DatasetOperations(ident, info, runner.retries)
+        self._info = None if info is None else dict(info)
         self.id = ident
 
     @property
@@ -43,7 +47,10 @@ class Dataset:
             ProblemError: there is no such dataset, or its files cannot be read.
             ConnectionFailed: the service could not be reached.
         """
-        return self._runner.run(self._operations.describe())
+        if self._info is None:
+            reply = self._runner.call(description(self.id))
+            self._info = reply.json()
+        return self._info
 
     @property
     def nav_shape(self) -> tuple[int, ...]:
@@ -75,8 +82,11 @@ class Dataset:
             TypeError, ValueError: an option is wrong.
             ThalwegError: slices need the shape, and it could not be asked for.
         """
-        spec = self._runner.run(self._operations.view(ViewSpec(options)))
-        return View(self._runner, self.id, spec)
+        spec = ViewSpec(options)
+        shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        if spec.needs_shape:
+            shapes = (self.nav_shape, self.sig_shape)
+        return View(self._runner, self.id, spec.json(*shapes))
 
     def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -85,7 +95,8 @@ class Dataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._runner.run(self._operations.delete())
+        self._runner.run(delete(deletion(self.id), self._runner.retries))
+        self._info = None
 
     def delete_view(self, view: str) -> None:
         """Have the service forget a view that it keeps.
@@ -97,7 +108,8 @@ class Dataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._runner.run(self._operations.delete_view(view))
+        request = view_deletion(self.id, view)
+        self._runner.run(delete(request, self._runner.retries))
 
     def reduce(
         self,
@@ -142,7 +154,8 @@ class Dataset:
             OSError: the file cannot be written.
         """
         spec = None if view is None else view.spec
-        self._runner.run(self._operations.image(path, reduction, spec, options))
+        steps = write_image(self.id, path, reduction, spec, options, self._runner.retries)
+        self._runner.run(steps)
 
 
 class Datasets:
@@ -179,4 +192,4 @@ class Datasets:
         return Dataset(self._runner, ident)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.list())
+        yield from self.list()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from .readers import PiecesReader
-from .sources import BufferedSource, BytesLike
+from .sources import BufferedSource, BytesLike, Source, SourceLike, open_source
+
+AsyncSourceLike: TypeAlias = SourceLike | AsyncIterable[BytesLike]
 
 
 class _Pieces:
@@ -83,3 +85,12 @@ def async_source(
         loop: that runs it; another thread reads the source.
     """
     return BufferedSource(_LoopReader(_Pieces(aiter(source), loop)))
+
+
+def open_async_source(source: AsyncSourceLike | None, command: Sequence[str] | None) -> Source:
+    """Open whatever can be posted, asynchronous iterables too; as ``open_source``."""
+    if isinstance(source, AsyncIterable):
+        if command is not None:
+            raise TypeError("give either a source or a command")
+        return async_source(source, asyncio.get_running_loop())
+    return open_source(source, command)

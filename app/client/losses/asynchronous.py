@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from ..transport.asynchronous import AsyncItems, AsyncRunner
+from ..transport.async_items import AsyncItems
+from ..transport.asynchronous import AsyncRunner
 from ..transport.frames import Rows
-from .async_sources import async_source
+from .async_sources import AsyncSourceLike, open_async_source
 from .jobs import (
     PART_SIZE,
     Choices,
     Observe,
     Post,
-    PostAnswer,
     PostOptions,
     ReadOptions,
     Several,
@@ -24,19 +23,45 @@ from .jobs import (
 )
 from .requests import InputLike, LossOptions, Mode, with_xref
 from .rows import End, Position
-from .sources import BytesLike, Source, SourceLike, open_source
+from .sources import Source
 from .tables import ReportTable
 
 T = TypeVar("T")
-AsyncSourceLike: TypeAlias = SourceLike | AsyncIterable[BytesLike]
 
 
-class AsyncAnswer(PostAnswer, AsyncItems[T]):
-    """The rows of a post as they arrive: ``Answer`` for ``async for``."""
+class AsyncAnswer(AsyncItems[T]):
+    """The rows of a post as they arrive; an asynchronous iterator and a context manager.
+
+    Each row comes once, in the order of the stream, whatever happens to connections. With
+    several reports, the tables of some events come one after the other, and ``token`` and
+    ``offset`` move with the last of them: rows that came since they last moved come again
+    after resuming with them.
+
+    Raises (from iteration):
+        ProblemError: the service refused, or the stream is wrong.
+        ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+        ProducerFailed: the command failed; the rows of its complete events came before.
+        SourceError: the source cannot be read.
+    """
 
     def __init__(self, runner: AsyncRunner, source: Source, post: Post) -> None:
         super().__init__(runner.shell(release=source.close), post.run())
         self._post = post
+
+    @property
+    def token(self) -> str | None:
+        """Token to resume with after the rows delivered; None at the beginning and end."""
+        return self._post.posting.token
+
+    @property
+    def offset(self) -> int:
+        """Stream offset in bytes that belongs to ``token``."""
+        return self._post.posting.offset
+
+    @property
+    def end(self) -> End | None:
+        """How the stream ended; None before."""
+        return self._post.posting.end
 
 
 class AsyncLosses:
@@ -99,10 +124,30 @@ class AsyncLosses:
         summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> AsyncAnswer[Any]:
-        """Post a stream and iterate over the rows of its reports with ``async for``.
+        """Post a stream and iterate over the rows of its reports.
 
-        Arguments and errors are those of ``Client.losses.post``; a source may also be an
-        asynchronous iterable of bytes. Call it where an event loop runs.
+        Nothing is sent before the first row is asked for.
+
+        Args:
+            report: a name, for rows (numpy structured arrays); or several, for pairs of
+                name and rows.
+            source: the whole stream: a path, a file descriptor, bytes, a file object
+                or an (asynchronous) iterable of bytes.
+            exec: a command to run instead, whose output is the stream. It is declared
+                complete only if the command exits with 0.
+            mode: ``parts``: a request per part, which survives anything; ``duplex``:
+                one request, with rows as they arise; ``whole``: one, with rows at its end.
+            part_size: bytes of a part; parts grow where an event is longer.
+            after: token to resume with; bytes of the source before ``offset`` are skipped.
+            offset: stream offset in bytes that belongs to ``after``.
+            progress: called whenever rows have been answered.
+            summary_xref: the stream is of items: the summaries of these; the set of rows comes
+                before them.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            SourceError: the source or the file of an input cannot be opened.
+            TypeError, ValueError: an argument is wrong.
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = open_async_source(source, exec)
@@ -165,7 +210,22 @@ class AsyncLosses:
     ) -> Any:
         """Post a stream and return its reports as whole tables.
 
-        Arguments and errors are those of ``Client.losses.read``.
+        Tables have their rows as a numpy array, and ``to_arrow``, ``to_pandas`` and
+        ``to_polars``.
+
+        Args:
+            report: a name, for its table; or several, for tables by name.
+            source: as for ``post``.
+            exec: as for ``post``.
+            mode: as for ``post``.
+            part_size: bytes of a part.
+            progress: called whenever rows have been answered.
+            summary_xref: the stream is of items: the summaries of these; tables come by set.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            ThalwegError: as for ``post``.
+            TypeError, ValueError: an argument is wrong.
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = open_async_source(source, exec)
@@ -188,20 +248,35 @@ class AsyncLosses:
         summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> End:
-        """Post a stream and write a table to a file.
+        """Post a stream and write a table to a file, byte for byte as the service makes it.
 
-        Arguments and errors are those of ``Client.losses.save``.
+        The file appears once it is complete. Csv, ndjson and bin are posted in parts by
+        default and joined; ndjson without the lines that hold tokens. Arrow and parquet
+        describe the whole stream.
+
+        Args:
+            report: a name; or several, in the format ``bin`` only.
+            source: as for ``post``.
+            path: of the file; of a directory for several reports; or a file descriptor.
+            format: csv, ndjson, bin, arrow or parquet; for ept and aal also svg and png, which
+                are pictures.
+            exec: as for ``post``.
+            mode: as for ``post``; ``duplex`` for bin only.
+            part_size: bytes of a part.
+            state: file that lets the same call resume after a kill. Removed at the end.
+            progress: called whenever rows have been written.
+            live: whether a pipe, terminal or device gets rows as they come; otherwise it gets all
+                of them, or none.
+            summary_xref: the stream is of items: the summaries of these. Of several ``sets``,
+                which are saved as bin, files are named as ``S1_melt.bin``.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            ThalwegError: as for ``post``; StateError if the state does not fit.
+            OSError: the table cannot be written.
+            TypeError, ValueError: an argument is wrong.
         """
         choices = Choices(mode, part_size, self._runner.retries, progress, live)
         opened = open_async_source(source, exec)
         steps = save(report, opened, path, format, state, choices, with_xref(options, summary_xref))
         return await self._runner.run(steps, release=opened.close)
-
-
-def open_async_source(source: AsyncSourceLike | None, command: Sequence[str] | None) -> Source:
-    """Open whatever can be posted, asynchronous iterables too; as ``open_source``."""
-    if isinstance(source, AsyncIterable):
-        if command is not None:
-            raise TypeError("give either a source or a command")
-        return async_source(source, asyncio.get_running_loop())
-    return open_source(source, command)

@@ -1,3 +1,4 @@
+# Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Posting loss streams with blocking calls."""
 
 from __future__ import annotations
@@ -6,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
-from ..transport.blocking import BlockingItems, BlockingRunner
+from ..transport.blocking import BlockingRunner
 from ..transport.frames import Rows
+from ..transport.items import BlockingItems
 from .jobs import (
     PART_SIZE,
     Choices,
     Observe,
     Post,
-    PostAnswer,
     PostOptions,
     ReadOptions,
     Several,
@@ -28,7 +29,7 @@ from .tables import ReportTable
 T = TypeVar("T")
 
 
-class Answer(PostAnswer, BlockingItems[T]):
+class Answer(BlockingItems[T]):
     """The rows of a post as they arrive; an iterator and a context manager.
 
     Each row comes once, in the order of the stream, whatever happens to connections. With
@@ -46,6 +47,21 @@ class Answer(PostAnswer, BlockingItems[T]):
     def __init__(self, runner: BlockingRunner, source: Source, post: Post) -> None:
         super().__init__(runner.shell(release=source.close), post.run())
         self._post = post
+
+    @property
+    def token(self) -> str | None:
+        """Token to resume with after the rows delivered; None at the beginning and end."""
+        return self._post.posting.token
+
+    @property
+    def offset(self) -> int:
+        """Stream offset in bytes that belongs to ``token``."""
+        return self._post.posting.offset
+
+    @property
+    def end(self) -> End | None:
+        """How the stream ended; None before."""
+        return self._post.posting.end
 
 
 class Losses:

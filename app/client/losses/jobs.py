@@ -187,27 +187,6 @@ def _joined(rows: list[Rows], dtype: np.dtype[Any]) -> Rows:
     return np.concatenate(rows) if rows else np.zeros(0, dtype)
 
 
-class PostAnswer:
-    """What both clients' answers say about their post."""
-
-    _post: Post
-
-    @property
-    def token(self) -> str | None:
-        """Token to resume with after the rows delivered; None at the beginning and end."""
-        return self._post.posting.token
-
-    @property
-    def offset(self) -> int:
-        """Stream offset in bytes that belongs to ``token``."""
-        return self._post.posting.offset
-
-    @property
-    def end(self) -> End | None:
-        """How the stream ended; None before."""
-        return self._post.posting.end
-
-
 def save(  # noqa: PLR0913, PLR0917 - what the caller said
     report: str | Several,
     source: Source,

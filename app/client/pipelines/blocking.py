@@ -1,3 +1,4 @@
+# Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Pipelines and their batches with blocking calls."""
 
 from __future__ import annotations
@@ -5,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from ..transport.blocking import BlockingRunner, BlockingShell, Closing
+from ..transport.blocking import BlockingRunner, BlockingShell
+from ..transport.items import Closing
+from ..transport.requests import Request
 from .batch import Batch
-from .description import BatchesState, PipelineDescription
 from .iteration import BatchIteration
-from .requests import PipelineInfo, creation
-from .selection import Position
+from .layout import Field
+from .requests import BatchRequests, PipelineInfo, creation
+from .selection import BatchSelection, Position
 
 
-class Batches(BatchesState, Closing):
+class Batches(Closing):
     """The batches of a pipeline as they arrive; an iterator and a context manager.
 
     Each batch comes once and in order, whatever happens to connections. After an error, the
@@ -29,6 +32,28 @@ class Batches(BatchesState, Closing):
         self._runner = runner
         self._iteration = iteration
         self._shell: BlockingShell | None = None
+
+    @property
+    def token(self) -> str | None:
+        """Token to resume with after the last batch handed out; None at the beginning."""
+        return self._iteration.position.token
+
+    @property
+    def data_finished(self) -> bool:
+        """Whether no batch follows the last one handed out, as far as is known."""
+        return self._iteration.data_finished
+
+    @property
+    def profile(self) -> Mapping[str, Any]:
+        """Seconds per stage, as the service's last answer had them."""
+        return self._iteration.profile
+
+    def getstate(self) -> dict[str, Any]:
+        """Where it is, as JSON values: ``{"token": ...}``, None at the beginning.
+
+        With ``skip`` or ``every`` it also has ``skip``: batches to pass over from there.
+        """
+        return self._iteration.position.json()
 
     def setstate(self, state: Mapping[str, Any] | None) -> None:
         """Resume from a state; from the beginning with None. Limits count anew.
@@ -67,7 +92,7 @@ class Batches(BatchesState, Closing):
             shell.close()
 
 
-class Pipeline(PipelineDescription):
+class Pipeline:
     """A pipeline that the service knows: the result of ``Client.pipeline``.
 
     Attributes:
@@ -77,11 +102,48 @@ class Pipeline(PipelineDescription):
         info: the service's whole description.
     """
 
-    def __init__(self, runner: BlockingRunner, spec: Mapping[str, Any]) -> None:
-        create = creation(spec)
-        info = PipelineInfo.parse(runner.call(create))
-        super().__init__(spec, create, info)
+    def __init__(
+        self, runner: BlockingRunner, spec: Mapping[str, Any], create: Request, info: PipelineInfo
+    ) -> None:
         self._runner = runner
+        self._create = create
+        self._info = info
+        self.spec = dict(spec)
+        self.id = info.id
+        self.token = info.token
+        self.info = dict(info.content)
+
+    @classmethod
+    def create(cls, runner: BlockingRunner, spec: Mapping[str, Any]) -> Pipeline:
+        """Have the service make a pipeline."""
+        request = creation(spec)
+        info = PipelineInfo.parse(runner.call(request))
+        return cls(runner, spec, request, info)
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        """Fields of its batches."""
+        return self._info.layout.fields
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a global batch; None if it varies."""
+        return self._info.batch_size
+
+    @property
+    def batches_in_all(self) -> int | None:
+        """Number of batches; None if there is no end, or it is unknown."""
+        return self._info.batches
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """Number of batches of an epoch; None if it is unknown."""
+        return self._info.batches_per_epoch
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the data: it differs once a file has changed."""
+        return self._info.fingerprint
 
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -116,10 +178,7 @@ class Pipeline(PipelineDescription):
             ValueError: an argument is out of range.
             StateError: ``after`` is not a token.
         """
-        iteration = self._iteration(
-            after,
-            skip,
-            self._runner.retries,
+        selection = BatchSelection.of(
             rank=rank,
             world=world,
             max_batches=max_batches,
@@ -128,4 +187,7 @@ class Pipeline(PipelineDescription):
             prefetch=prefetch,
             parallel=parallel,
         )
+        position = Position.parse({"token": after, "skip": skip})
+        requests = BatchRequests(self._create, self._info, selection.rank, selection.world)
+        iteration = BatchIteration(requests, position, selection, self._runner.retries)
         return Batches(self._runner, iteration)

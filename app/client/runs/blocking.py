@@ -1,3 +1,4 @@
+# Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Durable runs with blocking calls."""
 
 from __future__ import annotations
@@ -6,12 +7,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
 
-from ..losses.requests import InputLike
+from ..losses.requests import InputLike, input_bytes
 from ..losses.sources import SourceLike, open_source
-from ..transport.blocking import BlockingItems, BlockingRunner
-from .description import Run, Stream
+from ..transport.answers import delete
+from ..transport.blocking import BlockingRunner
+from ..transport.items import BlockingItems
+from ..transport.retry import Backoff
+from .description import Run, Stream, pages
 from .following import EventStream, RowStream, RunEvent, RunRows
-from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions
+from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions, run_id
+from .requests import RunRequests, list_runs
 from .uploading import Observe, Uploaded
 
 PathLike = str | os.PathLike[str]
@@ -89,7 +94,8 @@ class Runs:
         Raises (from iteration):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
-        return BlockingItems(self._runner.shell(), self._jobs.list())
+        runs = pages(list_runs, "runs", Run.parse, self._runner.retries)
+        return BlockingItems(self._runner.shell(), runs)
 
     def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -98,7 +104,8 @@ class Runs:
             ProblemError: there is no such run, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        return self._runner.run(self._jobs.status(run))
+        reply = self._runner.call(RunRequests(run_id(run)).describe())
+        return Run.parse(reply.json())
 
     def streams(self, run: RunLike) -> Sequence[Stream]:
         """The streams of a run, in the order of their partitions.
@@ -114,7 +121,7 @@ class Runs:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        self._runner.run(self._jobs.delete(run))
+        self._runner.run(delete(RunRequests(run_id(run)).delete(), self._runner.retries))
 
     def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -133,7 +140,9 @@ class Runs:
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        return self._runner.run(self._jobs.put_input(run, name, data))
+        request = RunRequests(run_id(run)).put_input(name, input_bytes(data))
+        reply = self._runner.call(request)
+        return reply.text("digest")
 
     def upload(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -229,7 +238,9 @@ class Runs:
             ProblemError: the service refused, or the stream in hand is faulty.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        return RowAnswer(self._runner, self._jobs.rows(run, report, after, stream, follow=follow))
+        requests, backoff = RunRequests(run_id(run)), Backoff(self._runner.retries)
+        rows = RowStream(requests, report, after, stream, backoff, follow=follow)
+        return RowAnswer(self._runner, rows)
 
     def watch(self, run: RunLike, *, after: str | None = None) -> EventAnswer:
         """Iterate over what happens to a run until it is done or has failed.
@@ -242,7 +253,8 @@ class Runs:
             ProblemError: the service refused.
             ConnectionFailed: more failures in a row than are tolerated.
         """
-        return EventAnswer(self._runner, self._jobs.watch(run, after))
+        events = EventStream(RunRequests(run_id(run)), after, Backoff(self._runner.retries))
+        return EventAnswer(self._runner, events)
 
     def report(
         self,

@@ -18,8 +18,7 @@ from ..transport.effects import Deliver, Drop, Join, Sleep, Spawn, Steps, Work, 
 from ..transport.retry import Backoff
 from .description import FINISHED, Run, Stream, pages
 from .downloading import ReportStream, save_report
-from .following import EventStream, RowStream
-from .requests import RunRequests, create_run, list_runs
+from .requests import RunRequests, create_run
 from .uploading import Observe, Upload, Uploaded, find_uploaded
 
 RunLike: TypeAlias = "str | Run"
@@ -135,24 +134,6 @@ class RunJobs:
                 digests[name] = (yield from call(request, self._retries)).text("digest")
         return digests
 
-    def list(self) -> Steps[None]:
-        """Deliver all runs."""
-        return pages(list_runs, "runs", Run.parse, self._retries)
-
-    def status(self, run: RunLike) -> Steps[Run]:
-        """Ask for a run as it is."""
-        reply = yield from call(RunRequests(run_id(run)).describe(), self._retries)
-        return Run.parse(reply.json())
-
-    def delete(self, run: RunLike) -> Steps[None]:
-        """Delete a run."""
-        return delete(RunRequests(run_id(run)).delete(), self._retries)
-
-    def put_input(self, run: RunLike, name: str, data: InputLike) -> Steps[str]:
-        """Bind an auxiliary file to a run; its digest."""
-        request = RunRequests(run_id(run)).put_input(name, input_bytes(data))
-        return (yield from call(request, self._retries)).text("digest")
-
     def streams(self, run: RunLike) -> Steps[Sequence[Stream]]:
         """Ask for all streams of a run, in the order of their partitions."""
         requests = RunRequests(run_id(run))
@@ -259,23 +240,6 @@ class RunJobs:
                 return now
             yield Sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
-
-    def rows(
-        self,
-        run: RunLike,
-        report: str,
-        after: str | None,
-        stream: str | None,
-        *,
-        follow: bool,
-    ) -> RowStream:
-        """Return the stream of a run's rows."""
-        requests, backoff = RunRequests(run_id(run)), Backoff(self._retries)
-        return RowStream(requests, report, after, stream, backoff, follow=follow)
-
-    def watch(self, run: RunLike, after: str | None) -> EventStream:
-        """Return the stream of what happens to a run."""
-        return EventStream(RunRequests(run_id(run)), after, Backoff(self._retries))
 
     def report(  # noqa: PLR0913, PLR0917 - each is a choice of the caller
         self,

@@ -1,3 +1,4 @@
+# Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Reading views with blocking calls."""
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..transport.blocking import BlockingItems, BlockingRunner
+from ..transport.blocking import BlockingRunner
+from ..transport.effects import Steps
 from ..transport.frames import Array
+from ..transport.items import BlockingItems
 from .plan import Plan, Tile
 from .saving import Observe
 from .stream import TileStream
@@ -26,19 +29,38 @@ class Tiles(BlockingItems[Tile]):
         ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
     """
 
-    def __init__(self, runner: BlockingRunner, stream: TileStream) -> None:
-        super().__init__(runner.shell(), stream.run())
-        self._stream = stream
+    def __init__(
+        self, runner: BlockingRunner, opening: Steps[TileStream], after: str | None
+    ) -> None:
+        self._stream: TileStream | None = runner.at_once(opening)
+        self._after = after
+        super().__init__(runner.shell(), self._run(opening))
+
+    def _run(self, opening: Steps[TileStream]) -> Steps[None]:
+        if self._stream is None:
+            self._stream = yield from opening
+        yield from self._stream.run()
 
     @property
     def token(self) -> str | None:
         """Token to resume with after the last tile delivered; None at the beginning."""
-        return self._stream.token
+        return self._after if self._stream is None else self._stream.token
 
     @property
     def plan(self) -> Plan:
-        """All tiles of the view."""
+        """All tiles of the view.
+
+        Raises:
+            ValueError: the service has not been asked yet, which ``View.plan`` does.
+        """
+        if self._stream is None:
+            raise ValueError("the plan is not known before the first tile is asked for")
         return self._stream.plan
+
+
+def _opened(stream: TileStream) -> Steps[TileStream]:
+    yield from ()
+    return stream
 
 
 class View:
@@ -84,7 +106,8 @@ class View:
 
         Asking for it keeps the view and ties it to the data as it is now.
         """
-        return self._runner.run(self._operations.keep()).id
+        kept = self._runner.run(self._operations.keep())
+        return kept.id
 
     def tiles(
         self,
@@ -107,8 +130,8 @@ class View:
             ConnectionFailed: it could not be reached.
             ValueError: an argument is wrong, or does not fit.
         """
-        steps = self._operations.tiles(after, first, max_tiles, out)
-        return Tiles(self._runner, self._runner.run(steps))
+        opening = self._operations.tiles(after, first, max_tiles, out)
+        return Tiles(self._runner, opening, after)
 
     def parallel(self, n: int, *, out: Array | None = None) -> list[Tiles]:
         """Cut the tiles into at most n stretches, for readers in parallel.
@@ -120,7 +143,7 @@ class View:
             out: array of the whole view to read into, as for ``tiles``.
         """
         streams = self._runner.run(self._operations.parallel(n, out))
-        return [Tiles(self._runner, stream) for stream in streams]
+        return [Tiles(self._runner, _opened(stream), stream.token) for stream in streams]
 
     def read(
         self, out: Array | None = None, *, threads: int = 1, progress: Observe | None = None
@@ -129,7 +152,7 @@ class View:
 
         Args:
             out: array to read into; a new one by default. After an error it holds a part.
-            threads: connections to read with.
+            threads: how many to read with, side by side.
             progress: called whenever a tile has arrived.
 
         Raises:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -29,7 +27,6 @@ from .effects import (
     Spawn,
     Steps,
     Work,
-    next_item,
 )
 from .http import Address, Pool
 from .requests import Head, Reply, Request
@@ -357,6 +354,10 @@ class AsyncRunner:
         """Run an operation in a shell of its own."""
         return await self.shell(workers=workers, release=release).run_and_close(steps)
 
+    def at_once(self, steps: Steps[T]) -> T | None:  # noqa: ARG002 - as the other
+        """What an operation returns, where calls may block; None here, and it is to be run."""
+        return None
+
     async def call(self, request: Request) -> Reply:
         """Send a small request until it is answered."""
         return await self.run(call(request, self.retries))
@@ -366,54 +367,3 @@ class AsyncRunner:
         await asyncio.gather(*self._abandoned, return_exceptions=True)
         await self._http.aclose()
         self._pool.close()
-
-
-class AsyncClosing(ABC):
-    """An asynchronous context manager that is closed at its end."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Let go of everything."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-
-class AsyncItems(AsyncClosing, Generic[T]):
-    """The items that an operation delivers; an asynchronous iterator and context manager.
-
-    Args:
-        shell: runs the operation; closed with it.
-        steps: the operation.
-    """
-
-    def __init__(self, shell: AsyncShell, steps: Steps[None]) -> None:
-        self._shell = shell
-        self._steps = steps
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        try:
-            item: T | None = await self._shell.run(next_item(self._steps))
-        except BaseException:
-            await self.aclose()
-            raise
-        if item is None:
-            await self.aclose()
-            raise StopAsyncIteration
-        return item
-
-    async def aclose(self) -> None:
-        """Stop early; items delivered so far remain valid."""
-        self._steps.close()
-        await self._shell.aclose()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 from .answers import call
 from .effects import (
@@ -22,7 +20,6 @@ from .effects import (
     Spawn,
     Steps,
     Work,
-    next_item,
 )
 from .http import Address, Connection, Pool
 from .requests import Head, Reply, Request
@@ -227,6 +224,10 @@ class BlockingRunner:
         """Run an operation in a shell of its own."""
         return self.shell(workers=workers, release=release).run_and_close(steps)
 
+    def at_once(self, steps: Steps[T]) -> T:
+        """What an operation returns; with asyncio it is run later."""
+        return self.run(steps)
+
     def call(self, request: Request) -> Reply:
         """Send a small request until it is answered."""
         return self.run(call(request, self.retries))
@@ -234,54 +235,3 @@ class BlockingRunner:
     def close(self) -> None:
         """Close the idle connections."""
         self._pool.close()
-
-
-class Closing(ABC):
-    """A context manager that is closed at its end."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of everything."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class BlockingItems(Closing, Generic[T]):
-    """The items that an operation delivers; an iterator and a context manager.
-
-    Args:
-        shell: runs the operation; closed with it.
-        steps: the operation.
-    """
-
-    def __init__(self, shell: BlockingShell, steps: Steps[None]) -> None:
-        self._shell = shell
-        self._steps = steps
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        try:
-            item: T | None = self._shell.run(next_item(self._steps))
-        except BaseException:
-            self.close()
-            raise
-        if item is None:
-            self.close()
-            raise StopIteration
-        return item
-
-    def close(self) -> None:
-        """Stop early; items delivered so far remain valid."""
-        self._steps.close()
-        self._shell.close()

@@ -10,7 +10,10 @@ from typing import Any, Self
 
 from app.client import AsyncClient
 
-_PROPERTIES = {"AsyncDataset": {"info"}, "AsyncView": {"plan", "id"}}
+_PROPERTIES = {
+    "AsyncDataset": {"info", "nav_shape", "sig_shape", "dtype", "fingerprint"},
+    "AsyncView": {"plan", "shape", "dtype", "nbytes", "id"},
+}
 """Asynchronous methods that are properties of the blocking client."""
 _ARGUMENTS = {"threads": "connections"}
 """Arguments that have another name."""

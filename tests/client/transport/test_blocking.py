@@ -11,9 +11,10 @@ import pytest
 
 from app.client.errors import ConnectionFailed
 from app.client.transport.answers import exchange
-from app.client.transport.blocking import BlockingItems, BlockingRunner
+from app.client.transport.blocking import BlockingRunner
 from app.client.transport.effects import Ask, Deliver, Join, Sleep, Spawn, Steps, Work
 from app.client.transport.http import Address
+from app.client.transport.items import BlockingItems
 from app.client.transport.requests import Request
 
 from ..fakes.clock import FakeClock
