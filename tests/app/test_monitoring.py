@@ -132,11 +132,11 @@ def test_a_spool_that_cannot_be_written(harmed: Harmed, monkeypatch: pytest.Monk
 
 def test_threads_that_are_all_taken(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harmed.limits["threads"], "_limit", 0.3)
-    lane = harmed.app.state.losses.threads._lanes[False]
-    width, lane.width = lane.width, 0
+    calls = harmed.app.state.losses.threads._calls
+    width, calls.width = calls.width, 0
     wait_until(lambda: harmed.failing() == {"threads"})
     assert harmed.metrics()["thalweg_thread_wait_seconds"] > 0.3
-    lane.width = width
+    calls.width = width
     wait_until(lambda: not harmed.failing())
 
 

@@ -435,6 +435,8 @@ def holdings(server: Service, alive: Alive) -> Counter[str]:
     held = Counter([*files, *server.threads(), *alive.tasks]) + alive.objects
     # Each code of a problem, and there are few, has a counter from its first one on.
     del held["CountUp"]
+    # Each process remembers the owner, for each limit, from the first time on.
+    del held["_Row"]
     # Each thread that waits has one, and threads are counted. Those of the first threads are not
     # seen, as collections pass over them: when others take their place, there seem to be more.
     del held["_Idler"]
