@@ -50,8 +50,9 @@ class Settings(BaseSettings):
     lanes: str = "auto"
     """Processes by lane, such as ``front=1,quick=1,long=2``; ``auto`` for one for long work for
     each core; ``one`` for a single process that serves all requests."""
-    long_nice: int = Field(default=3, ge=0, le=19)
-    """By how much the processes of the lane for long work are nicer than the others."""
+    long_nice: int = Field(default=7, ge=0, le=19)
+    """By how much the processes of the lane for long work are nicer than the others. Beside a
+    foreign program on every core, long work has a quarter of its speed with 7, a sixth with 10."""
     threads: int | None = Field(default=None, ge=1, le=256)
     """Compute threads per process; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")

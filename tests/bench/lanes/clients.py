@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .place import Place
+from .place import SCAN, Place
 
 _PIECE = 1 << 20
 _FORK = multiprocessing.get_context("fork")
@@ -62,7 +62,7 @@ def _reduce(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, s
 def _statistics(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
     del place, paths
     # Another part each time, as above.
-    select = {"frames": {"start": number % 16, "stop": 4080 + number % 16}}
+    select = {"nav": [[0, SCAN[0]], [number, SCAN[1]]]}
     body = {"view": {"select": select}, "reduction": {"op": "std"}}
     return "POST", "/v1/datasets/scan/reduce", json.dumps(body).encode()
 
