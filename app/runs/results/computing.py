@@ -16,6 +16,7 @@ import structlog
 
 from app.engine.base import Engine
 from app.engine.ordered import OrderedCalls
+from app.errors import NotFoundError
 from app.losses.request import LossRequest
 from app.state.base import StoreDamagedError
 from app.state.blobs import BlobMissingError
@@ -78,7 +79,11 @@ class RunStreams:
         return sum(stream.size for stream in self.streams)
 
     def header(self) -> StreamHeader:
-        """Return the header of all."""
+        """Return the header of all.
+
+        Raises:
+            NotFoundError: there is none any more, as the run is being deleted.
+        """
         found: tuple[StreamHeader, str] | None = None
         for stream in self.streams:
             header = stream_header(stream, self.policy)
@@ -86,7 +91,8 @@ class RunStreams:
             if found is None:
                 found = header, stream.name
             check_same_header(header, stream.name, *found)
-        assert found is not None  # noqa: S101 - a run has a stream
+        if found is None:
+            raise NotFoundError("the run has no stream any more")
         return found[0]
 
     def segments(self, size: int) -> Iterator[Segment]:

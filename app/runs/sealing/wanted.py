@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import ServiceError
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.05
 """Seconds between two looks whether work is still wanted."""
 
 

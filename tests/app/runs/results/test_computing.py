@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.local import LocalEngine
+from app.errors import NotFoundError
 from app.losses.request import LossRequest
 from app.runs.records import SEGMENT as KIND
 from app.runs.results import computing
@@ -202,3 +203,8 @@ def test_segments_of_a_prefix_are_segments_of_the_whole(seed: int, size: int) ->
     known = replace(whole, data=data[: int(rng.integers(len(data)))], complete=False)
     prefix = [(s.begin, s.end) for s in segments_of(known, policy, size)]
     assert prefix == all_of_them[: len(prefix)]
+
+
+def test_a_run_that_is_being_deleted_has_no_stream_any_more() -> None:
+    with pytest.raises(NotFoundError, match="no stream any more"):
+        RunStreams([], Policy()).header()
