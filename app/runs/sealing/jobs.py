@@ -249,10 +249,14 @@ class Jobs:
         except (HeadConflictError, HeadMissingError):
             return None
 
-    def delete(self, job: Job) -> None:
-        """Delete a job that is unchanged since; it may be gone, or another's now."""
-        with contextlib.suppress(HeadConflictError, HeadMissingError):
-            self._things.delete(job.owner, job.ident, job.owned)
+    def delete(self, job: Job) -> bool:
+        """Delete a job unless it is another's now; return whether it is gone."""
+        with contextlib.suppress(HeadMissingError):
+            try:
+                self._things.delete(job.owner, job.ident, job.owned)
+            except HeadConflictError:
+                return False
+        return True
 
     def delete_all(self, owner: str, run: str) -> None:
         """Delete the jobs of a run that is gone, whoever has them, and what worked ahead of them.

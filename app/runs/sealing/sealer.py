@@ -140,6 +140,7 @@ class Sealer:
         if run.state in _UNDER_WAY:
             # A job that is dropped, such as by a restored backup, is made again.
             self._add(job)
+            self._take_back(job, run)
             return run
         workshop = self.workshop
         check_sealable(run, workshop.streams.of(run), workshop.spec(run, Variant()).missing)
@@ -157,12 +158,23 @@ class Sealer:
         return sealed
 
     def _take_back(self, job: Job, run: RunRecord) -> None:
-        """Delete the job of a run that was not sealed, unless another request has sealed it."""
+        """Delete a job if its run is not sealed, or not any more, or is gone."""
         known = self.jobs.find(job)
-        if known is not None and not known.worker and not known.suspect:
-            self.jobs.delete(known)
-            if self.workshop.runs.again(run).state in _UNDER_WAY:
-                self._add(job)
+        while known is not None and not known.suspect and not self._is_for(job, run):
+            if self.jobs.delete(known):
+                if self._is_for(job, run):
+                    # Another request has sealed it in the meantime.
+                    self._add(job)
+                return
+            known = self.jobs.find(job)
+
+    def _is_for(self, job: Job, run: RunRecord) -> bool:
+        """Whether a run, as it is now, has use for a job."""
+        try:
+            now = self.workshop.runs.again(run)
+        except NotFoundError:
+            return False
+        return now.state in _UNDER_WAY if job.seals else now.created == run.created
 
     def compute(self, run: RunRecord, reports: tuple[str, ...], variant: Variant) -> Job:
         """Have further reports of a sealed run computed, from what is stored of it.
@@ -173,6 +185,7 @@ class Sealer:
         self.workshop.request(run, variant, reports)
         job = Job(run.owner, run.id, reports, variant, seals=False)
         self._add(job)
+        self._take_back(job, run)
         self._news.tell()
         return job
 
