@@ -22,7 +22,7 @@ from .lanes.channel import Message, receive
 from .lanes.lane import Lane
 from .lanes.table import Table
 from .last_resort import MARGIN_SECONDS, end_after
-from .memory import FreeMemory, raise_malloc_thresholds
+from .memory import FreeMemory
 
 _logger = logging.getLogger(__name__)
 
@@ -56,13 +56,6 @@ class ServerConfig(Config):
     seat: Seat
     table: Table
     address: str
-
-    def load(self) -> None:
-        """Load the application, and raise the thresholds of malloc."""
-        super().load()
-        reason = raise_malloc_thresholds()
-        if reason:
-            _logger.info("malloc thresholds unchanged: %s", reason)
 
 
 class DrainingServer(Server):
