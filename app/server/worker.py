@@ -33,8 +33,6 @@ TICKS = 10
 
 _HANDOVER_SECONDS = 0.02
 
-DrainHook = Callable[[Drain], None]
-
 
 class ServerConfig(Config):
     """uvicorn's configuration and ours.
@@ -43,7 +41,6 @@ class ServerConfig(Config):
         drain: Draining state of this process.
         drain_seconds: Seconds that running requests have to finish.
         drain_delay: Seconds for which a draining server still accepts connections.
-        on_drain: Called in the thread of the event loop when draining begins.
         seat: Where to beat.
         table: Lanes of the routes.
         address: What the first worker announces.
@@ -52,7 +49,6 @@ class ServerConfig(Config):
     drain: Drain
     drain_seconds: float
     drain_delay: float
-    on_drain: DrainHook | None
     seat: Seat
     table: Table
     address: str
@@ -67,7 +63,6 @@ class DrainingServer(Server):
         self._lane: Lane | None = None
         self._settings = config
         self._close_at: float | None = None
-        self._notified = False
         self._adoptions: set[asyncio.Task[None]] = set()
         self._free_memory = FreeMemory()
 
@@ -172,12 +167,9 @@ class DrainingServer(Server):
         timer.cancel()
 
     def _notify(self) -> None:
-        if self._settings.drain.draining and not self._notified:
-            self._notified = True
+        if self._settings.drain.draining:
             # Not in the handler of the signal, which may interrupt whoever uses the event.
             self._settings.drain.begun.set()
-            if self._settings.on_drain:
-                self._settings.on_drain(self._settings.drain)
 
 
 def run_worker(

@@ -116,8 +116,8 @@ def create(seat):
 
 rules = [Rule(f"^/{lane}", {"GET": lane}) for lane in ("quick", "long")]
 lanes = serving.Lanes(import_all, compiling, lambda: None, lambda: Table(rules), options["memory"])
-board = Board(lanes=options["lanes"])
-sys.exit(serving.serve(create, port=0, factory=True, board=board, lanes=lanes,
+board = Board(options["lanes"])
+sys.exit(serving.serve(create, port=0, board=board, lanes=lanes,
                drain_seconds=options.get("drain", 5.0), drain_delay=options.get("delay", 0.0)))
 """
 
