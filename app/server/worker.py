@@ -61,8 +61,10 @@ class DrainingServer(Server):
         super().__init__(config)
         self._control = control
         self._lane: Lane | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._settings = config
         self._close_at: float | None = None
+        self._notified = False
         self._adoptions: set[asyncio.Task[None]] = set()
         self._free_memory = FreeMemory()
 
@@ -71,6 +73,7 @@ class DrainingServer(Server):
         await super().startup(sockets)
         if self.should_exit:
             return
+        self._loop = asyncio.get_running_loop()
         seat = self._settings.seat
         seat.beat()
         if self._control is not None:
@@ -134,13 +137,15 @@ class DrainingServer(Server):
         self._settings.drain.begin(delay + self._settings.drain_seconds)
         self._close_at = time.monotonic() + delay
         end_after(delay + self._settings.drain_seconds + MARGIN_SECONDS)
-        if not self.started:
+        if self._loop is None:
             self.should_exit = True
+        else:
+            # Not here, in the middle of whatever the signal has interrupted.
+            self._loop.call_soon_threadsafe(self._notify)
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop accepting; called ten times per second."""
         self._settings.seat.beat()
-        self._notify()
         if counter % TICKS == 0:
             asyncio.get_running_loop().run_in_executor(None, self._free_memory.look)
         if self._close_at is not None and time.monotonic() >= self._close_at:
@@ -167,9 +172,11 @@ class DrainingServer(Server):
         timer.cancel()
 
     def _notify(self) -> None:
-        if self._settings.drain.draining:
-            # Not in the handler of the signal, which may interrupt whoever uses the event.
+        if self._settings.drain.draining and not self._notified:
+            self._notified = True
             self._settings.drain.begun.set()
+            if self._settings.seat.on_drain is not None:
+                self._settings.seat.on_drain()
 
 
 def run_worker(

@@ -244,8 +244,7 @@ def test_a_load_is_known_from_the_offer_to_the_end(server: Moving) -> None:
     with Client(server) as client:
         held = head("/hold", "Content-Length: 5") + b"a"
         assert client.ask(KINDS[FRONT], held).json()["lane"] == FRONT
-        wait_until(lambda: long.running == 1)
-        assert long.expected == 0
+        wait_until(lambda: (long.running, long.expected) == (1, 0))
         with server.connect() as slow:
             # What has not begun is expected.
             slow.sendall(b"POST /hold HTTP/1.1\r\n")
