@@ -132,7 +132,8 @@ def test_a_lane_comes_though_another_process_is_killed_with_it(tmp_path: Path, a
             assert service.get(f"/{lane}")["lane"] == lane
         assert time.monotonic() - begin < _SOON
         until(lambda: len(service.deaths()) == 2)
-        assert all(death["pause"] == 0 for death in service.deaths())
+        # The spare may not have been ready yet.
+        assert all(death["pause"] <= 0.05 for death in service.deaths())
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
