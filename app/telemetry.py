@@ -42,7 +42,7 @@ _ADDED_UP = ("counter", "histogram")
 _DEAD = 0
 """Stands for the processes that have died."""
 _PATIENCE, _PAUSE = 1.0, 0.002
-"""Seconds that the supervisor waits for readers, and between two attempts."""
+"""Seconds that a reader waits for the supervisor, and between two attempts."""
 _unadded: set[int] = set()
 
 
@@ -52,8 +52,9 @@ def forget_process(pid: int) -> None:
     _unadded.add(pid)
     _make_directory()
     directory = Path(os.environ[METRICS_DIRECTORY])
-    with contextlib.suppress(TimeoutError), _locked(directory, fcntl.LOCK_EX):
-        # After a time-out they are added with the next.
+    # Who waited here for a reader that hangs would replace no process meanwhile.
+    with contextlib.suppress(TimeoutError), _locked(directory, fcntl.LOCK_EX, 0.0):
+        # Else they are added with the next.
         while _unadded:
             _add_to_the_dead(directory, _unadded.pop())
 
@@ -72,21 +73,21 @@ def _add_to_the_dead(directory: Path, pid: int) -> None:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, how: int) -> Iterator[None]:
+def _locked(directory: Path, how: int, patience: float = _PATIENCE) -> Iterator[None]:
     """Lock the files: readers together, whoever moves numbers alone.
 
     Raises:
         TimeoutError: others held the lock for too long.
     """
     file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    latest = time.monotonic() + _PATIENCE
+    latest = time.monotonic() + patience
     try:
         while True:
             try:
                 fcntl.flock(file, how | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > latest:
+                if time.monotonic() >= latest:
                     raise TimeoutError("the metrics were locked for too long") from None
                 time.sleep(_PAUSE)
         yield
@@ -95,7 +96,10 @@ def _locked(directory: Path, how: int) -> Iterator[None]:
 
 
 def _make_directory() -> bool:
-    """Return whether workers share a directory; make it again if a cleaner of /tmp removed it."""
+    """Return whether workers share a directory; make it again if a cleaner of /tmp removed it.
+
+    Several may do so at once: the system makes it for one of them, and the others find it.
+    """
     directory = os.environ.get(METRICS_DIRECTORY)
     if directory:
         Path(directory).mkdir(mode=0o700, exist_ok=True)

@@ -127,20 +127,28 @@ class FaultProxy:
 
     def _run(self) -> None:
         with contextlib.closing(self._loop), self._listener:
-            accepting = self._loop.create_task(self._accept())
+            self._loop.add_reader(self._listener, self._accept)
             self._loop.run_forever()
-            tasks = {accepting, *self._running}
+            self._loop.remove_reader(self._listener)
+            tasks = set(self._running)
             for task in tasks:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.wait(tasks))
+            if tasks:
+                self._loop.run_until_complete(asyncio.wait(tasks))
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
 
-    async def _accept(self) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(self._listener)
-            task = self._loop.create_task(self._connection(client))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+    def _accept(self) -> None:
+        # Not in a task: what one has accepted while it is cancelled would stay open.
+        try:
+            client, _ = self._listener.accept()
+        except OSError:
+            return
+        client.setblocking(False)
+        task = self._loop.create_task(self._connection(client))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        # Also of one that is cancelled before it begins.
+        task.add_done_callback(lambda _: client.close())
 
     async def _connection(self, client: socket.socket) -> None:
         number, seen = len(self.seen), Seen()

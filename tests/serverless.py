@@ -8,6 +8,7 @@ import contextlib
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.body import BODY_EXTENSION, ClientDisconnected
+from app.server.drain import DRAIN_EXTENSION, Drain
 from app.server.passing import Passing
 from app.server.responses import (
     ABORT_EXTENSION,
@@ -86,6 +87,7 @@ def serverless(app: ASGIApp) -> ASGIApp:
             DISCONNECTED_EXTENSION: body.disconnected,
             ABORT_EXTENSION: aborted.set,
             INFORMATIONAL_EXTENSION: lambda *_: None,
+            DRAIN_EXTENSION: Drain(),
         }
         try:
             await app({**scope, "extensions": extensions}, receive, collect)

@@ -85,8 +85,7 @@ def _board(settings: Settings) -> Board:
     Raises:
         ValueError: they are malformed.
     """
-    lanes = parse_lanes(settings.lanes, settings.workers, count_cores())
-    return Board(lanes=lanes)
+    return Board(parse_lanes(settings.lanes, settings.workers, count_cores()))
 
 
 @contextlib.contextmanager
@@ -123,7 +122,6 @@ def run_server(settings: Settings) -> int:
             undo.callback(os.environ.pop, METRICS_DIRECTORY)
         return serve(
             partial(create, settings, board),
-            factory=True,
             host=settings.host,
             port=settings.port,
             board=board,

@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import structlog
@@ -64,7 +64,7 @@ class Guard:
         audit: gets a line for each change of state.
         throttle: admits requests by owner.
         open_metrics: whether ``/metrics`` needs no key.
-        budgets: bound what requests may use; None for no bounds.
+        budgets: bound what requests may use.
     """
 
     def __init__(  # noqa: PLR0913 - each is another part of the service
@@ -76,7 +76,7 @@ class Guard:
         throttle: Throttle,
         *,
         open_metrics: bool = False,
-        budgets: Budgets | None = None,
+        budgets: Budgets,
     ) -> None:
         self._app = app
         self._keys = keys
@@ -112,8 +112,10 @@ class Guard:
                 problem.members["request_id"] = visit.ident
                 await ProblemResponse(problem)(scope, receive, visit.send)
             else:
+                owner = "" if visit.identity is None else visit.identity.payer
+                gone = scope["extensions"][DISCONNECTED_EXTENSION]
                 bounding = self._keys.bounding(visit.identity, scope)
-                with self._budget(visit, scope), bounding:
+                with self._budgets.of_request(owner, gone), bounding:
                     await run_then_exchange(self._app, scope, receive, visit.send)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
@@ -143,13 +145,6 @@ class Guard:
             if not visit.recorded:
                 trail.record(self._audit, scope, route, status, visit.identity)
             visit.log(scope, status, seconds)
-
-    def _budget(self, visit: _Visit, scope: Scope) -> AbstractContextManager[object]:
-        if self._budgets is None:
-            return nullcontext()
-        gone = _disconnected(scope)
-        owner = "" if visit.identity is None else visit.identity.payer
-        return self._budgets.of_request(owner, gone)
 
     async def _admit(self, visit: _Visit, scope: Scope) -> None:
         """Identify a request and check what it may do at all.
@@ -190,11 +185,6 @@ class Guard:
                 hint="Send one Authorization header with your key",
             )
         return await self._keys.identify(next(iter(given), None), client_address(scope))
-
-
-def _disconnected(scope: Scope) -> asyncio.Event:
-    """Return what is set when the client leaves; under other servers than ours, never."""
-    return (scope.get("extensions") or {}).get(DISCONNECTED_EXTENSION) or asyncio.Event()
 
 
 def _check_host(scope: Scope) -> None:
@@ -245,7 +235,7 @@ class _Visit:
             self.recorded = True
             # Before the client knows: what it was told can be looked up from then on. What failed
             # because it left may or may not be done.
-            left = status >= _FAILED and _disconnected(self._scope).is_set()
+            left = status >= _FAILED and self._scope["extensions"][DISCONNECTED_EXTENSION].is_set()
             known = _CLIENT_LEFT if left else status
             trail.record(self._audit, self._scope, _route(self._scope), known, self.identity)
             headers = MutableHeaders(scope=message)

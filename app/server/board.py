@@ -163,13 +163,11 @@ class Board:
     """The seats of a supervisor and its workers.
 
     Args:
-        workers: number of workers.
-        lanes: lane of each worker; none if all serve all requests.
+        lanes: lane of each worker; empty for one that serves all requests.
     """
 
-    def __init__(self, workers: int = 1, lanes: Sequence[str] = ()) -> None:
-        self.has_lanes = bool(lanes)
-        lanes = lanes or [""] * workers
+    def __init__(self, lanes: Sequence[str] = ("",)) -> None:
+        self.has_lanes = any(lanes)
         memory = memoryview(mmap.mmap(-1, (len(lanes) + _OTHERS) * _PAGE))
         table = Table(len(lanes))
         pages = [memory[at : at + _PAGE] for at in range(0, len(memory), _PAGE)]

@@ -106,7 +106,6 @@ class BodyCycle:
 
     def _add_extensions(self, extensions: dict[str, Any]) -> None:
         extensions["thalweg.body"] = self.reader
-        extensions["thalweg.trailers"] = self.reader.trailers
         extensions["thalweg.informational"] = self.informational
         extensions["thalweg.abort"] = self.abort
         extensions["thalweg.disconnected"] = self.gone

@@ -40,6 +40,6 @@ class Drain:
 
 
 def drain_of(scope: Scope) -> Drain:
-    """Return the drain of the server; under other servers than ours, one that never begins."""
-    drain: Drain | None = (scope.get("extensions") or {}).get(DRAIN_EXTENSION)
-    return drain or Drain()
+    """Return the drain of the process that answers a request."""
+    drain: Drain = scope["extensions"][DRAIN_EXTENSION]
+    return drain

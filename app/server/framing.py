@@ -13,11 +13,11 @@ _NEVER = b"no line of a chunk"
 """A value that no line equals."""
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n")
 _SIZE_PREFIX = re.compile(rb"[0-9A-Fa-f]{0,15}(?:[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r?)?")
-_TRAILER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
+_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 class ChunkDecoder:
-    """Extracts the payload of a chunked body.
+    """Extracts the payload of a chunked body, and passes over its trailers.
 
     Senders tend to use chunks of one size. Its line is compared as bytes rather than
     parsed, which makes small chunks cheap.
@@ -27,12 +27,10 @@ class ChunkDecoder:
 
     Attributes:
         done: Whether the end of the body was reached.
-        trailers: Lower-case names and values; complete once ``done``.
     """
 
     def __init__(self, trailer_bytes: int) -> None:
         self.done = False
-        self.trailers: list[tuple[bytes, bytes]] = []
         self._trailer_bytes = trailer_bytes
         self._left = 0
         self._pending = b""
@@ -130,8 +128,6 @@ class ChunkDecoder:
         if end == 0:
             self.done = True
             return at + used
-        match = _TRAILER.fullmatch(head, 0, end)
-        if not match or self._trailer_bytes <= 0:
+        if not _TRAILER.fullmatch(head, 0, end) or self._trailer_bytes <= 0:
             raise FramingError("trailers are too long or malformed")
-        self.trailers.append((match[1].lower(), match[2]))
         return at + used

@@ -15,7 +15,7 @@ from .watcher import Watched
 _FEW_ENDS, _FEW_SECONDS = 5, 10.0
 """Ends within so many seconds, without a request answered, after which a process that was ready
 is replaced after a pause."""
-_FIRST_PAUSE = 0.5
+_FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 30.0
 
 
@@ -41,7 +41,7 @@ class Place:
     """When the last ones ended that answered no request."""
     beaten: float = 0.0
     silent: int = 0
-    """Ticks since the beat changed, of a process that beats."""
+    """Ticks since the beat changed of a process that beats, or since one was ordered."""
     fault: str | None = None
     """Why it was killed: ``hung`` or ``memory``; None if it was not."""
     signalled: int = 0
@@ -94,9 +94,10 @@ class Place:
             self.tell(signal.SIGKILL)
 
     def tick(self) -> int:
-        """Note whether it has beaten since the last tick; return the ticks of silence."""
+        """Note whether it has been heard of since the last tick; return the ticks of silence."""
         beaten = self.seat.beaten
-        self.silent = 0 if beaten != self.beaten else self.silent + bool(beaten)
+        is_due = self.ordered or bool(beaten)
+        self.silent = 0 if beaten != self.beaten else self.silent + is_due
         self.beaten = beaten
         return self.silent
 

@@ -33,14 +33,11 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections import Counter
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from .board import Seat
 from .body import ClientDisconnected
 from .connection import PEER_EXTENSION
 from .cycle import BodyCycle
@@ -57,6 +54,9 @@ from .reader import SocketBody
 from .spreading import Spread
 from .writing import WriteWatch
 
+if TYPE_CHECKING:
+    from .worker import ServerConfig
+
 _TOO_MANY = "there are too many connections"
 _SLOW_HEAD = (408, "headers-too-slow", "the headers took too long")
 _REFUSALS = {
@@ -71,7 +71,7 @@ class BodyProtocol(Leaving):
     """One connection; see the module for its states.
 
     Args:
-        config: uvicorn's; has loaded the application.
+        config: of the server; has loaded the application.
         server_state: counts what uvicorn waits for when it shuts down.
         app_state: what the lifespan of the application has set.
         _loop: the running event loop.
@@ -88,18 +88,16 @@ class BodyProtocol(Leaving):
 
     def __init__(
         self,
-        config: Config,
+        config: ServerConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        seat: Seat | None = getattr(config, "seat", None)
-        refusals: Counter[str] = Counter() if seat is None else seat.refusals
-        super().__init__(_loop or asyncio.get_running_loop(), server_state, refusals)
+        super().__init__(_loop or asyncio.get_running_loop(), server_state, config.seat.refusals)
         self._app = config.loaded_app
         self._app_state = app_state
-        self._drain = getattr(config, "drain", None)
-        self._seat = seat
+        self._drain = config.drain
+        self._seat = config.seat
         self._head = HeadParser(self.limits, config.root_path)
         self._destination: str | None = None
         """Lane to which the connection goes once the answer before is sent."""
@@ -272,19 +270,15 @@ class BodyProtocol(Leaving):
         task = self.loop.create_task(cycle.run_asgi(self._app))
         task.add_done_callback(self._on_end)
         tasks.add(task)
-        if self._seat is not None:
-            self._seat.note_running(len(tasks))
+        self._seat.note_running(len(tasks))
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         tasks = self.server_state.tasks
         tasks.discard(task)
-        if self._seat is not None:
-            self._seat.note_running(len(tasks))
+        self._seat.note_running(len(tasks))
 
     def _scope(self, head: Head) -> dict[str, Any]:
-        extensions: dict[str, Any] = {}
-        if self._drain is not None:
-            extensions[DRAIN_EXTENSION] = self._drain
+        extensions: dict[str, Any] = {DRAIN_EXTENSION: self._drain}
         if self._peer is not None:
             extensions[PEER_EXTENSION] = self._peer
         return {
@@ -302,7 +296,7 @@ class BodyProtocol(Leaving):
     # Another lane.
 
     def _stop_expecting(self) -> None:
-        if self._is_expected and self._seat is not None:
+        if self._is_expected:
             self._seat.expect(-1)
         self._is_expected = False
 

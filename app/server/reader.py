@@ -118,11 +118,6 @@ class SocketBody(asyncio.BufferedProtocol):
         """Whether the whole body has arrived, read or not."""
         return self._done or (self._left is not None and len(self._raw) >= self._left)
 
-    @property
-    def trailers(self) -> list[tuple[bytes, bytes]]:
-        """Headers after a chunked body, names in lower case; filled at its end."""
-        return self._decoder.trailers if self._decoder else []
-
     async def read_into(self, view: memoryview) -> int:
         """See :class:`RequestBody`."""
         if not view:

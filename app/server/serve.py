@@ -29,12 +29,11 @@ BACKLOG = 2048
 
 
 def serve(  # noqa: PLR0913 - the one place where all settings meet
-    app: str | Callable[..., Any],
+    create: Callable[[Seat], Any],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
     uds: str | None = None,
-    factory: bool = False,
     board: Board | None = None,
     lanes: Lanes | None = None,
     limits: ServerLimits | None = None,
@@ -42,20 +41,17 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     drain_delay: float = 0.0,
     trusted_proxies: str | None = None,
     on_worker_end: Callable[[int], None] | None = None,
-    log_config: dict[str, Any] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; must be called in the main thread, and without others.
 
     This process becomes the supervisor; the application is loaded and run by workers.
 
     Args:
-        app: An ASGI application, or its ``module:name``.
+        create: Returns the ASGI application of the worker with a seat.
         host: Address to listen on.
         port: Port to listen on, 0 for a free one; the line ``listening on
             http://host:port`` on stderr tells which.
         uds: Path of a unix socket to listen on instead.
-        factory: Whether ``app`` is a function that creates the application, given the
-            :class:`Seat` of its worker.
         board: Has a seat for each worker; default: one worker.
         lanes: What to load; None if all workers serve all requests.
         limits: Limits of every connection.
@@ -64,7 +60,6 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
             listening socket, for load balancers to notice.
         trusted_proxies: Comma-separated addresses whose ``X-Forwarded`` headers to trust.
         on_worker_end: Called by the supervisor with the pid of a worker that died.
-        log_config: Passed to :func:`logging.config.dictConfig`; None leaves logging alone.
 
     Returns:
         Exit code: 0 after a signal, even if requests were cut; otherwise that of the worker
@@ -81,8 +76,7 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     def run(seat: Seat, control: socket.socket | None = None) -> int:
         from .worker import run_worker  # noqa: PLC0415 - only workers need uvicorn
 
-        target = partial(app, seat) if factory and callable(app) else app
-        config = _config(target, factory, limits, log_config, trusted_proxies)
+        config = _config(partial(create, seat), limits, trusted_proxies)
         config.drain = Drain()
         config.drain_seconds, config.drain_delay = drain_seconds, drain_delay
         config.seat, config.address = seat, address
@@ -130,23 +124,19 @@ class Lanes:
 
 
 def _config(
-    app: str | Callable[..., Any],
-    factory: bool,
-    limits: ServerLimits,
-    log_config: dict[str, Any] | None,
-    trusted_proxies: str | None,
+    create: Callable[[], Any], limits: ServerLimits, trusted_proxies: str | None
 ) -> ServerConfig:
     from .protocol import protocol_class  # noqa: PLC0415 - as above
     from .worker import ServerConfig  # noqa: PLC0415 - as above
 
     return ServerConfig(
-        app,
-        factory=factory,
+        create,
+        factory=True,
         loop="uvloop",
         http=protocol_class(limits),
         ws="none",
         access_log=False,
-        log_config=log_config,
+        log_config=None,
         proxy_headers=trusted_proxies is not None,
         forwarded_allow_ips=trusted_proxies or "",
         server_header=False,

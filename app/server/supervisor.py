@@ -50,14 +50,13 @@ STARTUP_FAILURE = 3
 USAGE = 2
 """Exit code of a worker that could not start, and whose report says why it ``refused``."""
 SILENT_TICKS = 10
-"""Ticks, of about a second each, without a beat after which a worker is replaced. They are the
-supervisor's own: while a whole machine stands still, there are none."""
+"""Ticks, of about a second each, without a beat after which a worker is replaced, or without an
+answer a template that was ordered to fork. They are the supervisor's own: while a whole machine
+stands still, there are none."""
 END_SECONDS = 10.0
 """Seconds that a worker may take after its drain before it is killed."""
 _TICK = 1.0
 """Seconds."""
-_ORDER_SECONDS = 10.0
-"""Seconds within which a process that was ordered must tell its pid."""
 
 
 class Supervisor:
@@ -122,7 +121,7 @@ class Supervisor:
             self._ticked = time.monotonic()
             for place in self._places:
                 if place.tick() > SILENT_TICKS:
-                    place.kill("hung")
+                    self._replace_silent(place)
         self._reap()
         self._hear()
         self._ready.update(_kind(place.seat) for place in self._places if place.seat.has_begun)
@@ -143,6 +142,14 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     self.on_end(pid)
 
+    def _replace_silent(self, place: Place) -> None:
+        """Kill a process that hangs: that of a place, or the template that should fork it."""
+        if place.ordered and self.wiring is not None:
+            forker = self.wiring.forker(place.seat)
+            self._give_up_on(place, "it did not tell its pid")
+            place = next((other for other in self._places if other.seat is forker), place)
+        place.kill("hung")
+
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -160,15 +167,9 @@ class Supervisor:
             elif pid:
                 place.arrive(pid, self.memory)
             elif place.ordered:
+                # It was ended before, or its template was, or that had no room for it.
                 place.leave()
-                # Its template had no room for it, or has ended: then another one may be there.
-                if self.wiring.forker(seat):
-                    place.defer()
-        for place in self._places:
-            if place.ordered and time.monotonic() > place.started + _ORDER_SECONDS:
-                self._give_up_on(place, "it did not tell its pid")
-                if forker := self.wiring.forker(place.seat):
-                    places[forker].kill("hung")
+                place.defer()
 
     def _note_end(self, place: Place, exit_code: int) -> None:
         pid, lived = place.pid, time.monotonic() - place.started

@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from .storage import StorageError
+
 _PREFIX = "thalweg-"
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -27,20 +29,27 @@ def private_directory(purpose: str) -> Iterator[Path]:
         purpose: a word; what killed services have left for it is removed.
 
     Raises:
-        OSError: there is no room for it.
+        StorageError: there is no place, or no room, for it.
     """
-    prefix = f"{_PREFIX}{purpose}-"
-    _remove_abandoned(prefix)
-    path = lock = None
-    while path is None or lock is None:
-        path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
-        # Another service may take it for an abandoned one before it is locked.
-        lock = _locked(path)
+    try:
+        path, lock = _make(f"{_PREFIX}{purpose}-")
+    except OSError as e:
+        raise StorageError(f"TMPDIR has no room for a directory of the service: {e}") from e
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
+
+
+def _make(prefix: str) -> tuple[Path, int]:
+    """Return a new directory, and a descriptor that holds its lock."""
+    _remove_abandoned(prefix)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
+        # Another service may take it for an abandoned one before it is locked.
+        if (lock := _locked(path)) is not None:
+            return path, lock
 
 
 def _remove_abandoned(prefix: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import http.client
@@ -286,3 +287,10 @@ class Contract:
             if pattern.fullmatch(path):
                 return operations.get(method.lower())
         return None
+
+
+class Unbounded:
+    """Budgets that bound nothing."""
+
+    def of_request(self, _owner: str, _gone: asyncio.Event) -> contextlib.nullcontext[None]:
+        return contextlib.nullcontext()

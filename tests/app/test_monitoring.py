@@ -20,6 +20,7 @@ from app.main import create_app
 from app.monitoring import Watched
 from app.settings import Settings
 from tests.app.harness import wait_until
+from tests.serverless import serverless
 
 
 class Harmed:
@@ -34,7 +35,7 @@ class Harmed:
 
     def get(self, path: str) -> httpx.Response:
         async def get() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app)
+            transport = httpx.ASGITransport(serverless(self.app))
             async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
                 return await client.get(path)
 

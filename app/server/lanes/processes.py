@@ -2,8 +2,8 @@
 
 A connection is *offered* to the least loaded process of its lane. Until that says TAKEN our own
 descriptor stays open, and if it dies before, another process gets the offer. What it has taken
-ends with it. While a lane has no process, connections wait for the next one; so many at most that
-the other lanes do not run out of connections, then they are refused.
+ends with it. While no process of a lane is ready, connections wait for the next one; so many at
+most that the other lanes do not run out of connections, then they are refused.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class _Process:
         queue: offers that the channel had no room for.
         offered: those that it has not taken yet.
         peers: addresses of connections that it holds, or was offered.
+        is_ready: whether it reads its channel: until it has told its routes, it is being started,
+            and another one may serve sooner.
         is_retired: whether it gets no more offers: it has another channel now, or has ended.
     """
 
@@ -56,7 +58,7 @@ class _Process:
         self.queue: deque[Offer] = deque()
         self.offered: deque[Offer] = deque()
         self.peers: Counter[str | None] = Counter()
-        self.is_retired = False
+        self.is_ready = self.is_retired = False
 
     @property
     def waiting(self) -> int:
@@ -87,7 +89,7 @@ class Processes:
         """Connections that wait for a process, or for one of a lane that has none."""
         self._processes: list[_Process] = []
         self._homeless: dict[str, deque[Offer]] = {}
-        """Connections whose lane has no process now."""
+        """Connections whose lane has no process that is ready."""
 
     @property
     def have_taken_all(self) -> bool:
@@ -96,7 +98,7 @@ class Processes:
         return not waiting and not any(self._homeless.values())
 
     def add(self, lane: str, index: int, channel: socket.socket) -> None:
-        """Offer connections of a lane to a process from now on.
+        """Offer connections of a lane to a process once it is ready.
 
         Args:
             lane: the lane.
@@ -107,19 +109,17 @@ class Processes:
         retired = [other for other in self._processes if other.index == index]
         self._processes.append(process)
         self._poll.watch(channel, READ, lambda _events: self._on_events(process))
-        unsent = self._homeless.pop(lane, deque())
         for other in retired:
             # What it was sent it may have taken: that is known once its channel is at its end.
             other.is_retired = True
-            unsent += other.queue
             other.peers.subtract(offer.peer for offer in other.queue)
-            other.queue.clear()
-        for offer in unsent:
-            self.give(lane, offer)
+            unsent, other.queue = other.queue, deque()
+            for offer in unsent:
+                self.give(lane, offer)
 
     def give(self, lane: str, offer: Offer) -> None:
         """Offer a connection to the least loaded process of a lane, or have it wait for one."""
-        chosen = [p for p in self._processes if p.lane == lane and not p.is_retired]
+        chosen = [p for p in self._processes if p.lane == lane and p.is_ready and not p.is_retired]
         if chosen:
             process = min(chosen, key=self._burden)
             if process.waiting < self._most:
@@ -220,6 +220,9 @@ class Processes:
             self._connected.add(peer)
         elif message.kind == ROUTES and message.octets:
             self.table = Table.from_bytes(message.octets)
+            process.is_ready = True
+            for offer in self._homeless.pop(process.lane, ()):
+                self.give(process.lane, offer)
 
     def _end(self, process: _Process) -> None:
         """Offer what a process has not taken to others; what it held has ended with it."""

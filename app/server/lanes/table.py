@@ -129,7 +129,7 @@ def parse_lanes(text: str, workers: int | None = None, cores: int = 1) -> list[s
         cores: number of cores.
 
     Returns:
-        The lanes; none for ``one``.
+        The lanes; ``one`` has a single one without a name.
 
     Raises:
         ValueError: it is malformed, leaves a lane without a process, or wants more workers than
@@ -138,7 +138,7 @@ def parse_lanes(text: str, workers: int | None = None, cores: int = 1) -> list[s
     if text == "one":
         if workers not in {None, 1}:
             raise ValueError(f"THALWEG_LANES: one is a single process, not {workers}: use auto")
-        return []
+        return [""]
     if text == "auto":
         text = f"{FRONT}=1,{QUICK}=1,{LONG}={cores}"
     counts: dict[str, int] = {}

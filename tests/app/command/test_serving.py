@@ -178,8 +178,7 @@ def test_workers_get_the_settings_that_were_read(
     """Whatever files of secrets hold by then, and with the one key that signs tokens."""
     served: list[partial[object]] = []
 
-    def serve(app: partial[object], **options: object) -> int:
-        assert options["factory"]
+    def serve(app: partial[object], **_options: object) -> int:
         served.append(app)
         return 0
 
@@ -199,7 +198,7 @@ def test_workers_get_the_settings_that_were_read(
 
 
 def test_what_one_worker_holds_counts_for_all(tmp_path: Path) -> None:
-    board = Board(2)
+    board = Board(["", ""])
     settings = Settings(data_dir=tmp_path, buffers=4)
     first, second = (create_app(settings, board, seat).state for seat in board.workers)
     first.throttle.enter("alice")
@@ -268,7 +267,7 @@ def test_workers_spare_collections_once_kernels_are_loaded(
     warm_up = WarmUp()
     app = SimpleNamespace(state=SimpleNamespace(watched=SimpleNamespace(warm_up=warm_up)))
     monkeypatch.setattr("app.main.create_app", lambda *_: app)
-    board = Board(1)
+    board = Board()
     assert serving.create(Settings(data_dir=tmp_path), board, board.workers[0]) is app
     assert warm_up.on_loaded is serving.spare_collections
 

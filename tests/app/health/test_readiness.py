@@ -23,7 +23,7 @@ class Crew:
     """The second of three workers, and what the others say."""
 
     def __init__(self, *lanes: str) -> None:
-        self.board = Board(3, lanes)
+        self.board = Board(lanes or [""] * 3)
         self.problem: str | None = None
         first, own, third = self.board.workers
         self.others = first, third

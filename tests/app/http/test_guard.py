@@ -40,6 +40,7 @@ from tests.app.harness import (
     Headers,
     Post,
     Service,
+    Unbounded,
     ask,
     chunked,
     head,
@@ -306,7 +307,7 @@ class Caller:
         throttle: Throttle | None = None,
     ) -> None:
         self.inner = inner or Inner()
-        self.drain = Drain()
+        self.drain, self.gone = Drain(), asyncio.Event()
         keys = Keys([f"alice:{digest_key(KEY)}"], ApiKeys(MemoryStateStore()), digest_key)
         self.guard = Guard(
             self.inner,
@@ -315,6 +316,7 @@ class Caller:
             AuditLog("none"),
             throttle or Throttle(9, 9),
             open_metrics=open_metrics,
+            budgets=Unbounded(),
         )
 
     def call(
@@ -326,8 +328,7 @@ class Caller:
             return {"type": "http.request", "body": b""}
 
         async def send(message: Any) -> None:  # noqa: ANN401
-            gone = scope["extensions"].get(DISCONNECTED_EXTENSION)
-            if gone is not None and gone.is_set():
+            if self.gone.is_set():
                 raise ClientDisconnected("the client left")
             sent.append(message)
 
@@ -340,7 +341,7 @@ class Caller:
             "path": path,
             "query_string": b"",
             "headers": list(headers),
-            "extensions": {DRAIN_EXTENSION: self.drain},
+            "extensions": {DRAIN_EXTENSION: self.drain, DISCONNECTED_EXTENSION: self.gone},
             **more,
         }
         asyncio.run(self.guard(scope, receive, send))
@@ -358,13 +359,13 @@ METRICS = Metrics()
 def test_an_answer_to_a_client_that_has_left_is_no_failure(status: int) -> None:
     class Leaving(Inner):
         async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:  # noqa: ANN401
-            gone.set()
+            caller.gone.set()
             trail.note_problem(scope, "cancelled")
             await send({"type": "http.response.start", "status": status, "headers": []})
 
-    gone = asyncio.Event()
+    caller = Caller(inner=Leaving())
     with structlog.testing.capture_logs() as lines:
-        Caller(inner=Leaving()).call("/v1/datasets", extensions={DISCONNECTED_EXTENSION: gone})
+        caller.call("/v1/datasets")
     assert [line["status"] for line in lines if line["event"] == "request"] == [499]
     page = METRICS.text().decode()
     assert 'thalweg_requests_total{method="GET",route="none",status="499"}' in page

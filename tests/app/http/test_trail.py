@@ -21,10 +21,12 @@ from app.http.throttle import Throttle
 from app.http.trail import CHANGES, UNCHANGING
 from app.main import create_app
 from app.server.body import ClientDisconnected
+from app.server.drain import DRAIN_EXTENSION, Drain
+from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
 from app.telemetry import Metrics
-from tests.app.harness import Answer, Post, Service, ask
+from tests.app.harness import Answer, Post, Service, Unbounded, ask
 from tests.app.losses.posts import good
 from tests.app.state.memory import MemoryStateStore
 from tests.scale import PURE_PYTHON
@@ -232,9 +234,11 @@ def test_a_request_that_is_not_answered_is_a_line_too(
         "method": "DELETE",
         "path": "/v1/pipelines/p",
         "headers": [(b"host", b"a")],
+        "extensions": {DRAIN_EXTENSION: Drain(), DISCONNECTED_EXTENSION: asyncio.Event()},
     }
+    guard = Guard(inner, keys, Metrics(), audit, Throttle(9, 9), budgets=Unbounded())
     with contextlib.suppress(ValueError):
-        asyncio.run(Guard(inner, keys, Metrics(), audit, Throttle(9, 9))(scope, silent, silent))
+        asyncio.run(guard(scope, silent, silent))
     audit.close()
     keys.close()
     (text,) = (tmp_path / "audit").read_text().splitlines()

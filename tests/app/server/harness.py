@@ -20,7 +20,9 @@ import uvloop
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from app.server.board import Board
 from app.server.body import BodyStalled, ClientDisconnected, FramingError
+from app.server.drain import Drain
 from app.server.limits import ServerLimits
 from app.server.protocol import protocol_class
 from app.server.responses import Exchange, ExchangeResponse
@@ -158,14 +160,12 @@ def make_app() -> FastAPI:  # noqa: C901, PLR0915 - a list of endpoints
 
         return ExchangeResponse(handler)
 
-    @app.post("/trailers")
-    async def _trailers(request: Request) -> JSONResponse:
+    @app.post("/whole")
+    async def _whole(request: Request) -> JSONResponse:
         body = await request.body()
-        trailers = request.scope["extensions"]["thalweg.trailers"]
         return JSONResponse(
             {
                 "body": body.decode(),
-                "trailers": [[a.decode(), b.decode()] for a, b in trailers],
                 "headers": [a.decode() for a, _ in request.scope["headers"]],
             }
         )
@@ -213,6 +213,8 @@ class Harness:
             access_log=False,
             loop="none",
         )
+        seen: Any = config
+        seen.seat, seen.drain = Board().workers[0], Drain()
         self.server = uvicorn.Server(config)
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.socket.getsockname()[1]

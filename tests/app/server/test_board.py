@@ -11,7 +11,7 @@ from app.tally import MEMORY, Tally
 
 
 def test_what_one_process_publishes_another_reads() -> None:
-    board = Board(2)
+    board = Board(["", ""])
     first, second = board.workers
     assert [seat.index for seat in (board.supervisor, first, second)] == [-1, 0, 1]
     assert (first.report(), first.beaten) == (None, 0)
@@ -47,7 +47,7 @@ def test_what_is_known_of_a_process_is_forgotten_with_it() -> None:
 
 
 def test_a_report_may_fill_its_page_and_no_more() -> None:
-    board = Board(2)
+    board = Board(["", ""])
     first, second = board.workers
     second.publish("second")
     first.publish("x" * (MAX_REPORT - 2))

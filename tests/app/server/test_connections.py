@@ -153,7 +153,7 @@ def test_idle_connections_are_closed(server: Harness, first: bytes) -> None:
         assert 0.2 < time.monotonic() - start < 1
 
 
-@pytest.mark.parametrize("path", ["/sum?room=5", "/trailers"])
+@pytest.mark.parametrize("path", ["/sum?room=5", "/whole"])
 @pytest.mark.parametrize(
     ("framing", "paced"),
     [

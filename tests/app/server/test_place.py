@@ -21,13 +21,13 @@ def test_pauses_double_up_to_a_bound_and_begin_anew_after_a_process_that_was_rea
 ) -> None:
     kept = Place(Board().workers[0])
     pauses = [kept.replace(0) for _ in range(40)]
-    assert pauses == [*(0.5 * 2**n for n in range(6)), *([30.0] * 34)]
+    assert pauses == [*(0.05 * 2**n for n in range(10)), *([30.0] * 30)]
     assert kept.due == now[0] + 30
     kept.seat.beat()
     now[0] += 100
     assert kept.replace(0) == 0
     kept.seat.clear()
-    assert kept.replace(0) == 0.5
+    assert kept.replace(0) == 0.05
 
 
 def test_the_fifth_in_ten_seconds_is_replaced_after_a_pause(now: list[float]) -> None:
@@ -37,9 +37,22 @@ def test_the_fifth_in_ten_seconds_is_replaced_after_a_pause(now: list[float]) ->
     for _ in range(5):
         pauses.append(kept.replace(0))
         now[0] += 2.4
-    assert pauses == [0, 0, 0, 0, 0.5]
+    assert pauses == [0, 0, 0, 0, 0.05]
     now[0] += 0.5
     assert kept.replace(0) == 0
+
+
+def test_an_ordered_process_is_silent_until_it_comes() -> None:
+    kept = Place(Board().workers[0])
+    assert [kept.tick() for _ in range(3)] == [0, 0, 0]
+    kept.begin(0)
+    kept.ordered = True
+    assert [kept.tick() for _ in range(3)] == [1, 2, 3]
+    # What is heard of it first is its pid: until it beats, nothing is due.
+    kept.ordered = False
+    assert [kept.tick() for _ in range(2)] == [3, 3]
+    kept.seat.beat()
+    assert [kept.tick() for _ in range(2)] == [0, 1]
 
 
 @pytest.mark.parametrize("worker", [True, False])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from app.server.drain import Drain, drain_of
+from app.server.drain import Drain
 from tests.app.server.harness import Answer, head, rest
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +79,7 @@ def create(seat):
 if __name__ == "__main__":
     workers, seconds, delay = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
     uds = sys.argv[4] if len(sys.argv) > 4 else None
-    sys.exit(serve(create, factory=True, port=0, uds=uds, board=Board(workers),
+    sys.exit(serve(create, port=0, uds=uds, board=Board([""] * workers),
                    drain_seconds=seconds, drain_delay=delay))
 """
 
@@ -215,5 +215,3 @@ def test_drain() -> None:
     drain.begin(5)
     drain.begin(50)
     assert 4 < (drain.left() or 0) <= 5
-    assert drain_of({"extensions": {"thalweg.drain": drain}}) is drain
-    assert not drain_of({}).draining

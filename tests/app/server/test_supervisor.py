@@ -92,7 +92,7 @@ if sys.argv[1] == "obey_late":
 def clean_up(pid):
     raise FileNotFoundError(pid)
 
-board = Board(int(sys.argv[2]))
+board = Board([""] * int(sys.argv[2]))
 kept = supervisor.Supervisor(board, globals()[sys.argv[1]], [], float(sys.argv[3]))
 # What is cleaned up after a worker may be gone already.
 kept.on_end = clean_up

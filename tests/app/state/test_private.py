@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.state.private import private_directory
+from app.state.storage import StorageError
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +25,17 @@ def test_it_is_for_its_user_alone_and_gone_at_the_end(temporary: Path) -> None:
         assert first.stat().st_mode & 0o777 == 0o700
         (first / "state").write_bytes(b"x")
     assert list(temporary.iterdir()) == []
+
+
+def test_a_place_that_cannot_have_it_is_named(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "missing"))
+    with (
+        pytest.raises(StorageError, match=r"TMPDIR has no room .*missing"),
+        private_directory("test"),
+    ):
+        pass
 
 
 def test_that_of_a_process_that_was_killed_is_removed_by_the_next_and_no_other(

@@ -41,13 +41,18 @@ class FakeLane:
         offered: those that it has read, and not taken.
     """
 
-    def __init__(self, place: Place, lane: str, index: int) -> None:
+    def __init__(self, place: Place, lane: str, index: int, *, ready: bool) -> None:
         self.place = place
         self.taken: list[Message] = []
         self.offered: list[Message] = []
         theirs, self.channel = make_pair()
-        self._said(Message(ROUTES, octets=TABLE.to_bytes()))
+        if ready:
+            self.begin()
         place.acceptor.processes.add(lane, index, theirs)
+
+    def begin(self) -> None:
+        """Say that it is ready."""
+        self._said(Message(ROUTES, octets=TABLE.to_bytes()))
 
     def _said(self, message: Message) -> None:
         while True:
@@ -141,8 +146,8 @@ class Place:
             self.turns(1)
             step()
 
-    def lane(self, name: str, index: int) -> FakeLane:
-        self.lanes.append(FakeLane(self, name, index))
+    def lane(self, name: str, index: int, *, ready: bool = True) -> FakeLane:
+        self.lanes.append(FakeLane(self, name, index, ready=ready))
         self.turns()
         return self.lanes[-1]
 

@@ -23,7 +23,7 @@ from app.server.protocol import protocol_class
 from app.server.worker import DrainingServer, ServerConfig
 from tests.app.server.harness import LOG, descriptors, make_app, wait_until
 
-BODIES = ("/sum", "/echo", "/refuse", "/hold", "/interim", "/trailers", "/plain")
+BODIES = ("/sum", "/echo", "/refuse", "/hold", "/interim", "/whole", "/plain")
 TABLE = Table(
     [
         *(Rule(f"^{path}$", {"POST": LONG, "PUT": LONG}) for path in BODIES),
@@ -64,7 +64,7 @@ class Moving:
         self.listener.listen(1024)
         self.listener.setblocking(False)
         self.address: Any = self.listener.getsockname()
-        self.board = Board(len(lanes) or 1, lanes)
+        self.board = Board(lanes or ("",))
         self.limits = limits
         self.servers: list[DrainingServer] = []
         self.threads: list[threading.Thread] = []

@@ -22,11 +22,13 @@ LANES = ("front", "quick", "long", "long")
 _SECONDS = 30.0
 
 SCRIPT = """
-import asyncio, json, os, random, subprocess, sys, time
+import asyncio, json, os, random, signal, subprocess, sys, time
 import structlog
 import app.server.serve as serving
 from app.server import supervisor
 from app.server.board import Board
+from app.server.lanes import template
+from app.server.lanes.channel import HELLO
 from app.server.lanes.table import Rule, Table
 from app.command.serving import _THREADS
 
@@ -37,6 +39,29 @@ structlog.configure(
 )
 supervisor._TICK = options.get("tick", supervisor._TICK)
 serving.SLACK_BYTES = options.get("slack", serving.SLACK_BYTES)
+
+def dies_at(point):
+    # The test may want whoever comes here first to be killed.
+    try:
+        os.unlink(options["fault"] + point)
+    except (KeyError, FileNotFoundError):
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+fork_for, send = template.fork_for, template.send
+
+def fork_or_die(parent, function):
+    dies_at("ordered")
+    fork_for(parent, function)
+    dies_at("forked")
+
+def send_or_die(channel, message):
+    if message.kind == HELLO:
+        dies_at("hello")
+        print(json.dumps({"event": "hello"}), flush=True)
+    send(channel, message)
+
+template.fork_for, template.send = fork_or_die, send_or_die
 
 def import_all():
     os.environ.update(_THREADS)
@@ -91,8 +116,8 @@ def create(seat):
 
 rules = [Rule(f"^/{lane}", {"GET": lane}) for lane in ("quick", "long")]
 lanes = serving.Lanes(import_all, compiling, lambda: None, lambda: Table(rules), options["memory"])
-board = Board(lanes=options["lanes"])
-sys.exit(serving.serve(create, port=0, factory=True, board=board, lanes=lanes,
+board = Board(options["lanes"])
+sys.exit(serving.serve(create, port=0, board=board, lanes=lanes,
                drain_seconds=options.get("drain", 5.0), drain_delay=options.get("delay", 0.0)))
 """
 

@@ -13,7 +13,17 @@ import pytest
 
 from app.server.lanes import acceptor
 from app.server.lanes.acceptor import run_acceptor
-from app.server.lanes.channel import GIVE, GONE, PROCESS, TAKEN, Message, make_pair, receive, send
+from app.server.lanes.channel import (
+    GIVE,
+    GONE,
+    PROCESS,
+    ROUTES,
+    TAKEN,
+    Message,
+    make_pair,
+    receive,
+    send,
+)
 from app.server.lanes.table import FRONT, LONG, QUICK, Table
 from tests.app.server.harness import wait_until
 from tests.app.server.lanes.fakes import LINES, accepting, few_descriptors
@@ -236,6 +246,7 @@ def test_it_obeys_its_supervisor_and_ends_a_moment_after_the_signal(
         channel, lane = map(ends.enter_context, make_pair())
         with channel:
             send(supervisor, Message(PROCESS, f"{FRONT} 7", sock=channel))
+        send(lane, Message(ROUTES, octets=Table(()).to_bytes()))
         place.client(LINES[LONG])
         thread.start()
         begun = time.monotonic()

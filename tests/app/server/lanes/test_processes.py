@@ -81,6 +81,23 @@ def test_the_least_loaded_process_of_a_lane_gets_a_connection() -> None:
         assert [len(lane.take(count)) for lane, count in zip(lanes, (2, 1), strict=True)] == [2, 1]
 
 
+def test_a_process_that_is_being_started_is_offered_nothing_until_it_is_ready() -> None:
+    with accepting() as place:
+        ready, starting = place.lane(LONG, 1), place.lane(LONG, 2, ready=False)
+        alone = place.lane(QUICK, 3, ready=False)
+        place.loads[1] = 5
+        place.client(LINES[LONG])
+        waiting = place.client(LINES[QUICK])
+        ready.take()
+        assert starting.offers() == alone.offers() == []
+        alone.begin()
+        alone.take()
+        assert not place.is_closed(waiting)
+        starting.begin()
+        place.client(LINES[LONG])
+        starting.take()
+
+
 def test_connections_wait_for_a_lane_that_is_down_and_others_do_not_notice() -> None:
     with accepting() as place:
         front = place.lane(FRONT, 0)

@@ -143,7 +143,7 @@ def test_a_table_of_routes_has_the_lanes_that_their_endpoints_declare() -> None:
 
 
 def test_settings_name_the_lane_of_each_process() -> None:
-    assert parse_lanes("one") == parse_lanes("one", workers=1) == []
+    assert parse_lanes("one") == parse_lanes("one", workers=1) == [""]
     assert parse_lanes("long=2, front=1,quick=1") == [FRONT, QUICK, LONG, LONG]
 
 

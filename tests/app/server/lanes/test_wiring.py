@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.app.server.lanes.small import Small, ending, small, until
+from tests.app.server.lanes.small import LANES, Small, ending, small, until
 from tests.server_process import children_of
 
 MIB = 1 << 20
+_SOON = 5.0
+"""Seconds within which a process comes on the busiest machine: less than a limit of time."""
 
 
 @pytest.mark.parametrize("lane", ["front", "quick", "long"])
@@ -91,6 +93,69 @@ def test_without_templates_lanes_go_on_and_come_once_there_is_one(tmp_path: Path
         assert service.get("/quick")["lane"] == "quick"
         assert set(lanes) - set(service.lanes()) == {quick}
         assert service.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("point", ["ordered", "forked", "hello"])
+def test_a_lane_comes_though_whoever_makes_it_is_killed(tmp_path: Path, point: str) -> None:
+    """The template before and after it forks, and the process before it tells its pid."""
+    with small(tmp_path, fault=str(tmp_path / "fault-")) as service:
+        service.wait()
+        # Those of four lanes and the spare.
+        until(lambda: sum(event["event"] == "hello" for event in service.events()) == 5)
+        others = service.others()
+        (tmp_path / f"fault-{point}").touch()
+        begin = time.monotonic()
+        quick = service.get("/quick")["pid"]
+        os.kill(quick, signal.SIGKILL)
+        until(lambda: quick not in service.children())
+        assert service.get("/quick")["pid"] != quick
+        assert time.monotonic() - begin < _SOON
+        assert not (tmp_path / f"fault-{point}").exists()
+        until(lambda: len(service.children()) == len(LANES) + 3)
+        assert (service.others() == others) == (point == "hello")
+        assert all(death["pause"] == 0 for death in service.deaths())
+        assert service.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("also", ["acceptor", "template", "spare", "front"])
+def test_a_lane_comes_though_another_process_is_killed_with_it(tmp_path: Path, also: str) -> None:
+    with small(tmp_path) as service:
+        service.wait()
+        others = dict(zip(("acceptor", "template", "spare"), service.others(), strict=True))
+        pids = {lane: service.get(f"/{lane}")["pid"] for lane in ("front", "quick")}
+        begin = time.monotonic()
+        victims = {pids["quick"], (others | pids)[also]}
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not victims.intersection(service.children()))
+        for lane in pids:
+            assert service.get(f"/{lane}")["lane"] == lane
+        assert time.monotonic() - begin < _SOON
+        until(lambda: len(service.deaths()) == 2)
+        # The spare may not have been ready yet.
+        assert all(death["pause"] <= 0.05 for death in service.deaths())
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_lane_comes_though_its_template_never_forks_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """It has got the order: it stands still, or is killed before it can read it."""
+    with small(tmp_path, tick=0.05) as service:
+        service.wait()
+        _, template, _ = service.others()
+        quick = service.get("/quick")["pid"]
+        os.kill(template, signal.SIGSTOP)
+        os.kill(quick, signal.SIGKILL)
+        until(lambda: quick not in service.children())
+        begin = time.monotonic()
+        os.kill(template, number)
+        assert service.get("/quick")["pid"] != quick
+        assert time.monotonic() - begin < _SOON
+        until(lambda: len(service.children()) == len(LANES) + 3)
+        assert template not in service.others()
+        reasons = [death["reason"] for death in service.deaths()]
+        assert reasons == ["SIGKILL", "hung" if number == signal.SIGSTOP else "SIGKILL"]
 
 
 def test_a_lane_that_hangs_is_replaced(tmp_path: Path) -> None:
