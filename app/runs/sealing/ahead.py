@@ -85,7 +85,7 @@ class SegmentsAhead:
         try:
             stored = workshop.streams.stored(stream)
             is_there = partial(self._is_there, run, stream)
-            with while_wanted(is_there, threading.Event(), self._stopped):
+            with while_wanted(run.owner, is_there, threading.Event(), self._stopped):
                 for segment in segments_of(stored, request.policy, workshop.segment):
                     workshop.engine.submit(sums.publish, segment).result()
         finally:

@@ -124,6 +124,8 @@ KINDS: dict[str, Kind] = {
     "the same batch": Kind("reader", _get("one of small batches"), 0.01, is_same=True),
     "the same post": Kind("reader", _post("melt"), 0.5, is_same=True),
     "reductions of one": Kind("reader", _reduce, 0.5),
+    "his posts": Kind("reader", _post("melt")),
+    "his reductions": Kind("reader", _reduce),
     "pipelined small reads": Kind("flooder", _small, 0.01, pipelined=50),
     "seals": Kind("poster", _run, follows=_seal),
 }

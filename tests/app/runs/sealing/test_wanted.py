@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from app.engine.inheriting import current_owner
 from app.errors import BusyError
 from app.runs.sealing.wanted import while_wanted
 from core.budget import current
@@ -20,7 +21,8 @@ def test_work_goes_on_while_nobody_can_say_and_ends_once_it_is_not_wanted() -> N
             raise BusyError("the store does not answer")
         return len(asked) < 3
 
-    with while_wanted(is_wanted, gone, stopped, pause=0.001):
+    with while_wanted("alice", is_wanted, gone, stopped, pause=0.001):
+        assert current_owner() == "alice"
         current().check("test")
         assert gone.wait(10)
         with pytest.raises(CancelledError):
@@ -30,7 +32,7 @@ def test_work_goes_on_while_nobody_can_say_and_ends_once_it_is_not_wanted() -> N
 
 def test_work_ends_with_the_server() -> None:
     gone, stopped = threading.Event(), threading.Event()
-    with while_wanted(lambda: True, gone, stopped):
+    with while_wanted("alice", lambda: True, gone, stopped):
         stopped.set()
         with pytest.raises(CancelledError):
             current().check("test")
