@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .clients import KINDS, Client, Found, measure, slow_uploads
+from .clients import KINDS, Client, Found, endless_batches, measure, slow_uploads
 from .place import Data, Place, serving
 
 ROOT = Path(__file__).parents[3]
@@ -178,6 +178,11 @@ class Bars:
                 alone = run({name: 2})[name].rate
                 rate = run({name: 2, "hostile hdf5 readers": 8})[name].rate
                 print(f"{name} beside one's own hdf5 readers: {rate / alone:.2f} x alone")
+            alone = run({"his posts": 1})["his posts"].rate
+            with ExitStack() as stack:
+                endless_batches(place, 8, stack)
+                rate = run({"his posts": 1})["his posts"].rate
+            print(f"his posts beside batches that never come: {rate / alone:.2f} x alone")
 
     def owners(self) -> None:
         """What one owner sees for a long time beside another one who takes all that there is."""
