@@ -144,6 +144,8 @@ def create_app(
             if has_long_work(seat):
                 app.state.sweeper.start()
                 app.state.sealer.start()
+                # Another worker takes the job, which could not finish here.
+                seat.on_drain = app.state.sealer.stop
             app.state.monitor.start()
             app.state.pulse.start()
             try:

@@ -1,8 +1,13 @@
 """Import this to have the service's modules and kernels in memory."""
 
-import app.main  # noqa: F401 - to have it
-from core.warmup import warm_up
-from tests.scale import PURE_PYTHON
+from app.server.memory import raise_malloc_thresholds
+
+# As the service does, before anything starts a thread.
+raise_malloc_thresholds()
+
+import app.main  # noqa: E402, F401 - to have it
+from core.warmup import warm_up  # noqa: E402
+from tests.scale import PURE_PYTHON  # noqa: E402
 
 if not PURE_PYTHON:
     warm_up()

@@ -10,12 +10,15 @@ import resource
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 
+import structlog
+
 from app.audit import AuditLog
 from app.cores import count_cores
 from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
 from app.server.lanes.table import LONG, Table, parse_lanes, table_of
 from app.server.limits import ServerLimits
+from app.server.memory import raise_malloc_thresholds
 from app.server.serve import Lanes, serve
 from app.server.supervisor import USAGE
 from app.service_error import ServiceError
@@ -105,6 +108,9 @@ def run_server(settings: Settings) -> int:
         StorageError: the data directory cannot be used.
     """
     _allow_open_files()
+    # Before any thread: a heap that one had of its own would be passed on to all workers.
+    if reason := raise_malloc_thresholds():
+        structlog.get_logger().info("malloc thresholds unchanged", reason=reason)
     board = _board(settings)
     lanes = Lanes(import_all, compiling, warm, lanes_of_routes, settings.memory_limit)
     with contextlib.ExitStack() as undo:

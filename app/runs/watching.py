@@ -27,10 +27,13 @@ class Watch:
         notices: among the processes that may change runs; None if this one is alone, or cannot
             hear them.
         interval: seconds to wait for an announcement where notices are not heard.
+
+    Attributes:
+        notices: as above.
     """
 
     def __init__(self, notices: Notices | None = None, interval: float = INTERVAL) -> None:
-        self._notices = notices
+        self.notices = notices
         self._interval = interval
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._lock = threading.Lock()
@@ -38,9 +41,9 @@ class Watch:
 
     def announce(self, run: str) -> None:
         """Wake all who follow a run; from any thread."""
-        if self._notices is not None:
+        if self.notices is not None:
             with contextlib.suppress(OSError):
-                self._notices.give(run)
+                self.notices.give(run)
                 if self._listener is not None:
                     # We hear it, too.
                     return
@@ -72,10 +75,10 @@ class Watch:
         return self._interval if self._listener is None else LOOK_SECONDS
 
     def _listen(self) -> None:
-        if self._notices is None:
+        if self.notices is None:
             return
         with contextlib.suppress(OSError):
-            listener = self._notices.listen()
+            listener = self.notices.listen()
             asyncio.get_running_loop().add_reader(listener.file, self._hear, listener)
             self._listener = listener
 

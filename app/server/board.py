@@ -24,7 +24,7 @@ import struct
 import time
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -61,7 +61,11 @@ class Seat:
             saw them, by code. Of this process alone, not on the board.
         expected: connections that the acceptor gave it and whose request has not begun. Of this
             process alone, but part of ``running``.
+        on_drain: called in the thread of the event loop when the process begins to drain, if its
+            application has set it.
     """
+
+    on_drain: Callable[[], None] | None = None
 
     def __init__(
         self, memory: memoryview, index: int, lane: str = "", table: Table | None = None

@@ -23,7 +23,7 @@ from .supervisor import END_SECONDS, STARTUP_FAILURE, Supervisor
 from .watcher import SLACK_BYTES
 
 if TYPE_CHECKING:
-    from .worker import DrainHook, ServerConfig
+    from .worker import ServerConfig
 
 BACKLOG = 2048
 
@@ -41,7 +41,6 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     drain_seconds: float = 30.0,
     drain_delay: float = 0.0,
     trusted_proxies: str | None = None,
-    on_drain: DrainHook | None = None,
     on_worker_end: Callable[[int], None] | None = None,
     log_config: dict[str, Any] | None = None,
 ) -> int:
@@ -64,7 +63,6 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         drain_delay: Seconds between the start of draining and the closing of the
             listening socket, for load balancers to notice.
         trusted_proxies: Comma-separated addresses whose ``X-Forwarded`` headers to trust.
-        on_drain: Called in each worker when draining begins.
         on_worker_end: Called by the supervisor with the pid of a worker that died.
         log_config: Passed to :func:`logging.config.dictConfig`; None leaves logging alone.
 
@@ -87,7 +85,6 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         config = _config(target, factory, limits, log_config, trusted_proxies)
         config.drain = Drain()
         config.drain_seconds, config.drain_delay = drain_seconds, drain_delay
-        config.on_drain = on_drain
         config.seat, config.address = seat, address
         if lanes is None or control is None:
             return run_worker(config, [sock])

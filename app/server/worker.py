@@ -22,7 +22,7 @@ from .lanes.channel import Message, receive
 from .lanes.lane import Lane
 from .lanes.table import Table
 from .last_resort import MARGIN_SECONDS, end_after
-from .memory import FreeMemory, raise_malloc_thresholds
+from .memory import FreeMemory
 
 _logger = logging.getLogger(__name__)
 
@@ -33,8 +33,6 @@ TICKS = 10
 
 _HANDOVER_SECONDS = 0.02
 
-DrainHook = Callable[[Drain], None]
-
 
 class ServerConfig(Config):
     """uvicorn's configuration and ours.
@@ -43,7 +41,6 @@ class ServerConfig(Config):
         drain: Draining state of this process.
         drain_seconds: Seconds that running requests have to finish.
         drain_delay: Seconds for which a draining server still accepts connections.
-        on_drain: Called in the thread of the event loop when draining begins.
         seat: Where to beat.
         table: Lanes of the routes.
         address: What the first worker announces.
@@ -52,17 +49,9 @@ class ServerConfig(Config):
     drain: Drain
     drain_seconds: float
     drain_delay: float
-    on_drain: DrainHook | None
     seat: Seat
     table: Table
     address: str
-
-    def load(self) -> None:
-        """Load the application, and raise the thresholds of malloc."""
-        super().load()
-        reason = raise_malloc_thresholds()
-        if reason:
-            _logger.info("malloc thresholds unchanged: %s", reason)
 
 
 class DrainingServer(Server):
@@ -72,6 +61,7 @@ class DrainingServer(Server):
         super().__init__(config)
         self._control = control
         self._lane: Lane | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._settings = config
         self._close_at: float | None = None
         self._notified = False
@@ -83,6 +73,7 @@ class DrainingServer(Server):
         await super().startup(sockets)
         if self.should_exit:
             return
+        self._loop = asyncio.get_running_loop()
         seat = self._settings.seat
         seat.beat()
         if self._control is not None:
@@ -146,13 +137,15 @@ class DrainingServer(Server):
         self._settings.drain.begin(delay + self._settings.drain_seconds)
         self._close_at = time.monotonic() + delay
         end_after(delay + self._settings.drain_seconds + MARGIN_SECONDS)
-        if not self.started:
+        if self._loop is None:
             self.should_exit = True
+        else:
+            # Not here, in the middle of whatever the signal has interrupted.
+            self._loop.call_soon_threadsafe(self._notify)
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop accepting; called ten times per second."""
         self._settings.seat.beat()
-        self._notify()
         if counter % TICKS == 0:
             asyncio.get_running_loop().run_in_executor(None, self._free_memory.look)
         if self._close_at is not None and time.monotonic() >= self._close_at:
@@ -181,10 +174,9 @@ class DrainingServer(Server):
     def _notify(self) -> None:
         if self._settings.drain.draining and not self._notified:
             self._notified = True
-            # Not in the handler of the signal, which may interrupt whoever uses the event.
             self._settings.drain.begun.set()
-            if self._settings.on_drain:
-                self._settings.on_drain(self._settings.drain)
+            if self._settings.seat.on_drain is not None:
+                self._settings.seat.on_drain()
 
 
 def run_worker(

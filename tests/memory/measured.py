@@ -60,11 +60,25 @@ def _answer(ledger: Ledger) -> None:
         elif question == b"p":
             # What was kept of the preparation may have been given up.
             answer = max(ledger.peak - before, 0)
+        elif question == b"h":
+            answer = _count_heaps()
         elif question == b"t":
             tracemalloc.start(_FRAMES)
         elif question == b"s":
             answer = _largest(tracemalloc.take_snapshot())
         os.write(1, json.dumps(answer).encode() + b"\n")
+
+
+def _count_heaps() -> int:
+    """The heaps of the C library's malloc."""
+    library = ctypes.CDLL(None)
+    library.fdopen.restype = ctypes.c_void_p
+    with os.fdopen(os.memfd_create("heaps"), "w+b") as told:
+        stream = ctypes.c_void_p(library.fdopen(os.dup(told.fileno()), b"w"))
+        library.malloc_info(0, stream)
+        library.fclose(stream)
+        told.seek(0)
+        return told.read().count(b"<heap nr=")
 
 
 def _largest(snapshot: tracemalloc.Snapshot, count: int = 8) -> tuple[int, list[str]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from tests.contract.test_openapi import ROUTES
 from tests.memory.desk import Case, Desk, Request
-from tests.memory.measured import Measured
+from tests.memory.measured import Measured, MeasuredService
 from tests.memory.table import CASES, SLACK, Row, measure
 from tests.scale import SOAK
 
@@ -21,6 +22,15 @@ MIB = 1 << 20
 def test_a_request_takes_what_it_is_charged_for(case: Case) -> None:
     row = measure(case)
     assert row.problem is None, row
+
+
+def test_threads_have_no_heaps_of_their_own(tmp_path: Path) -> None:
+    service = MeasuredService(tmp_path)
+    try:
+        service.get("/readyz")
+        assert service.question(b"h") == 1
+    finally:
+        service.kill()
 
 
 def test_every_route_has_a_case() -> None:

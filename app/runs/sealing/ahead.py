@@ -16,6 +16,7 @@ from core.losses.reports import REPORTS
 
 from ..records import RunRecord, StreamRecord
 from ..results.segments import SegmentSums, segments_of
+from ..watching import LOOK_SECONDS
 from .jobs import Jobs, Variant
 from .memory import sums_of_segment
 from .news import News
@@ -85,7 +86,10 @@ class SegmentsAhead:
         try:
             stored = workshop.streams.stored(stream)
             is_there = partial(self._is_there, run, stream)
-            with while_wanted(run.owner, is_there, threading.Event(), self._stopped):
+            news = News(run.id, workshop.runs.watch.notices)
+            with while_wanted(
+                run.owner, is_there, threading.Event(), self._stopped, news, LOOK_SECONDS
+            ):
                 for segment in segments_of(stored, request.policy, workshop.segment):
                     workshop.engine.submit(sums.publish, segment).result()
         finally:
@@ -93,7 +97,8 @@ class SegmentsAhead:
 
     def _is_there(self, run: RunRecord, stream: StreamRecord) -> bool:
         try:
-            self._workshop.streams.get(run, stream.id)
+            # The run goes first, and its streams may take a while.
+            self._workshop.streams.get(self._workshop.runs.again(run), stream.id)
         except NotFoundError:
             return False
         return True

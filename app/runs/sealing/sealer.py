@@ -100,7 +100,7 @@ class Sealer:
         self.jobs = jobs
         self._alone = alone
         self._interval = interval
-        self._news = News(notices)
+        self._news = News("jobs", notices)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.ahead = SegmentsAhead(workshop, jobs, self._news, self._stopped)
@@ -412,17 +412,20 @@ class _Lease:
 
     def kept(self) -> AbstractContextManager[None]:
         """Give signs of life until a block ends; its work stops when the job is lost."""
+        news = News(self.job.run, self._workshop.runs.watch.notices)
         owner = self.job.owner
-        return while_wanted(owner, self._beat, self._lost, self._stopped, self._pause)
+        return while_wanted(owner, self._beat, self._lost, self._stopped, news, self._pause)
 
     def _beat(self) -> bool:
-        """Give a sign of life if it is due; return whether the job is still this worker's."""
-        # A run that was deleted has no jobs.
-        if time.monotonic() < self._due and self._jobs.of_run(self.job.owner, self.job.run):
+        """Give a sign of life if it is due; return whether the job is still to be done here."""
+        try:
+            self._workshop.runs.find(Identity(self.job.owner, USER_SCOPES), self.job.run)
+        except NotFoundError:
+            return False
+        if time.monotonic() < self._due:
             return True
-        kept = self.renew()
         self._due = time.monotonic() + self._pause
-        return kept
+        return self.renew()
 
     def renew(self) -> bool:
         """Give a sign of life; return whether the job is still this worker's."""

@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterator
 from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import ServiceError
 
+from .news import News
+
 LOOK_SECONDS = 0.05
-"""Seconds between two looks whether work is still wanted."""
+"""Seconds between two looks whether work is still wanted, where no news of its run are heard or the
+store does not answer."""
 
 
 @contextlib.contextmanager
-def while_wanted(
+def while_wanted(  # noqa: PLR0913, PLR0917 - of one piece of work
     owner: str,
     is_wanted: Callable[[], bool],
     gone: threading.Event,
     stopped: threading.Event,
-    pause: float = LOOK_SECONDS,
+    news: News,
+    pause: float,
 ) -> Iterator[None]:
     """Have the work in a block stop when it is no longer wanted; it has no other bounds.
 
@@ -30,20 +34,26 @@ def while_wanted(
         is_wanted: asked again and again, in a thread of its own.
         gone: set once it has said no.
         stopped: set when the server stops.
-        pause: seconds between two questions, at most ``LOOK_SECONDS``.
+        news: after which to ask again; used by nobody else.
+        pause: seconds after which to ask again without news, if they are heard.
 
     Raises:
         CancelledError: from any look at the budget.
     """
     ended = threading.Event()
+    longest = pause if news.listen() else min(pause, LOOK_SECONDS)
 
     def watch() -> None:
-        while not ended.wait(min(pause, LOOK_SECONDS)):
-            # The store may answer the next time.
-            with contextlib.suppress(ServiceError):
+        while not ended.is_set():
+            wait = longest
+            try:
                 if not is_wanted():
                     gone.set()
                     return
+            except ServiceError:
+                # The store may answer the next time.
+                wait = min(pause, LOOK_SECONDS)
+            news.wait(wait)
 
     endless = BudgetLimits(sys.maxsize, math.inf, sys.maxsize)
     watching = threading.Thread(target=watch, name="wanted", daemon=True)
@@ -53,4 +63,5 @@ def while_wanted(
             yield
     finally:
         ended.set()
+        news.set()
         watching.join()

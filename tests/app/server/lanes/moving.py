@@ -99,7 +99,7 @@ class Moving:
             date_header=False,
         )
         config.drain = Drain()
-        config.drain_seconds, config.drain_delay, config.on_drain = 5.0, 0.0, None
+        config.drain_seconds, config.drain_delay = 5.0, 0.0
         config.table, config.address = TABLE, "here"
         return config
 
