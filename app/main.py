@@ -17,7 +17,6 @@ from app.audit import AuditLog
 from app.datasets import routes as datasets_routes
 from app.datasets.service import DatasetService
 from app.engine.budgets import Budgets
-from app.engine.local import LocalEngine
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
@@ -28,7 +27,6 @@ from app.http.addresses import Addresses
 from app.http.answers import EXPOSED
 from app.http.bodies import MinimumRate
 from app.http.guard import Guard
-from app.http.identity import current_payer
 from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
 from app.http.openapi import complete_document
@@ -203,10 +201,9 @@ def _add_services(
     catalogue = _closing(resources, parts.make_catalogue(settings, heads, decoders, ledger, column))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
-    threads = _closing(resources, Workers(width, current_payer))
+    threads = _closing(resources, Workers(width))
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
-    engine = _closing(resources, LocalEngine(width))
     claims = _closing(resources, parts.make_claims(settings, storage))
 
     state = app.state
@@ -236,8 +233,8 @@ def _add_services(
     streams = Streams(
         heads, storage.blobs, Runs(heads, settings.run_days, parts.make_watch(storage))
     )
-    disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
-    workshop = Workshop(streams, heads, state.losses, engine, sums_bytes=settings.request_memory)
+    disk = _closing(resources, Workers(_WAITING_THREADS))
+    workshop = Workshop(streams, heads, state.losses, threads, sums_bytes=settings.request_memory)
     state.sealer = _closing(resources, parts.make_sealer(settings, storage, workshop, lent))
     state.runs = RunService(
         runs=streams.runs,
@@ -253,7 +250,8 @@ def _add_services(
     )
     state.datasets = DatasetService(catalogue, threads, bodies, addresses)
     kept = PartialStore(storage.blobs)
-    state.tiles = TileService(known_views, engine, kept, threads, bodies, addresses)
+    reducing = _closing(resources, Workers(_WAITING_THREADS))
+    state.tiles = TileService(known_views, kept, threads, reducing, bodies, addresses)
     state.pipelines = PipelineService(pipelines, threads, bodies, metrics, addresses)
     removal = state.runs.removal
     state.sweeper = _closing(resources, make_sweeper(settings, storage, quotas, metrics, removal))

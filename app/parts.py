@@ -12,6 +12,7 @@ from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner
 from app.engine.ledger import Ledger
+from app.engine.workers import resting
 from app.http.throttle import Rate, Throttle
 from app.runs.sealing.alone import Alone, LentLedger
 from app.runs.sealing.jobs import Jobs
@@ -82,6 +83,7 @@ def make_decoders(settings: Settings, column: Column) -> DecoderPool:
         ),
         current_owner,
         column,
+        resting,
     )
 
 

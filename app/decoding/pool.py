@@ -22,6 +22,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import NoReturn
 
@@ -58,6 +59,7 @@ class DecoderPool:
         limits: number and limits of the workers.
         owner: returns who the current thread works for.
         column: where the service counts the workers of this process; default: it is alone.
+        resting: entered by a thread while it waits for a worker.
 
     Attributes:
         starts: number of workers started so far.
@@ -71,9 +73,11 @@ class DecoderPool:
         limits: DecoderLimits | None = None,
         owner: Callable[[], str] = str,
         column: Column | None = None,
+        resting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
         column = column or Column(Table())
         self._limits = limits or DecoderLimits()
+        self._resting = resting
         self._owner = owner
         self._changed = threading.Condition()
         self._idle: list[DecoderProcess] = []
@@ -145,7 +149,10 @@ class DecoderPool:
 
     def ask(self, request: Request, parse: Parse[T]) -> T:
         """See Decoders."""
-        owner = self._owner()
+        with self._resting():
+            return self._ask(request, parse, self._owner())
+
+    def _ask(self, request: Request, parse: Parse[T], owner: str) -> T:
         process = self._take(request.subject.key, owner)
         try:
             return process.ask(request, parse)

@@ -1,23 +1,25 @@
-"""A bounded number of threads for parsing and encoding, shared fairly.
+"""A bounded number of threads for all that computes, shared fairly.
 
-Most calls take milliseconds: a piece of a body is parsed, a group of tiles is read. Some take
-seconds or more: a compressed file is read to its end because somebody registers it. In a
-plain pool two of these would stop all others, so this one has two rules:
+Pieces of bodies are parsed, groups of tiles read, chunks of frames reduced, segments of runs added
+up: calls of milliseconds, and a few of seconds. They run here, whether a task of the event loop
+awaits them (``start``) or a thread that does nothing else waits (``submit``, as the engine of
+reductions and seals), so that a core has one queue and owners take turns at all of it::
 
-    calls of each owner ── a queue per owner ──▶ running ──▶ done
+    calls of each owner ── a queue per owner ──▶ running: as many as the width ──▶ done
                             │                      │
-                            │ in turn: the owner   │ after 25 ms a call is *long*: it no longer
-                            │ with the fewest      │ counts, and its thread is replaced by
-                            │ running calls first  │ another, up to four times as many
+                            │ in turn: the owner   │ waits for a decoder: another one
+                            │ with the fewest      │ has its place meanwhile (``resting``)
+                            │ running calls first  │
 
-1. Owners take turns, and none has more than half of all threads.
-2. A call that has become long gives its place to the next. It keeps its thread, and the
-   system shares the cores among all that run. Most long calls wait, for a decoder or a disk, and
-   a core would be idle meanwhile.
+1. Owners take turns at the places.
+2. An owner of whom no call runs waits for none. No call can be interrupted, and one may last for
+   as long as a request may compute, but the system shares the cores among threads. So there may be
+   one thread more for each owner, and for one owner alone there is none beyond the width.
+3. A call that waits for a decoder gives its place away, or cores would be idle.
 
-The alternative, to say of each call in advance how long it takes, is not possible: a plain
-GET may be the first to open a large file. Small reads wait for none of these, as they have
-processes of their own (:mod:`app.server.lanes`).
+In ``python -m tests.bench.lanes --only turns``, without the second rule no post ends beside batches
+of another owner that never come, with it there are eight a second; without the third, what an owner
+posts or reduces beside hdf5 readers of its own falls to a tenth.
 """
 
 from __future__ import annotations
@@ -26,37 +28,90 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from app.cores import count_cores
 
-from .inheriting import inherited
+from .inheriting import current_owner, inherited
 from .results import Result
 from .threads import Job, Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LONG_SECONDS = 0.025
-"""Running time after which a call is long."""
-_OF_OWNER, _OF_ALL = 2, 4
-"""Calls of one owner and of all that run at most, as multiples of the width."""
+_MOST = 4
+"""Calls that run at most, as a multiple of the width: one of each owner beyond it."""
+_RESTING = 16
+"""Calls that give their places away at most: each keeps a thread."""
+_here = threading.local()
+"""The call of each thread, and whose it is."""
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _Call(ABC):
     """A call that waits or runs."""
 
     owner: str
     function: Callable[[], Any]
-    future: Result[Any]
-    loop: asyncio.AbstractEventLoop
     since: float
     """When it was submitted, then when it was started, by the monotonic clock."""
+
+    @abstractmethod
+    def begin(self) -> bool:
+        """Whether anybody still wants the call, which is about to run."""
+
+    @abstractmethod
+    def end(self, result: Any, error: BaseException | None) -> None:  # noqa: ANN401 - its result
+        """Pass on what came of it."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Pass on that it will not run."""
+
+
+@dataclass(slots=True, eq=False)
+class _Awaited(_Call):
+    """A call that a task of the event loop awaits."""
+
+    future: Result[Any]
+    loop: asyncio.AbstractEventLoop
+
+    def begin(self) -> bool:
+        return not self.future.cancelled()
+
+    def end(self, result: Any, error: BaseException | None) -> None:  # noqa: ANN401 - as above
+        with contextlib.suppress(RuntimeError):
+            # The loop may have ended.
+            self.loop.call_soon_threadsafe(self.future.settle, result, error)
+
+    def drop(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.future.cancel)
+
+
+@dataclass(slots=True, eq=False)
+class _Submitted(_Call):
+    """A call that another thread waits for."""
+
+    future: Future[Any]
+
+    def begin(self) -> bool:
+        return self.future.set_running_or_notify_cancel()
+
+    def end(self, result: Any, error: BaseException | None) -> None:  # noqa: ANN401 - as above
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+
+    def drop(self) -> None:
+        self.future.cancel()
 
 
 @dataclass(slots=True)
@@ -64,26 +119,21 @@ class _Queue:
     """All calls, and whose turn it is."""
 
     width: int
-    """Calls that may run at once, long ones not counted."""
+    """Calls that run at once, but for those of owners of whom no other runs."""
     waiting: OrderedDict[str, deque[_Call]] = field(default_factory=OrderedDict)
     """By owner; whose turn is next comes first."""
-    running: set[_Call] = field(default_factory=set)
-    owners: dict[str, int] = field(default_factory=dict)
+    running: int = 0
+    owners: Counter[str] = field(default_factory=Counter)
     """Number of running calls of each owner."""
+    resting: int = 0
+    """Calls that gave their places away."""
 
-    def next(self, now: float) -> _Call | None:
+    def next(self) -> _Call | None:
         """Remove the call whose turn it is from the queue; None if none may start."""
-        if not self.waiting:
+        if not self.waiting or self.running >= _MOST * self.width:
             return None
-        running = self.running
-        if len(running) >= self.width:
-            if len(running) >= _OF_ALL * self.width:
-                return None
-            young = sum(1 for call in running if now - call.since < LONG_SECONDS)
-            if young >= self.width:
-                return None
-        owner = min(self.waiting, key=lambda owner: self.owners.get(owner, 0))
-        if self.owners.get(owner, 0) >= _OF_OWNER * self.width:
+        owner = min(self.waiting, key=self.owners.__getitem__)
+        if self.running >= self.width and self.owners[owner]:
             return None
         calls = self.waiting[owner]
         call = calls.popleft()
@@ -93,40 +143,37 @@ class _Queue:
             del self.waiting[owner]
         return call
 
-    def begin(self, call: _Call, now: float) -> None:
-        call.since = now
-        self.running.add(call)
-        self.owners[call.owner] = self.owners.get(call.owner, 0) + 1
+    def begin(self, owner: str) -> None:
+        self.running += 1
+        self.owners[owner] += 1
 
-    def end(self, call: _Call) -> None:
-        self.running.discard(call)
-        left = self.owners[call.owner] - 1
-        if left:
-            self.owners[call.owner] = left
-        else:
-            del self.owners[call.owner]
+    def end(self, owner: str) -> None:
+        self.running -= 1
+        self.owners[owner] -= 1
+        if not self.owners[owner]:
+            del self.owners[owner]
 
 
 class Workers:
-    """Threads that compute, so that the event loop never does; see the module.
+    """Threads that compute, so that the event loop never does; see the module. An Engine.
 
     Args:
-        threads: calls that run at once, long ones not counted.
-        owner: returns who the current task works for.
+        width: calls that run at once, but for those of owners of whom no other runs.
+        owner: returns who the current task or thread works for.
     """
 
-    def __init__(self, threads: int, owner: Callable[[], str] = str) -> None:
+    def __init__(self, width: int, owner: Callable[[], str] = current_owner) -> None:
+        self.width = width
         self._owner = owner
-        self._calls = _Queue(threads)
+        self._calls = _Queue(width)
         self._lock = threading.Lock()
-        self._threads = Threads("worker", kept=threads)
-        self._timer: asyncio.TimerHandle | None = None
+        self._threads = Threads("worker", kept=width)
         self._closed = False
 
     @property
     def running(self) -> int:
         """Number of calls that run."""
-        return len(self._calls.running)
+        return self._calls.running + self._calls.resting
 
     @property
     def waiting(self) -> int:
@@ -147,68 +194,80 @@ class Workers:
         """Start a call in a thread, under the budget of the request; await its result."""
         loop = asyncio.get_running_loop()
         future: Result[Any] = Result(loop)
-        now = time.monotonic()
         work = partial(inherited(function), *args, **kwargs)
-        call = _Call(self._owner(), work, future, loop, now)
+        self._add(_Awaited(self._owner(), work, time.monotonic(), future, loop))
+        return future
+
+    def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:  # noqa: ANN401
+        """See Engine; for threads of others, as one of these would wait for its own place."""
+        future: Future[Any] = Future()
+        work = partial(inherited(function), *args)
+        self._add(_Submitted(self._owner(), work, time.monotonic(), future))
+        return future
+
+    def _add(self, call: _Call) -> None:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the threads have ended")
-            waiting = self._calls.waiting
-            calls = waiting.get(call.owner)
-            if calls is None:
-                waiting[call.owner] = calls = deque()
-            calls.append(call)
-            self._dispatch(now)
-            if waiting and self._timer is None:
-                self._timer = loop.call_later(LONG_SECONDS, self._look_again, loop)
-        return future
+            self._calls.waiting.setdefault(call.owner, deque()).append(call)
+            self._dispatch()
 
-    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start what may be started by now: calls that run may have become long."""
-        with self._lock:
-            self._timer = None
-            self._dispatch(time.monotonic())
-            if self._calls.waiting:
-                self._timer = loop.call_later(LONG_SECONDS, self._look_again, loop)
-
-    def _dispatch(self, now: float) -> None:
+    def _dispatch(self) -> None:
         """Hand all calls that may start to threads; the lock is held."""
-        while (call := self._begin_next(now)) is not None:
+        while (call := self._begin_next()) is not None:
             self._threads.run(partial(self._run, call))
 
-    def _begin_next(self, now: float) -> _Call | None:
+    def _begin_next(self) -> _Call | None:
         """Begin a call that may start; None if there is none. The lock is held."""
-        while (call := self._calls.next(now)) is not None:
-            if not call.future.cancelled():
-                self._calls.begin(call, now)
+        while (call := self._calls.next()) is not None:
+            if call.begin():
+                self._calls.begin(call.owner)
                 return call
         return None
 
     def _run(self, call: _Call) -> Job | None:
         """Run a call; return the next one."""
         result, error = None, None
+        _here.place = self, call.owner
         try:
             try:
                 result = call.function()
             except BaseException as e:  # noqa: BLE001 - for whoever awaits it
                 error = e
             following = self._end(call)
-            with contextlib.suppress(RuntimeError):
-                # The loop may have ended.
-                call.loop.call_soon_threadsafe(call.future.settle, result, error)
+            call.end(result, error)
         finally:
+            _here.place = None
             # The error refers to this frame.
             del call, result, error
         return None if following is None else partial(self._run, following)
 
     def _end(self, call: _Call) -> _Call | None:
         """End a call; return the next one for its thread."""
-        now = time.monotonic()
         with self._lock:
-            self._calls.end(call)
-            following = self._begin_next(now)
-            self._dispatch(now)
+            self._calls.end(call.owner)
+            following = self._begin_next()
+            self._dispatch()
         return following
+
+    @contextlib.contextmanager
+    def _away(self, owner: str) -> Iterator[None]:
+        """Give the place of a call of this thread away until the block ends."""
+        calls = self._calls
+        with self._lock:
+            rests = calls.resting < _RESTING
+            if rests:
+                calls.resting += 1
+                calls.end(owner)
+                self._dispatch()
+        try:
+            yield
+        finally:
+            if rests:
+                with self._lock:
+                    calls.resting -= 1
+                    # It does not wait again: the next ones do.
+                    calls.begin(owner)
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""
@@ -217,9 +276,14 @@ class Workers:
             dropped = [call for calls in self._calls.waiting.values() for call in calls]
             self._calls.waiting.clear()
         for call in dropped:
-            with contextlib.suppress(RuntimeError):
-                call.loop.call_soon_threadsafe(call.future.cancel)
+            call.drop()
         self._threads.close()
+
+
+def resting() -> contextlib.AbstractContextManager[None]:
+    """Let others compute while this thread waits for what another process does."""
+    place: tuple[Workers, str] | None = getattr(_here, "place", None)
+    return contextlib.nullcontext() if place is None else place[0]._away(place[1])  # noqa: SLF001
 
 
 def share_of_cores(processes: int) -> int:

@@ -18,7 +18,6 @@ of the others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -32,7 +31,6 @@ READ, REGISTER = "read:", "register:"
 USER_SCOPES = frozenset({LOSSES, PIPELINES, RUNS, "read:*", "register:*"})
 """All scopes but ``admin``: those of keys in the settings."""
 _SCOPE = "thalweg.identity"
-_PAYER: ContextVar[str] = ContextVar("payer", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +119,8 @@ def require(identity: Identity, *scopes: str) -> None:
 
 
 def identify(scope: Any, identity: Identity) -> None:  # noqa: ANN401 - an ASGI scope
-    """Attach the identity to a request, for its route, and to the task that answers it."""
+    """Attach the identity to a request, for its route."""
     scope[_SCOPE] = identity
-    _PAYER.set(identity.payer)
-
-
-def current_payer() -> str:
-    """Return who is charged for what the current task does."""
-    return _PAYER.get()
 
 
 def identity_of(scope: Any) -> Identity:  # noqa: ANN401 - an ASGI scope

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.engine.inheriting import inherited
 from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
@@ -113,12 +111,20 @@ class ResultFrames:
 
 
 def reduction_stream(
-    job: ReductionJob, *, coding: str | None, threads: Threads, drain: Drain
+    job: ReductionJob, *, coding: str | None, threads: Threads, reducing: Threads, drain: Drain
 ) -> Stream[Result]:
-    """Build the answer to a reduction."""
+    """Build the answer to a reduction.
+
+    Args:
+        job: the reduction.
+        coding: how the answer is compressed; None if it is not.
+        threads: for calls that compute.
+        reducing: other threads, in which the job waits for its engine.
+        drain: cuts the answer when the server stops.
+    """
     running = RunningJob(job)
     return Stream(
-        Ahead(running.results(), _own_thread, running.stopped),
+        Ahead(running.results(), reducing.start, running.stopped),
         ResultFrames(running),
         Head.of_stream(MEDIA_TYPES["frames"], coding),
         threads,
@@ -126,8 +132,3 @@ def reduction_stream(
         coding,
         heartbeat=HEARTBEAT_SECONDS,
     )
-
-
-def _own_thread(function: Callable[[], list[Result]]) -> asyncio.Future[list[Result]]:
-    """Start a call in a thread outside the workers: it waits for the engine's results."""
-    return asyncio.ensure_future(asyncio.to_thread(inherited(function)))

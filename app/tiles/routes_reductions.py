@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -11,7 +10,6 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.engine.inheriting import inherited
 from app.errors import BadRequestError, InvalidOptionError
 from app.http.answers import head_response
 from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
@@ -59,7 +57,13 @@ async def reduce_view(
             view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
             try:
                 coding = answer_coding(request.headers)
-                stream = reduction_stream(job, coding=coding, threads=tiles.threads, drain=drain)
+                stream = reduction_stream(
+                    job,
+                    coding=coding,
+                    threads=tiles.threads,
+                    reducing=tiles.reducing,
+                    drain=drain,
+                )
                 await stream.send(exchange)
             finally:
                 view.close()
@@ -110,7 +114,7 @@ async def image(
         data = png(scaled(_select(results, result), low, high), map)
         return Response(data, media_type="image/png", headers=headers)
 
-    return await asyncio.to_thread(inherited(render))
+    return await tiles.reducing.start(render)
 
 
 def _object(text: str, name: str) -> Mapping[str, Any]:

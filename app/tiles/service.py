@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.engine.base import Engine
 from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.addresses import Addresses
@@ -23,9 +22,10 @@ class TileService:
     """Everything the routes of views, tiles and reductions need."""
 
     views: Views
-    engine: Engine
     partials: PartialStore
     threads: Workers
+    reducing: Workers
+    """Threads of reductions, which wait for calls of the others."""
     bodies: JsonBodies
     addresses: Addresses
 
@@ -51,7 +51,7 @@ class TileService:
             )
         view = self.views.open(who, dataset, body.get("view") or {})
         try:
-            return view, ReductionJob(view, body["reduction"], self.engine, self.partials)
+            return view, ReductionJob(view, body["reduction"], self.threads, self.partials)
         except BaseException:
             view.close()
             raise

@@ -87,7 +87,9 @@ class SegmentsAhead:
             stored = workshop.streams.stored(stream)
             is_there = partial(self._is_there, run, stream)
             news = News(run.id, workshop.runs.watch.notices)
-            with while_wanted(is_there, threading.Event(), self._stopped, news, LOOK_SECONDS):
+            with while_wanted(
+                run.owner, is_there, threading.Event(), self._stopped, news, LOOK_SECONDS
+            ):
                 for segment in segments_of(stored, request.policy, workshop.segment):
                     workshop.engine.submit(sums.publish, segment).result()
         finally:

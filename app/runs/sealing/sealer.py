@@ -211,16 +211,28 @@ class Sealer:
                 self._news.wait(self._interval)
 
     def look(self) -> None:
-        """Do the jobs that are to be had."""
-        for job in self.jobs.claimable():
-            if self._stopped.is_set():
+        """Do the jobs that are to be had, one of each owner in turn."""
+        tried: set[tuple[str, str]] = set()
+        while True:
+            firsts: dict[str, Job] = {}
+            for job in self.jobs.claimable():
+                if (job.owner, job.ident) not in tried:
+                    firsts.setdefault(job.owner, job)
+            if not firsts:
                 return
-            try:
-                self._do(job)
-            except ServiceError as e:
-                # It is to be had again once its lease is over; others are not to wait for that.
-                log = structlog.get_logger().bind(run=job.run)
-                log.warning("a job of sealing cannot be ended", reason=str(e))
+            for job in firsts.values():
+                if self._stopped.is_set():
+                    return
+                tried.add((job.owner, job.ident))
+                self._try(job)
+
+    def _try(self, job: Job) -> None:
+        try:
+            self._do(job)
+        except ServiceError as e:
+            # It is to be had again once its lease is over; others are not to wait for that.
+            log = structlog.get_logger().bind(run=job.run)
+            log.warning("a job of sealing cannot be ended", reason=str(e))
 
     def _do(self, job: Job) -> None:
         """Do a job, unless another worker is first."""
@@ -414,7 +426,8 @@ class _Lease:
     def kept(self) -> AbstractContextManager[None]:
         """Give signs of life until a block ends; its work stops when the job is lost."""
         news = News(self.job.run, self._workshop.runs.watch.notices)
-        return while_wanted(self._beat, self._lost, self._stopped, news, self._pause)
+        owner = self.job.owner
+        return while_wanted(owner, self._beat, self._lost, self._stopped, news, self._pause)
 
     def _beat(self) -> bool:
         """Give a sign of life if it is due; return whether the job is still to be done here."""

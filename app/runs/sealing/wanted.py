@@ -19,7 +19,8 @@ store does not answer."""
 
 
 @contextlib.contextmanager
-def while_wanted(
+def while_wanted(  # noqa: PLR0913, PLR0917 - of one piece of work
+    owner: str,
     is_wanted: Callable[[], bool],
     gone: threading.Event,
     stopped: threading.Event,
@@ -29,6 +30,7 @@ def while_wanted(
     """Have the work in a block stop when it is no longer wanted; it has no other bounds.
 
     Args:
+        owner: for whom the work is.
         is_wanted: asked again and again, in a thread of its own.
         gone: set once it has said no.
         stopped: set when the server stops.
@@ -57,7 +59,7 @@ def while_wanted(
     watching = threading.Thread(target=watch, name="wanted", daemon=True)
     watching.start()
     try:
-        with RequestBudget(endless, gone, stopped).in_thread():
+        with RequestBudget(endless, gone, stopped, owner).in_thread():
             yield
     finally:
         ended.set()

@@ -660,3 +660,19 @@ def test_files_are_closed_once_nobody_reads_them(tmp_path: Path, pools: Pools) -
     with opened(paths[1], pool):
         assert held(paths[1])
         assert not held(paths[0])
+
+
+def test_threads_rest_while_they_wait_for_a_worker(tmp_path: Path) -> None:
+    rests: list[str] = []
+
+    @contextlib.contextmanager
+    def resting() -> Iterator[None]:
+        rests.append("begun")
+        yield
+        rests.append("over")
+
+    pool = DecoderPool(DecoderLimits(workers=1), resting=resting)
+    with contextlib.closing(pool), opened(write(tmp_path / "a.h5"), pool) as array:
+        rests.clear()
+        read(array)
+    assert rests == ["begun", "over"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from app.engine.budgets import Budgets
-from app.engine.local import LocalEngine
 from app.engine.request_budget import CHARGE_BYTES, BudgetLimits, RequestBudget
 from app.engine.workers import Workers
 from app.errors import BusyError
@@ -226,7 +225,7 @@ def start_in_workers(function: Callable[[], object]) -> object:
 
 
 def test_threads_of_pools_work_under_the_budget_of_their_caller(budget: RequestBudget) -> None:
-    engine = LocalEngine(1)
+    engine = Workers(1)
 
     def nested() -> object:
         return engine.submit(current).result()

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from app.engine import workers as workers_module
-from app.engine.workers import Workers, share_of_cores
+from app.engine.workers import Workers, resting, share_of_cores
 from tests.app.harness import wait_until
 
 
@@ -50,31 +50,17 @@ class Gate:
             assert await asyncio.to_thread(self._count.acquire, timeout=20)
 
 
-def test_long_calls_give_their_places_away() -> None:
-    async def run() -> None:
-        gate = Gate()
-        stuck = [workers.start(gate) for _ in range(2)]
-        await gate.passed(2)
-        assert await asyncio.wait_for(workers.start(int, "7"), 20) == 7
-        gate.open.set()
-        await asyncio.gather(*stuck)
-
-    workers = Workers(2)
-    asyncio.run(run())
-    workers.close()
-
-
-def test_one_owner_leaves_threads_to_others() -> None:
+def test_an_owner_of_whom_no_call_runs_waits_for_nobody() -> None:
     owner = ""
 
     async def run() -> None:
         nonlocal owner
         gate, owner = Gate(), "abuser"
         stuck = [workers.start(gate) for _ in range(100)]
-        await gate.passed(4)
+        await gate.passed(2)
         owner = "alice"
         assert await asyncio.wait_for(workers.start(int, "7"), 20) == 7
-        assert (workers.running, workers.waiting) == (4, 96)
+        assert (workers.running, workers.waiting) == (2, 98)
         assert workers.longest_wait() > 0
         gate.open.set()
         await asyncio.gather(*stuck)
@@ -85,8 +71,111 @@ def test_one_owner_leaves_threads_to_others() -> None:
     workers.close()
 
 
+def test_a_call_that_rests_gives_its_place_away() -> None:
+    async def run() -> None:
+        gate, order = Gate(), list[int]()
+
+        def rest() -> None:
+            with resting():
+                gate()
+
+        rests = [workers.start(rest) for _ in range(3)]
+        await gate.passed(3)
+        assert await asyncio.wait_for(workers.start(int, "7"), 20) == 7
+        # Those that go on have places again.
+        gate.open.set()
+        await asyncio.gather(*rests)
+        following = Gate()
+        stuck, waits = workers.start(following), workers.start(order.append, 1)
+        await following.passed(1)
+        assert (workers.running, workers.waiting) == (1, 1)
+        following.open.set()
+        await asyncio.gather(stuck, waits)
+
+    workers = Workers(1)
+    asyncio.run(run())
+    workers.close()
+
+
+def test_calls_that_rest_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "_RESTING", 2)
+
+    async def run() -> None:
+        gate = Gate()
+
+        def rest() -> None:
+            with resting():
+                gate()
+
+        rests = [workers.start(rest) for _ in range(9)]
+        await gate.passed(3)
+        assert (workers.running, workers.waiting) == (3, 6)
+        gate.open.set()
+        await asyncio.gather(*rests)
+
+    workers = Workers(1)
+    asyncio.run(run())
+    workers.close()
+
+
+def test_threads_outside_of_pools_have_no_place_to_give_away() -> None:
+    with resting():
+        pass
+
+
+def test_a_thread_waits_for_what_it_submits() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    workers = Workers(2)
+    assert workers.submit(int, "7").result(20) == 7
+    with pytest.raises(ValueError, match="no"):
+        workers.submit(fail).result(20)
+    workers.close()
+    with pytest.raises(RuntimeError, match="ended"):
+        workers.submit(int)
+
+
+def test_calls_of_threads_take_turns_with_those_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "_MOST", 1)
+    owner, order = "", list[str]()
+
+    async def run() -> None:
+        nonlocal owner
+        gate, owner = Gate(), "abuser"
+        stuck = workers.start(gate)
+        await gate.passed(1)
+        calls = [asyncio.wrap_future(workers.submit(order.append, owner)) for _ in range(50)]
+        owner = "alice"
+        calls += [workers.start(order.append, owner) for _ in range(2)]
+        gate.open.set()
+        await asyncio.gather(stuck, *calls)
+
+    workers = Workers(1, lambda: owner)
+    asyncio.run(run())
+    workers.close()
+    assert sorted(order[:4]) == ["abuser", "abuser", "alice", "alice"]
+
+
+def test_a_submitted_call_that_was_cancelled_or_dropped_never_runs() -> None:
+    ran: list[int] = []
+    gate = Gate()
+    workers = Workers(1)
+    stuck, cancelled = workers.submit(gate), workers.submit(ran.append, 1)
+    assert cancelled.cancel()
+    dropped = workers.submit(ran.append, 2)
+    closing = threading.Thread(target=workers.close)
+    closing.start()
+    wait_until(dropped.cancelled)
+    gate.open.set()
+    closing.join()
+    stuck.result(20)
+    assert ran == []
+
+
 def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "LONG_SECONDS", 1000.0)
+    # With a call of each beside another, their order would be that of the system.
+    monkeypatch.setattr(workers_module, "_MOST", 1)
     owner = ""
     order: list[str] = []
 
@@ -113,12 +202,12 @@ def test_a_cancelled_call_that_waits_never_runs() -> None:
 
     async def run() -> None:
         gate = Gate()
-        stuck = [workers.start(gate) for _ in range(2)]
-        await gate.passed(2)
+        stuck = workers.start(gate)
+        await gate.passed(1)
         waiting = workers.start(ran.append, 1)
         waiting.cancel()
         gate.open.set()
-        await asyncio.gather(*stuck)
+        await stuck
         await workers.start(int)
 
     workers = Workers(1)
@@ -154,10 +243,7 @@ def test_an_error_and_its_frames_are_gone_after_it_was_raised() -> None:
         workers.close()
 
 
-def test_closing_waits_for_the_current_call_and_drops_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(workers_module, "LONG_SECONDS", 1000.0)
+def test_closing_waits_for_the_current_call_and_drops_the_next() -> None:
     begun, go_on, done = threading.Event(), threading.Event(), []
 
     def work() -> None:

@@ -16,7 +16,7 @@ from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.engine.budgets import Budgets
-from app.engine.local import LocalEngine
+from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
 from app.state.blob_files import FileBlobStore
@@ -47,7 +47,7 @@ class Desk:
         self.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
         self.kept = directory / "kept"
         self.partials = PartialStore(FileBlobStore(self.kept))
-        self.engine = LocalEngine(2)
+        self.engine = Workers(2)
         self.told: list[tuple[int, int]] = []
 
     def run(self, spec: dict[str, Any], view: dict[str, Any] | None = None) -> dict[str, Array]:

@@ -240,7 +240,11 @@ def reduction(
     job: SlowJob, workers: Workers, drain: Drain | None = None, coding: str | None = None
 ) -> Any:  # noqa: ANN401
     stream = reduction_stream(
-        cast("ReductionJob", job), coding=coding, threads=workers, drain=drain or Drain()
+        cast("ReductionJob", job),
+        coding=coding,
+        threads=workers,
+        reducing=workers,
+        drain=drain or Drain(),
     )
     stream.heartbeat = BEAT
     return stream

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .clients import KINDS, Client, Found, measure, slow_uploads
+from .clients import KINDS, Client, Found, endless_batches, measure, slow_uploads
 from .place import Data, Place, serving
 
 ROOT = Path(__file__).parents[3]
@@ -159,6 +159,31 @@ class Bars:
             mixed = run({"small reads": 1, "pipelined small reads": 4})
             latencies("small reads beside 4 x 50 in one moment", mixed["small reads"], idle)
 
+    def turns(self) -> None:
+        """One request at a time beside as many as another owner, or oneself, keeps going."""
+        with serving(self._code, self._data, **self._variables) as place:
+            run = self._runner(place)
+            for name in ("his reductions", "his posts"):
+                alone = run({name: 1})[name].rate
+                for other, count in THEIRS.items():
+                    if "small" in other:
+                        continue
+                    mixed = run({name: 1, other: count})
+                    print(
+                        f"{name} beside {count} {other}: {mixed[name].rate / alone:.2f} x alone,"
+                        f" {mixed[name].rate:.1f} a second; those {mixed[other].rate:.1f}",
+                        flush=True,
+                    )
+            for name in ("hostile reductions", "hostile posts"):
+                alone = run({name: 2})[name].rate
+                rate = run({name: 2, "hostile hdf5 readers": 8})[name].rate
+                print(f"{name} beside one's own hdf5 readers: {rate / alone:.2f} x alone")
+            alone = run({"his posts": 1})["his posts"].rate
+            with ExitStack() as stack:
+                endless_batches(place, 8, stack)
+                rate = run({"his posts": 1})["his posts"].rate
+            print(f"his posts beside batches that never come: {rate / alone:.2f} x alone")
+
     def owners(self) -> None:
         """What one owner sees for a long time beside another one who takes all that there is."""
         with serving(self._code, self._data, **self._variables) as place, ExitStack() as stack:
@@ -246,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "small_batches",
         "flood",
     )
-    longer = ("owners",)
+    longer = ("owners", "turns")
     parser.add_argument("--only", choices=names + longer, action="append")
     args = parser.parse_args(arguments)
     variables = dict(pair.split("=", 1) for pair in args.set)

@@ -124,6 +124,8 @@ KINDS: dict[str, Kind] = {
     "the same batch": Kind("reader", _get("one of small batches"), 0.01, is_same=True),
     "the same post": Kind("reader", _post("melt"), 0.5, is_same=True),
     "reductions of one": Kind("reader", _reduce, 0.5),
+    "his posts": Kind("reader", _post("melt")),
+    "his reductions": Kind("reader", _reduce),
     "pipelined small reads": Kind("flooder", _small, 0.01, pipelined=50),
     "seals": Kind("poster", _run, follows=_seal),
 }
@@ -289,9 +291,32 @@ def slow_uploads(
         f"POST /v1/losses/melt HTTP/1.1\r\nHost: bench\r\nContent-Length:"
         f" {len(place.data.stream)}\r\nAuthorization: Bearer {place.keys[owner]}\r\n\r\n"
     ).encode()
+    return _ask_for_long(place, head + place.data.stream[: 1 << 16], count, stack)
+
+
+def endless_batches(place: Place, count: int, stack: ExitStack) -> list[socket.socket]:
+    """Ask for batches of which none ever comes."""
+    events = [{"op": "source", "dataset": "events"}, {"op": "repeat", "times": 10**9}]
+    stages = [
+        {"op": "mix", "inputs": [events]},
+        {"op": "filter", "pred": "greater", "args": {"field": "event", "value": 2e9}},
+        {"op": "batch", "size": 8},
+    ]
+    (place.data.root / "events.bin").write_bytes(place.data.stream)
+    dataset = {"id": "events", "files": ["events.bin"], "format": "loss"}
+    place.ask("flooder", "POST", "/v1/datasets", dataset)
+    answer = place.ask("flooder", "POST", "/v1/pipelines", {"order": 1, "stages": stages})[1]
+    head = (
+        f"GET /v1/pipelines/{json.loads(answer)['id']}/batches HTTP/1.1\r\nHost: bench\r\n"
+        f"Authorization: Bearer {place.keys['flooder']}\r\n\r\n"
+    ).encode()
+    return _ask_for_long(place, head, count, stack)
+
+
+def _ask_for_long(place: Place, octets: bytes, count: int, stack: ExitStack) -> list[socket.socket]:
     clients = []
     for _ in range(count):
         client = stack.enter_context(socket.create_connection(place.address))
-        client.sendall(head + place.data.stream[: 1 << 16])
+        client.sendall(octets)
         clients.append(client)
     return clients

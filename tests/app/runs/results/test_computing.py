@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.local import LocalEngine
+from app.engine.workers import Workers
 from app.errors import NotFoundError
 from app.losses.request import LossRequest
 from app.runs.records import SEGMENT as KIND
@@ -48,8 +48,8 @@ def resources() -> LedgerResources:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[LocalEngine]:
-    made = LocalEngine(2)
+def engine() -> Iterator[Workers]:
+    made = Workers(2)
     yield made
     made.close()
 
@@ -65,7 +65,7 @@ def request_of(case: RunCase, reports: Sequence[str]) -> LossRequest:
 def computed(
     request: LossRequest,
     contents: Sequence[bytes],
-    engine: LocalEngine,
+    engine: Workers,
     size: int,
     files: Files | None = None,
     *,
@@ -98,7 +98,7 @@ def shuffled(case: RunCase, rng: np.random.Generator) -> list[Stream]:
 
 @given(SEEDS, st.sampled_from([4, 8]), st.integers(8, 3000))
 def test_reports_of_whole_runs_do_not_depend_on_partitions_cuts_or_order(
-    engine: LocalEngine, seed: int, width: int, size: int
+    engine: Workers, seed: int, width: int, size: int
 ) -> None:
     rng = np.random.default_rng(seed)
     case = random_run(rng, width=width)
@@ -109,7 +109,7 @@ def test_reports_of_whole_runs_do_not_depend_on_partitions_cuts_or_order(
 
 @given(SEEDS, st.booleans())
 def test_rows_are_those_of_the_streams_one_after_another(
-    engine: LocalEngine, seed: int, side_by_side: bool
+    engine: Workers, seed: int, side_by_side: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     case = random_run(rng)
@@ -124,14 +124,14 @@ def test_rows_are_those_of_the_streams_one_after_another(
     assert of_one_set(found, OF_ROWS) == expected
 
 
-def test_a_run_without_events_has_empty_reports(engine: LocalEngine) -> None:
+def test_a_run_without_events_has_empty_reports(engine: Workers) -> None:
     case = random_run(np.random.default_rng(1))
     empty = case.stream.with_blocks(()).encode()
     names = (*RUN_REPORTS, *OF_ROWS)
     assert not any(computed(request_of(case, names), [empty, empty], engine, 99).values())
 
 
-def test_partials_are_computed_once_and_a_damaged_one_again(engine: LocalEngine) -> None:
+def test_partials_are_computed_once_and_a_damaged_one_again(engine: Workers) -> None:
     case = random_run(np.random.default_rng(11))
     request, data, files = request_of(case, RUN_REPORTS), case.stream.encode(), Files()
     expected = computed(request, [data], engine, 64, files)
@@ -148,7 +148,7 @@ def test_partials_are_computed_once_and_a_damaged_one_again(engine: LocalEngine)
     assert set(first) - set(files.blob_ids(KIND)) == {name}
 
 
-def test_an_event_in_two_streams_is_refused_and_named(engine: LocalEngine) -> None:
+def test_an_event_in_two_streams_is_refused_and_named(engine: Workers) -> None:
     case = random_run(np.random.default_rng(3))
     data = case.stream.encode()
     event = case.stream.blocks[0].event
@@ -162,7 +162,7 @@ def test_an_event_in_two_streams_is_refused_and_named(engine: LocalEngine) -> No
     assert reopened.value.source == "partition 2"
 
 
-def test_every_set_of_item_streams_has_its_reports(engine: LocalEngine) -> None:
+def test_every_set_of_item_streams_has_its_reports(engine: Workers) -> None:
     rng = np.random.default_rng(8)
     contents, sets = random_items(rng, 3)
     names = ("melt", "aal", "ept")
@@ -184,7 +184,7 @@ def test_every_set_of_item_streams_has_its_reports(engine: LocalEngine) -> None:
     assert computed(request, contents, engine, 200) == expected
 
 
-def test_streams_of_different_kinds_are_refused(engine: LocalEngine) -> None:
+def test_streams_of_different_kinds_are_refused(engine: Workers) -> None:
     case = random_run(np.random.default_rng(4))
     other = replace(case.stream, samples=case.stream.samples + 1).with_blocks(())
     for report in ("aal", "splt"):

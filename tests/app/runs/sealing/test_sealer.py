@@ -20,7 +20,7 @@ from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord
 from app.runs.results.sweeping import files_without_runs
 from app.runs.sealing import memory, work
-from app.runs.sealing.jobs import Jobs
+from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sweeping import runs_without_jobs
 from app.state.base import StoreDamagedError
@@ -547,3 +547,21 @@ def test_a_run_may_be_sealed_by_several_at_once(service: Uploads, case: RunCase)
     assert service.now(run).state == "done"
     with pytest.raises(SealRefusedError):
         others[0].seal(service.run(["melt"]))
+
+
+def test_owners_take_turns_at_seals(service: Uploads, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealer, order = service.sealer, list[str]()
+    left = [
+        Job(owner, str(number), ("melt",), Variant(), seals=True)
+        for owner in ("abuser", "alice")
+        for number in range(3)
+    ]
+
+    def do(job: Job) -> None:
+        left.remove(job)
+        order.append(job.owner)
+
+    monkeypatch.setattr(sealer.jobs, "claimable", lambda: list(left))
+    monkeypatch.setattr(sealer, "_do", do)
+    sealer.look()
+    assert order == ["abuser", "alice"] * 3

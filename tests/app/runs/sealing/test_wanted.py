@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.engine.inheriting import current_owner
 from app.errors import BusyError
 from app.runs.sealing.news import News
 from app.runs.sealing.wanted import while_wanted
@@ -23,7 +24,8 @@ def test_work_goes_on_while_nobody_can_say_and_ends_once_it_is_not_wanted() -> N
             raise BusyError("the store does not answer")
         return len(asked) < 3
 
-    with while_wanted(is_wanted, gone, stopped, News("run"), 0.001):
+    with while_wanted("alice", is_wanted, gone, stopped, News("run"), 0.001):
+        assert current_owner() == "alice"
         current().check("test")
         assert gone.wait(10)
         with pytest.raises(CancelledError):
@@ -35,7 +37,7 @@ def test_news_of_its_run_end_work_at_once(tmp_path: Path) -> None:
     notices = Notices(tmp_path)
     gone, stopped = threading.Event(), threading.Event()
     wanted = [True]
-    with while_wanted(lambda: wanted[0], gone, stopped, News("run", notices), 60.0):
+    with while_wanted("alice", lambda: wanted[0], gone, stopped, News("run", notices), 60.0):
         wanted.clear()
         wanted.append(False)
         notices.give("run")
@@ -44,7 +46,7 @@ def test_news_of_its_run_end_work_at_once(tmp_path: Path) -> None:
 
 def test_work_ends_with_the_server() -> None:
     gone, stopped = threading.Event(), threading.Event()
-    with while_wanted(lambda: True, gone, stopped, News("run"), 60.0):
+    with while_wanted("alice", lambda: True, gone, stopped, News("run"), 60.0):
         stopped.set()
         with pytest.raises(CancelledError):
             current().check("test")
