@@ -268,9 +268,10 @@ def test_an_append_that_was_taken_over_and_goes_on_is_found(
 class Forgetful(Jobs):
     """Jobs of which each is deleted whoever has it now."""
 
-    def delete(self, job: Job) -> None:
+    def delete(self, job: Job) -> bool:
         with contextlib.suppress(HeadMissingError):
             self._things.delete(job.owner, job.ident)
+        return True
 
 
 class Unasked(Jobs):
