@@ -12,14 +12,16 @@ reductions and seals), so that a core has one queue and owners take turns at all
                             │ running calls first  │
 
 1. Owners take turns at the places.
-2. An owner of whom no call runs waits for none. No call can be interrupted, and one may last for
-   as long as a request may compute, but the system shares the cores among threads. So there may be
-   one thread more for each owner, and for one owner alone there is none beyond the width.
+2. An owner of whom no call runs, or only *long* ones, of more than 0.1 s, waits for none. No call
+   can be interrupted, and one may last for as long as a request may compute, but the system shares
+   the cores among threads. So an owner's short calls wait neither for long ones of others nor for
+   its own.
 3. A call that waits for a decoder gives its place away, or cores would be idle.
 
 In ``python -m tests.bench.lanes --only turns``, without the second rule no post ends beside batches
-of another owner that never come, with it there are eight a second; without the third, what an owner
-posts or reduces beside hdf5 readers of its own falls to a tenth.
+of another owner that never come, with it there are eight a second; a small post beside losses that
+its own owner has sorted takes seconds instead of 0.1; without the third rule, what an owner posts
+or reduces beside hdf5 readers of its own falls to a tenth.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -45,8 +47,10 @@ from .threads import Job, Threads
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MOST = 4
-"""Calls that run at most, as a multiple of the width: one of each owner beyond it."""
+LONG_SECONDS = 0.1
+"""Running time after which a call is long."""
+_OF_OWNER, _OF_ALL = 2, 4
+"""Calls of one owner and of all that run at most, as multiples of the width."""
 _RESTING = 16
 """Calls that give their places away at most: each keeps a thread."""
 _here = threading.local()
@@ -119,21 +123,21 @@ class _Queue:
     """All calls, and whose turn it is."""
 
     width: int
-    """Calls that run at once, but for those of owners of whom no other runs."""
+    """Calls that run at once, but for those of owners of whom no short call runs."""
     waiting: OrderedDict[str, deque[_Call]] = field(default_factory=OrderedDict)
     """By owner; whose turn is next comes first."""
     running: int = 0
-    owners: Counter[str] = field(default_factory=Counter)
-    """Number of running calls of each owner."""
+    owners: defaultdict[str, set[_Call]] = field(default_factory=lambda: defaultdict(set))
+    """Running calls of each owner."""
     resting: int = 0
     """Calls that gave their places away."""
 
-    def next(self) -> _Call | None:
+    def next(self, now: float) -> _Call | None:
         """Remove the call whose turn it is from the queue; None if none may start."""
-        if not self.waiting or self.running >= _MOST * self.width:
+        if not self.waiting or self.running >= _OF_ALL * self.width:
             return None
-        owner = min(self.waiting, key=self.owners.__getitem__)
-        if self.running >= self.width and self.owners[owner]:
+        owner = min(self.waiting, key=lambda owner: len(self.owners.get(owner, ())))
+        if self.running >= self.width and not self._may_have_more(owner, now):
             return None
         calls = self.waiting[owner]
         call = calls.popleft()
@@ -143,22 +147,30 @@ class _Queue:
             del self.waiting[owner]
         return call
 
-    def begin(self, owner: str) -> None:
-        self.running += 1
-        self.owners[owner] += 1
+    def _may_have_more(self, owner: str, now: float) -> bool:
+        """Whether a call of an owner may run beyond the width."""
+        running = self.owners.get(owner, ())
+        return len(running) < _OF_OWNER * self.width and all(
+            now - call.since >= LONG_SECONDS for call in running
+        )
 
-    def end(self, owner: str) -> None:
+    def begin(self, call: _Call) -> None:
+        self.running += 1
+        self.owners[call.owner].add(call)
+
+    def end(self, call: _Call) -> None:
         self.running -= 1
-        self.owners[owner] -= 1
-        if not self.owners[owner]:
-            del self.owners[owner]
+        running = self.owners[call.owner]
+        running.discard(call)
+        if not running:
+            del self.owners[call.owner]
 
 
 class Workers:
     """Threads that compute, so that the event loop never does; see the module. An Engine.
 
     Args:
-        width: calls that run at once, but for those of owners of whom no other runs.
+        width: calls that run at once, but for those of owners of whom no short call runs.
         owner: returns who the current task or thread works for.
     """
 
@@ -169,6 +181,9 @@ class Workers:
         self._lock = threading.Lock()
         self._threads = Threads("worker", kept=width)
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looks = False
+        """Whether the loop will look again what may start."""
 
     @property
     def running(self) -> int:
@@ -192,7 +207,7 @@ class Workers:
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """Start a call in a thread, under the budget of the request; await its result."""
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         future: Result[Any] = Result(loop)
         work = partial(inherited(function), *args, **kwargs)
         self._add(_Awaited(self._owner(), work, time.monotonic(), future, loop))
@@ -216,19 +231,33 @@ class Workers:
         """Hand all calls that may start to threads; the lock is held."""
         while (call := self._begin_next()) is not None:
             self._threads.run(partial(self._run, call))
+        if self._calls.waiting and not self._looks and self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                # The loop may have ended.
+                self._loop.call_soon_threadsafe(self._loop.call_later, LONG_SECONDS, self._look)
+                self._looks = True
+
+    def _look(self) -> None:
+        """Start what may start by now: calls that run may have become long."""
+        with self._lock:
+            self._looks = False
+            if not self._closed:
+                self._dispatch()
 
     def _begin_next(self) -> _Call | None:
         """Begin a call that may start; None if there is none. The lock is held."""
-        while (call := self._calls.next()) is not None:
+        now = time.monotonic()
+        while (call := self._calls.next(now)) is not None:
             if call.begin():
-                self._calls.begin(call.owner)
+                call.since = now
+                self._calls.begin(call)
                 return call
         return None
 
     def _run(self, call: _Call) -> Job | None:
         """Run a call; return the next one."""
         result, error = None, None
-        _here.place = self, call.owner
+        _here.place = self, call
         try:
             try:
                 result = call.function()
@@ -245,20 +274,20 @@ class Workers:
     def _end(self, call: _Call) -> _Call | None:
         """End a call; return the next one for its thread."""
         with self._lock:
-            self._calls.end(call.owner)
+            self._calls.end(call)
             following = self._begin_next()
             self._dispatch()
         return following
 
     @contextlib.contextmanager
-    def _away(self, owner: str) -> Iterator[None]:
-        """Give the place of a call of this thread away until the block ends."""
+    def _away(self, call: _Call) -> Iterator[None]:
+        """Give the place of this thread's call away until the block ends."""
         calls = self._calls
         with self._lock:
             rests = calls.resting < _RESTING
             if rests:
                 calls.resting += 1
-                calls.end(owner)
+                calls.end(call)
                 self._dispatch()
         try:
             yield
@@ -267,7 +296,7 @@ class Workers:
                 with self._lock:
                     calls.resting -= 1
                     # It does not wait again: the next ones do.
-                    calls.begin(owner)
+                    calls.begin(call)
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""
@@ -282,7 +311,7 @@ class Workers:
 
 def resting() -> contextlib.AbstractContextManager[None]:
     """Let others compute while this thread waits for what another process does."""
-    place: tuple[Workers, str] | None = getattr(_here, "place", None)
+    place: tuple[Workers, _Call] | None = getattr(_here, "place", None)
     return contextlib.nullcontext() if place is None else place[0]._away(place[1])  # noqa: SLF001
 
 

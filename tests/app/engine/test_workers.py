@@ -137,7 +137,7 @@ def test_a_thread_waits_for_what_it_submits() -> None:
 
 
 def test_calls_of_threads_take_turns_with_those_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "_MOST", 1)
+    monkeypatch.setattr(workers_module, "_OF_ALL", 1)
     owner, order = "", list[str]()
 
     async def run() -> None:
@@ -175,7 +175,7 @@ def test_a_submitted_call_that_was_cancelled_or_dropped_never_runs() -> None:
 
 def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     # With a call of each beside another, their order would be that of the system.
-    monkeypatch.setattr(workers_module, "_MOST", 1)
+    monkeypatch.setattr(workers_module, "_OF_ALL", 1)
     owner = ""
     order: list[str] = []
 
@@ -195,6 +195,21 @@ def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
     workers.close()
     assert sorted(order[:3]) == sorted(order[3:6]) == ["abuser", "alice", "bob"]
+
+
+def test_a_short_call_does_not_wait_for_long_ones_of_its_owner() -> None:
+    async def run() -> None:
+        gate = Gate()
+        stuck = workers.start(gate)
+        await gate.passed(1)
+        assert await asyncio.wait_for(workers.start(int, "1"), 20) == 1
+        assert await asyncio.wait_for(asyncio.wrap_future(workers.submit(int, "2")), 20) == 2
+        gate.open.set()
+        await stuck
+
+    workers = Workers(1)
+    asyncio.run(run())
+    workers.close()
 
 
 def test_a_cancelled_call_that_waits_never_runs() -> None:

@@ -133,15 +133,18 @@ def test_a_command_killed_again_and_again(
     command = [sys.executable, "-m", "app.client", "post", str(tmp_path / "in"), "--url", url]
     command += ["--report", "selt", "-o", str(tmp_path / "out.bin"), "--part-size", "10000"]
     rng = np.random.default_rng(3)
-    kills = 0
-    while not (tmp_path / "out.bin").exists():
+    kills, code = 0, -1
+    # Until it ends by itself: one may be killed between its last two acts.
+    while code != 0:
         process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
         try:
-            process.wait(0.25 + rng.random() * 0.2 if kills < 8 else 60)
+            code = process.wait(0.25 + rng.random() * 0.2 if kills < 8 else 60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             kills += 1
+        else:
+            assert code == 0
     assert (tmp_path / "out.bin").read_bytes() == wanted["selt"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out.bin"]
 
