@@ -19,9 +19,10 @@ reductions and seals), so that a core has one queue and owners take turns at all
 3. A call that waits for a decoder gives its place away, or cores would be idle.
 
 In ``python -m tests.bench.lanes --only turns``, without the second rule no post ends beside batches
-of another owner that never come, with it there are eight a second; a small post beside losses that
-its own owner has sorted takes seconds instead of 0.1; without the third rule, what an owner posts
-or reduces beside hdf5 readers of its own falls to a tenth.
+of another owner that never come, with it there are four a second; without the third, what an owner
+posts or reduces beside hdf5 readers of its own falls to a tenth. A small post beside four psept
+posts of its own owner takes 0.05 s, and would take up to six if only other owners had the second
+rule.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from app.errors import StorageFullError
-from app.runs.sealing.sealer import StoppedError
+from app.runs.sealing.lease import StoppedError
 
 from .alone import dies_alone, work_alone
 from .pairs import Act, Plan, pairs_of

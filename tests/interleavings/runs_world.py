@@ -21,6 +21,7 @@ from app.runs.removal import Removal
 from app.runs.results.published import Published
 from app.runs.sealing import sealer, wanted
 from app.runs.sealing.jobs import Job, Jobs, Variant
+from app.runs.sealing.lease import Lease
 from app.runs.sealing.sealer import _ATTEMPTS, Sealer
 from app.runs.sealing.work import Workshop
 from app.runs.store import Runs
@@ -141,7 +142,7 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
         # No thread is needed that gives no sign of life in all that time.
-        patch.setattr(sealer._Lease, "kept", lambda _: contextlib.nullcontext())
+        patch.setattr(Lease, "kept", lambda _: contextlib.nullcontext())
         patch.setattr(wanted, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()

@@ -106,14 +106,17 @@ class LossItems:
         reader = self._reader(file)
         size = self._files.size(file)
         indexer = _Indexer()
+        budget = current()
         for start in range(0, size, _PIECE):
             if start % RENEWING == 0:
-                current().renew()
+                budget.renew()
             octets = self._files.read(file, start, min(start + _PIECE, size))
             for begin, end in slices(len(octets), "losses", _STRETCH):
                 reader.receive(octets[begin:end])
                 # One at a time: a short event takes forty times its bytes.
                 while isinstance(event := reader.next_event(), Event):
+                    # A stretch of them takes a tenth of a second.
+                    budget.check("losses")
                     indexer.add(event, reader.header)
         tail = reader.position
         reader.close()
