@@ -138,7 +138,8 @@ def test_deaths_neither_slow_the_page_nor_lose_what_was_counted(tmp_path: Path) 
     assert read['thalweg_request_seconds_count{route="7"}'] == deaths
     assert read["thalweg_buffers_used"] == 0
     assert len(list(tmp_path.glob("*_*.db"))) < 10
-    assert after <= 2 * before
+    # The clock may tick once in one of them.
+    assert after <= 2 * before + 0.01
 
 
 def test_what_a_reader_keeps_from_being_added_is_added_with_the_next(

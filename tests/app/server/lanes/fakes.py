@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import socket
@@ -199,6 +200,8 @@ def accepting(**limits: float | str) -> Iterator[Place]:
 @contextlib.contextmanager
 def few_descriptors(room: int) -> Iterator[None]:
     """Leave room for so many more open files."""
+    # What is garbage would make room later.
+    gc.collect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gaps = [os.dup(0) for _ in range(room + 1)]
     for number in gaps:
