@@ -239,7 +239,7 @@ class Metrics:
         if not _make_directory():
             return generate_latest(self._registry) + generate_latest(shared)
         workers = CollectorRegistry()
-        MultiProcessCollector(workers)  # type: ignore[no-untyped-call]
+        _Written(workers)  # type: ignore[no-untyped-call]
         with _locked(Path(os.environ[METRICS_DIRECTORY]), fcntl.LOCK_SH):
             return generate_latest(workers) + generate_latest(shared)
 
@@ -253,6 +253,21 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"thalweg_{name}", text, labels, buckets=buckets, registry=self._registry)
+
+
+class _Written(MultiProcessCollector):
+    """Metrics in the files of all processes, but for those that are being created."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Read them."""
+        files = []
+        for path in Path(os.environ[METRICS_DIRECTORY]).glob("*.db"):
+            # The gauges of a process that has died may be gone by now.
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size:
+                    files.append(str(path))
+        found: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+        return found
 
 
 class CountUp:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.mmap_dict import MmapedDict
 
 from app import telemetry
@@ -140,6 +141,18 @@ def test_deaths_neither_slow_the_page_nor_lose_what_was_counted(tmp_path: Path) 
     assert len(list(tmp_path.glob("*_*.db"))) < 10
     # The clock may tick once in one of them.
     assert after <= 2 * before + 0.01
+
+
+def test_a_file_that_is_being_created_has_no_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    counted = MmapedDict(tmp_path / "counter_1.db")  # type: ignore[no-untyped-call]
+    counted.write_value('["a", "a", {}, "a"]', 5.0, 0.0)  # type: ignore[no-untyped-call]
+    counted.close()  # type: ignore[no-untyped-call]
+    (tmp_path / "counter_2.db").touch()
+    (metric,) = telemetry._Written(CollectorRegistry()).collect()  # type: ignore[no-untyped-call]
+    assert [sample.value for sample in metric.samples] == [5.0]
 
 
 def test_what_a_reader_keeps_from_being_added_is_added_with_the_next(
