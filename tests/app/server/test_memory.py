@@ -82,7 +82,8 @@ def test_a_process_is_measured() -> None:
         after = measure()
     assert before is not None
     assert after is not None
-    assert after.taken - before.taken >= len(block)
+    # Garbage of earlier tests may be given back in between.
+    assert after.taken - before.taken >= len(block) - MIB
     assert after.resident - before.resident >= 10 * MIB
 
 
