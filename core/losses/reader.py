@@ -47,7 +47,7 @@ MAX_EVENT_BYTES = 1 << 30
 """Default bound on the memory of one event's blocks."""
 
 _STATE_VERSION = 1
-_BLOCK_BYTES = 36
+BLOCK_BYTES = 36
 """Memory of a block without its pairs: its id logged and hashed, exposure and start."""
 
 
@@ -197,7 +197,7 @@ class LossReader:
         """Enlarge the arrays of blocks to the length of the log of block ids."""
         if len(self._exposures) < blocks:
             if len(self._exposures):
-                self._check_size(blocks * _BLOCK_BYTES)
+                self._check_size(blocks * BLOCK_BYTES)
             more = blocks - len(self._exposures)
             self._exposures = np.concatenate([self._exposures, np.zeros(more)])
             self._starts = np.concatenate([self._starts, np.zeros(more, np.int64)])
@@ -214,13 +214,7 @@ class LossReader:
 
     def _check_size(self, size: int) -> None:
         if size > self._max_event_bytes:
-            raise errors.LimitError(
-                f"the event needs more than {self._max_event_bytes} bytes of memory",
-                event=int(self._scanner.state["event"][0]),
-                offset=int(self._scanner.state["event_offset"][0]),
-                hint="Raise max_event_bytes, or use an analysis, which holds one block at a time",
-                source=self._scanner.name,
-            )
+            raise self._scanner.too_large(self._max_event_bytes)
 
     def _take_event(self) -> Event:
         state = self._scanner.state

@@ -193,6 +193,16 @@ class Scanner:
 
     # -- faults -----------------------------------------------------------------
 
+    def too_large(self, limit: int) -> errors.LimitError:
+        """The error of an open event that needs more than so many bytes of memory."""
+        return errors.LimitError(
+            f"the event needs more than {limit} bytes of memory",
+            event=int(self.state["event"][0]),
+            offset=int(self.state["event_offset"][0]),
+            hint="Raise max_event_bytes, or use an analysis, which holds one block at a time",
+            source=self.name,
+        )
+
     def _error(self, words: Words) -> errors.StreamError:
         s = self.state[0]
         fault = Fault(

@@ -18,6 +18,7 @@ from .events import StreamHeader
 from .finishing import LedgerReports, LedgerResources
 from .format import FLOAT_WIDTHS, Kind
 from .header import parse_header
+from .indexing import StreamIndex
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, SummaryMap, SummaryXref
 from .ledger.batches import sums_of
 from .ledger.calendar import make_calendar
@@ -73,6 +74,9 @@ def _use_losses(float_width: int) -> None:
         reader.close()
         with contextlib.suppress(TruncatedError):
             reader.drain()
+    index = StreamIndex(Policy(float_width=float_width), spacing=1)
+    index.receive(data)
+    index.close()
 
 
 def _read_first_block(data: bytes, float_width: int) -> None:

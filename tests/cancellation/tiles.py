@@ -176,7 +176,7 @@ def _short_lines(path: Path, part: float) -> None:
 
 
 def _short_events(path: Path, part: float) -> None:
-    path.write_bytes(summary_stream(max(int(2_000_000 * part), 1), 1, 1))
+    path.write_bytes(summary_stream(max(int(10_000_000 * part), 1), 1, 1))
 
 
 def _row_groups(path: Path, part: float) -> None:

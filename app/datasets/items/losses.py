@@ -8,7 +8,7 @@ recorded offset.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ from core.arrays import Array
 from core.budget import check_room, current
 from core.errors import FormatError, TruncatedError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
-from core.losses.blocks import block_sizes, whole_blocks
+from core.losses.blocks import block_sizes
 from core.losses.events import Event, StreamHeader
-from core.losses.format import LOSS_DTYPES, Kind, header_size
+from core.losses.format import LOSS_DTYPES, Kind
+from core.losses.indexing import Points, StreamIndex
 from core.losses.policy import Policy
 from core.losses.position import Position
 from core.losses.reader import LossReader
@@ -32,24 +33,10 @@ from .segments import Segmented, select_fields
 SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
 _PIECE = 1 << 20
-_STRETCH = 1 << 16
-"""Bytes that are parsed between two checks of the budget: events may be short."""
+"""Bytes that are checked between two looks at the budget."""
 _COPIES = 6
 """Arrays as large as a segment that parsing it takes."""
 _UNITS = ("event", "block")
-
-
-@dataclass(slots=True)
-class _Points:
-    """Offset and first item of every segment of one file; then the ends of both."""
-
-    offsets: list[int] = field(default_factory=list)
-    items: list[int] = field(default_factory=list)
-
-    def add(self, offset: int, item: int) -> None:
-        if not self.offsets or offset - self.offsets[-1] >= SPACING:
-            self.offsets.append(offset)
-            self.items.append(item)
 
 
 @dataclass(slots=True)
@@ -57,7 +44,7 @@ class _Stream:
     """One file: its header and its index by unit."""
 
     header: StreamHeader
-    points: dict[str, _Points]
+    points: dict[str, Points]
 
 
 class LossItems:
@@ -103,39 +90,27 @@ class LossItems:
 
     def _index(self, file: int, *, growing: bool) -> _Stream:
         """Read and check a stream; of a growing one, only what is complete."""
-        reader = self._reader(file)
         size = self._files.size(file)
-        indexer = _Indexer()
+        index = StreamIndex(
+            self._policy,
+            name=self._files.name(file),
+            spacing=SPACING,
+            max_event_bytes=self._max_event_bytes,
+        )
         budget = current()
-        for start in range(0, size, _PIECE):
+        for start, end in slices(size, "losses", _PIECE):
             if start % RENEWING == 0:
                 budget.renew()
-            octets = self._files.read(file, start, min(start + _PIECE, size))
-            for begin, end in slices(len(octets), "losses", _STRETCH):
-                reader.receive(octets[begin:end])
-                # One at a time: a short event takes forty times its bytes.
-                while isinstance(event := reader.next_event(), Event):
-                    # A stretch of them takes a tenth of a second.
-                    budget.check("losses")
-                    indexer.add(event, reader.header)
-        tail = reader.position
-        reader.close()
+            index.receive(self._files.read(file, start, end))
         try:
-            for event in reader.drain():
-                # The last event of a growing stream may still gain blocks.
-                indexer.add(event, reader.header, complete=not growing)
+            index.close()
         except TruncatedError:
-            if not growing or reader.header is None:
+            if not growing or index.header is None:
                 raise
-            indexer.add_blocks(self._open_event(file, tail.offset, reader.header), reader.header)
-        assert reader.header is not None  # noqa: S101 - an empty stream is refused
-        return _Stream(reader.header, indexer.finish(header_size(reader.header.kind)))
-
-    def _open_event(self, file: int, offset: int, header: StreamHeader) -> Sequence[Event]:
-        """Parse the complete blocks at the end of a stream that is cut inside a block."""
-        octets = self._files.read(file, offset, self._files.size(file))
-        stop = whole_blocks(octets, header)
-        return self._parse(file, header, offset, octets[:stop]) if stop else []
+        assert index.header is not None  # noqa: S101 - an empty stream is refused
+        # The last event of a growing stream may still gain blocks.
+        points = {"event": index.events(last=not growing), "block": index.blocks()}
+        return _Stream(index.header, points)
 
     def _parse(self, file: int, header: StreamHeader, offset: int, octets: bytes) -> list[Event]:
         """Parse the events in complete blocks that begin at ``offset``."""
@@ -170,7 +145,7 @@ class LossItems:
 
     def count(self, unit: str) -> int:
         """Return the number of events, or blocks, in all files."""
-        return sum(stream.points[unit].items[-1] for stream in self._streams)
+        return sum(stream.points[unit].numbers[-1] for stream in self._streams)
 
     def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
         """Return a source of the events, or blocks.
@@ -182,7 +157,7 @@ class LossItems:
         segments: list[tuple[int, int]] = []
         starts = [0]
         for file, stream in enumerate(self._streams):
-            items = stream.points[unit].items
+            items = stream.points[unit].numbers
             segments += [(file, number) for number in range(len(items) - 1)]
             first = starts[-1]
             starts += [first + item for item in items[1:]]
@@ -207,11 +182,11 @@ class LossItems:
         stops: list[int] = []
         for file, stream in enumerate(self._streams):
             points = stream.points[unit]
-            if count >= points.items[-1]:
+            if count >= points.numbers[-1]:
                 stops.append(points.offsets[-1])
             elif count > 0 or not file:
                 stops.append(self._stop_within(unit, file, count))
-            count -= points.items[-1]
+            count -= points.numbers[-1]
             if count <= 0:
                 break
         return tuple(stops)
@@ -220,9 +195,9 @@ class LossItems:
         """Return the offset after the first ``count`` items of a file that has more."""
         stream = self._streams[file]
         points = stream.points[unit]
-        number = int(np.searchsorted(points.items, count, side="right")) - 1
+        number = int(np.searchsorted(points.numbers, count, side="right")) - 1
         start, stop = points.offsets[number : number + 2]
-        if count == points.items[number]:
+        if count == points.numbers[number]:
             return start
         events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
         sizes = [block_sizes(event, stream.header) for event in events]
@@ -230,7 +205,7 @@ class LossItems:
             per_item = np.array([blocks.sum() for blocks in sizes], np.int64)
         else:
             per_item = np.concatenate(sizes)
-        return start + int(per_item[: count - points.items[number]].sum())
+        return start + int(per_item[: count - points.numbers[number]].sum())
 
     def describe(self) -> Mapping[str, Any]:
         """Return the kind of stream, the number of samples and the counts of items."""
@@ -243,45 +218,6 @@ class LossItems:
             "events": self.count("event"),
             "blocks": self.count("block"),
         }
-
-
-class _Indexer:
-    """Builds the index of one stream from its events."""
-
-    def __init__(self) -> None:
-        self._points = {unit: _Points() for unit in _UNITS}
-        self._events = 0
-        self._blocks = 0
-        self._ends = dict.fromkeys(_UNITS, 0)
-
-    def add(self, event: Event, header: StreamHeader | None, *, complete: bool = True) -> None:
-        assert header is not None  # noqa: S101 - events follow the header
-        if complete:
-            self._points["event"].add(event.offset, self._events)
-            self._events += 1
-        self.add_blocks([event], header)
-        if complete:
-            self._ends["event"] = self._ends["block"]
-
-    def add_blocks(self, events: Sequence[Event], header: StreamHeader) -> None:
-        points = self._points["block"]
-        for event in events:
-            ends = event.offset + np.cumsum(block_sizes(event, header))
-            begins = np.concatenate([[event.offset], ends[:-1]])
-            # Only the first block of each multiple of SPACING can become a point.
-            cells = (begins - begins[0]) // SPACING
-            candidates = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]])
-            for index in candidates.tolist():
-                points.add(int(begins[index]), self._blocks + index)
-            self._blocks += len(event)
-            self._ends["block"] = int(ends[-1])
-
-    def finish(self, first: int) -> dict[str, _Points]:
-        for unit, count in (("event", self._events), ("block", self._blocks)):
-            points = self._points[unit]
-            points.offsets.append(self._ends[unit] or first)
-            points.items.append(count)
-        return self._points
 
 
 def _comparable(header: StreamHeader) -> StreamHeader:

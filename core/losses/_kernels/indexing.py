@@ -1,0 +1,78 @@
+"""The pass over a stream that only notes where its events and blocks begin."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._jit import inlined, kernel
+from ...arrays import Indices
+from .block import take_block
+from .layout import FAULT, FULL, GROW_LOG, OK, Record, Scratch, Seen, Words
+from .scan import close_event, log_block, open_event, pass_block
+
+INDEX = np.dtype(
+    [
+        ("spacing", "i8"),  # least bytes between two points
+        ("room", "i8"),  # most pairs of an event
+        ("pairs_before", "i8"),  # pairs of the events before the open one
+        ("event_points", "i8"),
+        ("block_points", "i8"),
+    ]
+)
+"""Where an index stands; owned by the caller."""
+
+
+@inlined
+def _note(points: Indices, count: int, spacing: int, offset: int, number: int) -> int:
+    """Add a point if the last one is far enough away; return how many there are."""
+    if count and offset - points[count - 1, 0] < spacing:
+        return count
+    points[count, 0] = offset
+    points[count, 1] = number
+    return count + 1
+
+
+@kernel
+def index(
+    words: Words,
+    stop: int,
+    rules: Record,
+    state: Record,
+    scratch: Scratch,
+    seen: Seen,
+    progress: Record,
+    events: Indices,
+    blocks: Indices,
+) -> int:
+    """Check all blocks of a window; note about every ``spacing`` bytes where one begins.
+
+    A point, in ``events`` and ``blocks`` of shape (n, 2), is the offset and the number of an
+    event or block. Returns MORE, FULL (points, or pairs of the event), GROW_SEEN, GROW_LOG or
+    FAULT, never OK.
+    """
+    s = state[0]
+    p = progress[0]
+    b = scratch.block[0]
+    while True:
+        status = take_block(words, stop, rules, state, scratch)
+        if status != OK:
+            return status
+        if max(p["event_points"], p["block_points"]) == len(blocks):
+            return FULL
+        offset = s["base"] + 4 * s["at"]
+        if b["event"] != s["event"]:
+            close_event(state)
+            status = open_event(rules, state, scratch.block, seen)
+            if status != OK:
+                return status
+            p["pairs_before"] = s["pairs"]
+            number = s["events"] - 1
+            p["event_points"] = _note(events, p["event_points"], p["spacing"], offset, number)
+        if s["pairs"] - p["pairs_before"] + b["pairs"] > p["room"]:
+            return FULL
+        if s["logged"] == len(seen.log):
+            return GROW_LOG
+        if log_block(state, scratch.block, seen) == FAULT:
+            return FAULT
+        p["block_points"] = _note(blocks, p["block_points"], p["spacing"], offset, s["blocks"])
+        pass_block(state, scratch.block)
