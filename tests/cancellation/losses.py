@@ -48,6 +48,7 @@ class Size:
     summaries: int
     samples: int
     occurrences: int = 0
+    periods: int = PERIODS
 
     def stream(self, part: float = 1.0) -> bytes:
         """A stream with a part of the events."""
@@ -60,7 +61,7 @@ def report(name: str, size: Size, options: str = "") -> Prepare:
     def prepare(place: Place, part: float) -> Work:
         query = f"over_bound=try{options}"
         if size.occurrences:
-            data = occurrences(size.events, int(size.occurrences * part))
+            data = occurrences(size.events, int(size.occurrences * part), size.periods)
             query += f"&occurrence={place.store('occurrence', data)}"
         if name in {"qelt", "qplt"}:
             quantiles = np.linspace(0, 1, 10_000, dtype="<f4").tobytes()
@@ -119,7 +120,11 @@ for _name in ("ept", "psept"):
     TABLE.add(ONE, _name, report(_name, WIDE))
 for _form in ("png", "svg"):
     TABLE.add(ONE, f"ept as {_form}", report("ept", WIDE, f"&format={_form}"))
-for _name, _count in (("ept at return periods", 100_000), ("ept of many occurrences", 4_000_000)):
-    _size = Size(1000, 1, 100, _count)
+for _name, _count, _periods in (
+    ("ept at return periods", 100_000, PERIODS),
+    # Sums of so many periods and samples are what a request may take.
+    ("ept of many occurrences", 4_000_000, 10_000),
+):
+    _size = Size(1000, 1, 100, _count, _periods)
     TABLE.add(ONE, _name, report("ept", _size, AT_YEARS))
 TABLE.add(ONE, "summaries of items", summaries_of_items)
