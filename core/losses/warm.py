@@ -14,9 +14,10 @@ from ._kernels.layout import STATE
 from ._kernels.originals import originals_size, read_originals
 from ._kernels.stretches import LISTED, PLAIN
 from .analysis import Analysis
+from .columns import read_columns
 from .events import StreamHeader
 from .finishing import LedgerReports, LedgerResources
-from .format import FLOAT_WIDTHS, Kind
+from .format import FLOAT_WIDTHS, Kind, header_size
 from .header import parse_header
 from .indexing import StreamIndex
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, SummaryMap, SummaryXref
@@ -74,6 +75,9 @@ def _use_losses(float_width: int) -> None:
         reader.close()
         with contextlib.suppress(TruncatedError):
             reader.drain()
+    assert reader.header is not None  # noqa: S101 - it is whole
+    size = header_size(reader.header.kind)
+    read_columns(data[size:], Policy(float_width=float_width), reader.header, size)
     index = StreamIndex(Policy(float_width=float_width), spacing=1)
     index.receive(data)
     index.close()

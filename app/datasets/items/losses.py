@@ -13,17 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from core.arrays import Array
 from core.budget import check_room, current
 from core.errors import FormatError, TruncatedError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
-from core.losses.blocks import block_sizes
-from core.losses.events import Event, StreamHeader
+from core.losses.columns import LossColumns, read_columns
+from core.losses.events import StreamHeader
 from core.losses.format import LOSS_DTYPES, Kind
 from core.losses.indexing import Points, StreamIndex
 from core.losses.policy import Policy
-from core.losses.position import Position
-from core.losses.reader import LossReader
 from core.slices import slices
 
 from ..files.file_set import FileSet
@@ -34,8 +31,8 @@ SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
 _PIECE = 1 << 20
 """Bytes that are checked between two looks at the budget."""
-_COPIES = 6
-"""Arrays as large as a segment that parsing it takes."""
+_COPIES = 8
+"""Times the bytes of a segment that reading it takes."""
 _UNITS = ("event", "block")
 
 
@@ -82,10 +79,6 @@ class LossItems:
                     source=files.name(file),
                 )
 
-    def _reader(self, file: int) -> LossReader:
-        name = self._files.name(file)
-        return LossReader(self._policy, name=name, max_event_bytes=self._max_event_bytes)
-
     # -- the index ----------------------------------------------------------------------
 
     def _index(self, file: int, *, growing: bool) -> _Stream:
@@ -112,13 +105,14 @@ class LossItems:
         points = {"event": index.events(last=not growing), "block": index.blocks()}
         return _Stream(index.header, points)
 
-    def _parse(self, file: int, header: StreamHeader, offset: int, octets: bytes) -> list[Event]:
-        """Parse the events in complete blocks that begin at ``offset``."""
-        reader = self._reader(file)
-        reader.resume(Position(header, offset))
-        reader.receive(octets)
-        reader.close()
-        return reader.drain()
+    def _read(self, unit: str, file: int, number: int) -> LossColumns:
+        """Parse a segment of a file."""
+        stream = self._streams[file]
+        start, stop = stream.points[unit].offsets[number : number + 2]
+        check_room("losses", _COPIES * (stop - start))
+        octets = self._files.read(file, start, stop)
+        name = self._files.name(file)
+        return read_columns(octets, self._policy, stream.header, start, name=name)
 
     # -- items --------------------------------------------------------------------------
 
@@ -170,12 +164,9 @@ class LossItems:
         return Segmented(schema, np.array(starts, np.int64), load)
 
     def _load(self, unit: str, file: int, number: int) -> dict[str, Column]:
-        stream = self._streams[file]
-        start, stop = stream.points[unit].offsets[number : number + 2]
-        check_room("losses", _COPIES * (stop - start))
-        events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
-        noun = stream.header.kind.block_noun
-        return _event_columns(events, noun) if unit == "event" else _block_columns(events, noun)
+        columns = self._read(unit, file, number)
+        noun = self.header.kind.block_noun
+        return _event_columns(columns, noun) if unit == "event" else _block_columns(columns, noun)
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:
         """Return the leading bytes of each file that the first ``count`` items depend on."""
@@ -196,16 +187,13 @@ class LossItems:
         stream = self._streams[file]
         points = stream.points[unit]
         number = int(np.searchsorted(points.numbers, count, side="right")) - 1
-        start, stop = points.offsets[number : number + 2]
-        if count == points.numbers[number]:
+        start = points.offsets[number]
+        more = count - points.numbers[number]
+        if not more:
             return start
-        events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
-        sizes = [block_sizes(event, stream.header) for event in events]
-        if unit == "event":
-            per_item = np.array([blocks.sum() for blocks in sizes], np.int64)
-        else:
-            per_item = np.concatenate(sizes)
-        return start + int(per_item[: count - points.numbers[number]].sum())
+        columns = self._read(unit, file, number)
+        blocks = int(columns.firsts[more]) if unit == "event" else more
+        return start + int(columns.sizes[:blocks].sum())
 
     def describe(self) -> Mapping[str, Any]:
         """Return the kind of stream, the number of samples and the counts of items."""
@@ -225,30 +213,21 @@ def _comparable(header: StreamHeader) -> StreamHeader:
     return replace(header, summary_set=None if header.summary_set is None else 0)
 
 
-def _losses(events: Sequence[Event]) -> Array:
-    losses: Array = np.concatenate([event.losses for event in events])
-    return losses
-
-
-def _event_columns(events: Sequence[Event], noun: str) -> dict[str, Column]:
-    offsets = np.cumsum([0, *(len(event.sidx) for event in events)]).astype(np.int64)
-    ids = [np.repeat(event.block_ids, np.diff(event.starts)) for event in events]
+def _event_columns(columns: LossColumns, noun: str) -> dict[str, Column]:
+    offsets = columns.starts[columns.firsts]
     return {
-        "event": np.array([event.event_id for event in events], np.int32),
-        noun: Ragged(np.concatenate(ids), offsets),
-        "sidx": Ragged(np.concatenate([event.sidx for event in events]), offsets),
-        "loss": Ragged(_losses(events), offsets),
+        "event": columns.event_ids,
+        noun: Ragged(np.repeat(columns.block_ids, np.diff(columns.starts)), offsets),
+        "sidx": Ragged(columns.sidx, offsets),
+        "loss": Ragged(columns.losses, offsets),
     }
 
 
-def _block_columns(events: Sequence[Event], noun: str) -> dict[str, Column]:
-    counts = np.concatenate([np.diff(event.starts) for event in events])
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    numbers = np.array([event.event_id for event in events], np.int32)
+def _block_columns(columns: LossColumns, noun: str) -> dict[str, Column]:
     return {
-        "event": np.repeat(numbers, [len(event) for event in events]),
-        noun: np.concatenate([event.block_ids for event in events]),
-        "exposure": np.concatenate([event.exposures for event in events]),
-        "sidx": Ragged(np.concatenate([event.sidx for event in events]), offsets),
-        "loss": Ragged(_losses(events), offsets),
+        "event": np.repeat(columns.event_ids, np.diff(columns.firsts)),
+        noun: columns.block_ids,
+        "exposure": columns.exposures,
+        "sidx": Ragged(columns.sidx, columns.starts),
+        "loss": Ragged(columns.losses, columns.starts),
     }
