@@ -135,10 +135,15 @@ class Roots:
     def parse(cls, text: str, private: Path | None = None, max_entries: int = MAX_ENTRIES) -> Roots:
         """Parse a list separated as in ``PATH``; empty parts are ignored.
 
+        A relative path begins at the directory in which the service was started, but one with
+        ``~``, which only a shell expands, is left as it is.
+
         Raises:
             ValueError: see the class.
         """
-        return cls([part for part in text.split(os.pathsep) if part], private, max_entries)
+        parts = [Path(part) for part in text.split(os.pathsep) if part]
+        roots = [part if part.parts[:1] == ("~",) else part.absolute() for part in parts]
+        return cls(roots, private, max_entries)
 
     def open(self, path: str | Path) -> int:
         """Open a regular file for reading; the caller closes the descriptor.

@@ -263,10 +263,20 @@ def test_several_roots(data: Path) -> None:
     assert content(roots, "link") == b"secret"
 
 
-@pytest.mark.parametrize("text", ["data", "/", "//", "/etc/..", "./x", "~/data"])
-def test_roots_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="absolute path"):
+@pytest.mark.parametrize("text", ["/", "//", "/etc/..", "..", "~/data"])
+def test_roots_that_are_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/etc")
+    with pytest.raises(ValueError, match="absolute path other than /"):
         Roots.parse(text)
+
+
+def test_a_relative_root_begins_where_the_service_is_started(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data.parent)
+    roots = Roots.parse(f"{data.name}{os.pathsep}./{data.name}/sub")
+    assert roots.roots == (str(data), str(data / "sub"))
+    assert content(roots, "a.raw") == b"a"
 
 
 def test_without_roots_nothing_is_served() -> None:
