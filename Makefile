@@ -75,11 +75,12 @@ fmt: $(TOOLS)  ## format the code, put imports in order, write the blocking clie
 	$(BIN)/ruff format .
 	$(BIN)/python deploy/unasync.py
 
-lint: $(TOOLS)  ## format, lint, types, import directions, the blocking client made anew
+lint: $(TOOLS)  ## format, lint, types, import directions, amount of code, the blocking client made anew
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python deploy/unasync.py --check
 	$(BIN)/python deploy/check_types.py
+	$(BIN)/python deploy/weigh.py --check
 	$(BIN)/lint-imports
 
 unit: $(TOOLS) $(CLIENT)  ## the test suite as users run the code
