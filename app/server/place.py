@@ -15,6 +15,12 @@ from .watcher import Watched
 _FEW_ENDS, _FEW_SECONDS = 5, 10.0
 """Ends within so many seconds, without a request answered, after which a process that was ready
 is replaced after a pause."""
+SILENT_TICKS = 10
+"""Ticks, of about a second each, without a beat after which a worker is replaced, or without an
+answer a template that was ordered to fork. They are the supervisor's own: while a whole machine
+stands still, there are none."""
+STARTING_TICKS = 60
+"""The same for a process of a lane that has not beaten yet: it opens what the service stores."""
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 30.0
 
@@ -41,7 +47,7 @@ class Place:
     """When the last ones ended that answered no request."""
     beaten: float = 0.0
     silent: int = 0
-    """Ticks since the beat changed of a process that beats, or since one was ordered."""
+    """Ticks since the beat changed, or since a process was ordered or has come."""
     fault: str | None = None
     """Why it was killed: ``hung`` or ``memory``; None if it was not."""
     signalled: int = 0
@@ -66,6 +72,7 @@ class Place:
             memory: bytes that it may take besides those that it has.
         """
         self.pid, self.end, self.ordered = pid, os.pidfd_open(pid), False
+        self.silent = 0
         if memory is not None and self.seat.lane:
             self.watched = Watched(pid, memory)
 
@@ -93,13 +100,22 @@ class Place:
             self.fault = fault
             self.tell(signal.SIGKILL)
 
-    def tick(self) -> int:
-        """Note whether it has been heard of since the last tick; return the ticks of silence."""
+    def tick(self) -> bool:
+        """Note whether it has been heard of since the last tick; return whether it hangs."""
         beaten = self.seat.beaten
-        is_due = self.ordered or bool(beaten)
-        self.silent = 0 if beaten != self.beaten else self.silent + is_due
+        self.silent = 0 if beaten != self.beaten else self.silent + 1
         self.beaten = beaten
-        return self.silent
+        if self.ordered or beaten:
+            return self.silent > SILENT_TICKS
+        # A process that rests is not expected to beat, nor one that has to load all by itself.
+        starts = bool(self.pid and self.seat.lane) and not self.seat.has_begun
+        return starts and self.silent > STARTING_TICKS
+
+    def silence(self) -> str:
+        """Say how long a process that hung has not been heard of."""
+        if self.seat.has_begun:
+            return f"its event loop stood still for {SILENT_TICKS} seconds"
+        return f"it did not begin to serve within {STARTING_TICKS} seconds"
 
     def defer(self) -> float:
         """Put the next start off, for longer after each failure; return the seconds."""

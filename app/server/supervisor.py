@@ -12,7 +12,8 @@ so connections wait in its queue while a worker is replaced.
         │                        five ended within ten seconds and answered nothing
         ├─ it stopped beating    kill it; then as above
         ├─ it takes too much     kill it; then as above (in lanes, see :mod:`.watcher`)
-        ├─ none was ever ready   give up: the reason will not go away
+        ├─ none was ever ready   give up: the reason will not go away (of lanes, only if it
+        │                        exited by itself: another process may have killed it)
         └─ SIGTERM or SIGINT     pass it on, wait for the drain, kill what is left
 
 With lanes there are three processes more, and workers are forked by one of them: see
@@ -49,10 +50,6 @@ STARTUP_FAILURE = 3
 """Exit code of a worker that could not start, and of the service then."""
 USAGE = 2
 """Exit code of a worker that could not start, and whose report says why it ``refused``."""
-SILENT_TICKS = 10
-"""Ticks, of about a second each, without a beat after which a worker is replaced, or without an
-answer a template that was ordered to fork. They are the supervisor's own: while a whole machine
-stands still, there are none."""
 END_SECONDS = 10.0
 """Seconds that a worker may take after its drain before it is killed."""
 _TICK = 1.0
@@ -120,7 +117,7 @@ class Supervisor:
         if time.monotonic() - self._ticked >= _TICK:
             self._ticked = time.monotonic()
             for place in self._places:
-                if place.tick() > SILENT_TICKS:
+                if place.tick():
                     self._replace_silent(place)
         self._reap()
         self._hear()
@@ -178,7 +175,7 @@ class Supervisor:
         end = describe_end(exit_code, out_of_memory=kills > self._memory_kills)
         self._memory_kills = kills
         if place.fault == "hung":
-            end = End("hung", f"its event loop stood still for {SILENT_TICKS} seconds")
+            end = End("hung", place.silence())
         elif place.fault == "memory":
             end = End("memory", "it took more than requests account for: please report it")
         if self.wiring is not None:
@@ -187,7 +184,9 @@ class Supervisor:
             # What keeps others from starting too has been said.
             return
         log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=end.reason)
-        if _kind(place.seat) not in self._ready and (exit_code >= 0 or place.seat.index >= 0):
+        # With lanes, the kind of process that was killed can start although it never was ready.
+        is_final = exit_code >= 0 or self.wiring is None
+        if _kind(place.seat) not in self._ready and is_final:
             refused = (place.seat.report() or {}).get("refused")
             if exit_code == USAGE and refused:
                 sys.stderr.write(f"thalweg-server: {refused}\n")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from app.server.board import Board
-from app.server.place import Place
+from app.server.place import SILENT_TICKS, STARTING_TICKS, Place
 
 
 @pytest.fixture
@@ -42,17 +45,40 @@ def test_the_fifth_in_ten_seconds_is_replaced_after_a_pause(now: list[float]) ->
     assert kept.replace(0) == 0
 
 
-def test_an_ordered_process_is_silent_until_it_comes() -> None:
-    kept = Place(Board().workers[0])
-    assert [kept.tick() for _ in range(3)] == [0, 0, 0]
+def silence(kept: Place) -> int:
+    """Ticks after which the process counts as hanging."""
+    return next(tick for tick in range(1, 1000) if kept.tick())
+
+
+def test_a_process_is_silent_until_it_comes_starts_and_beats() -> None:
+    kept = Place(Board(("front",)).workers[0])
+    assert not any(kept.tick() for _ in range(1000))
     kept.begin(0)
     kept.ordered = True
-    assert [kept.tick() for _ in range(3)] == [1, 2, 3]
-    # What is heard of it first is its pid: until it beats, nothing is due.
-    kept.ordered = False
-    assert [kept.tick() for _ in range(2)] == [3, 3]
-    kept.seat.beat()
-    assert [kept.tick() for _ in range(2)] == [0, 1]
+    assert silence(kept) == SILENT_TICKS + 1
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+    try:
+        kept.arrive(pid, None)
+        assert silence(kept) == STARTING_TICKS + 1
+        assert "begin to serve" in kept.silence()
+        kept.seat.beat()
+        assert silence(kept) == SILENT_TICKS + 2
+        assert "stood still" in kept.silence()
+        kept.seat.rest()
+        assert not any(kept.tick() for _ in range(1000))
+    finally:
+        kept.kill("hung")
+        kept.leave()
+        os.waitpid(pid, 0)
+
+
+def test_a_process_without_lanes_may_load_for_as_long_as_it_takes() -> None:
+    kept = Place(Board().workers[0])
+    kept.begin(0)
+    kept.pid = os.getpid()
+    assert not any(kept.tick() for _ in range(1000))
 
 
 @pytest.mark.parametrize("worker", [True, False])

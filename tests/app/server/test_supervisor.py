@@ -27,7 +27,7 @@ structlog.configure(
     processors=[structlog.processors.JSONRenderer()],
     logger_factory=structlog.PrintLoggerFactory(sys.stdout),
 )
-supervisor._TICK, place._FIRST_PAUSE, supervisor.SILENT_TICKS = 0.02, 0.001, 20
+supervisor._TICK, place._FIRST_PAUSE, place.SILENT_TICKS = 0.02, 0.001, 20
 
 def tell(**what):
     os.write(1, json.dumps(what).encode() + b"\\n")

@@ -168,6 +168,20 @@ def test_a_lane_that_hangs_is_replaced(tmp_path: Path) -> None:
         assert [death["reason"] for death in service.deaths()] == ["hung"]
 
 
+@pytest.mark.parametrize(("how", "reason"), [("killed", "SIGKILL"), ("hangs", "hung")])
+def test_a_lane_comes_though_its_first_process_does_not_start(
+    tmp_path: Path, how: str, reason: str
+) -> None:
+    creating = tmp_path / "creating"
+    creating.write_text(how)
+    with small(tmp_path, creating=str(creating), tick=0.05) as service:
+        service.wait()
+        assert not creating.exists()
+        deaths = [(death["reason"], death["pause"]) for death in service.deaths()]
+        assert deaths == [(reason, 0.05)]
+        assert service.end(signal.SIGTERM) == 0
+
+
 def test_a_lane_that_takes_too_much_memory_is_replaced(tmp_path: Path) -> None:
     """Idle size, what requests may hold and what is not accounted together are not too much."""
     allowed = 64 * MIB
