@@ -178,6 +178,9 @@ class Bars:
                 alone = run({name: 2})[name].rate
                 rate = run({name: 2, "hostile hdf5 readers": 8})[name].rate
                 print(f"{name} beside one's own hdf5 readers: {rate / alone:.2f} x alone")
+            usual = run({"his small posts": 1})["his small posts"]
+            mixed = run({"his small posts": 1, "his psept": 4})
+            latencies("his small posts beside 4 psept of his own", mixed["his small posts"], usual)
             alone = run({"his posts": 1})["his posts"].rate
             with ExitStack() as stack:
                 endless_batches(place, 8, stack)

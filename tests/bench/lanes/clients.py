@@ -75,6 +75,16 @@ def _post(report: str, options: str = "") -> Callable[..., tuple[str, str, bytes
     return request
 
 
+def _post_small(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+    del paths, number
+    return "POST", "/v1/losses/melt?format=bin", place.data.small_stream
+
+
+def _post_long(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, bytes]:
+    del number
+    return "POST", paths["psept"], place.data.small_stream
+
+
 def _get(name: str) -> Callable[..., tuple[str, str, None]]:
     def request(place: Place, paths: Mapping[str, str], number: int) -> tuple[str, str, None]:
         del place, number
@@ -124,6 +134,8 @@ KINDS: dict[str, Kind] = {
     "the same batch": Kind("reader", _get("one of small batches"), 0.01, is_same=True),
     "the same post": Kind("reader", _post("melt"), 0.5, is_same=True),
     "reductions of one": Kind("reader", _reduce, 0.5),
+    "his small posts": Kind("reader", _post_small, 0.05),
+    "his psept": Kind("reader", _post_long),
     "his posts": Kind("reader", _post("melt")),
     "his reductions": Kind("reader", _reduce),
     "pipelined small reads": Kind("flooder", _small, 0.01, pipelined=50),

@@ -31,6 +31,7 @@ ITEM = 64
 """float32 values of an item."""
 BATCHES = {"batches": 4096, "small batches": 32}
 """Items of a batch of 1 MiB, and of one of 8 KiB."""
+PERIODS, OCCURRENCES = 1_000_000, 10_000
 OWNERS = ("reader", "reducer", "poster", "trainer", "flooder")
 
 
@@ -52,6 +53,13 @@ class Data:
         items = (50 << 20) // (4 * ITEM)
         (self.root / "items").write_bytes(rng.random((items, ITEM), np.float32).tobytes())
         self.stream = large_stream(STREAM_MIB)
+        self.small_stream = large_stream(1)
+        # Events of the stream in a million periods, so that their sums take long to sort.
+        self.occurrences = np.array([1, PERIODS], "<i4").tobytes()
+        rows = np.ones((OCCURRENCES, 3), "<i4")
+        rows[:, 0] = rng.integers(1, 400, OCCURRENCES)
+        rows[:, 1] = rng.integers(1, PERIODS, OCCURRENCES)
+        self.occurrences += rows.tobytes()
 
 
 class Place:
@@ -133,10 +141,12 @@ class Place:
             base = f"/v1/pipelines/{pipeline['id']}"
             paths[name] = f"{base}/batches"
             paths[f"one of {name}"] = f"{base}/batch?after={pipeline['token']}"
+        stored = self._create(owner, "/v1/inputs/occurrence", self.data.occurrences, "PUT")
+        paths["psept"] = f"/v1/losses/psept?over_bound=try&occurrence={stored['digest']}"
         return paths
 
-    def _create(self, owner: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
-        status, answer = self.ask(owner, "POST", path, body)
+    def _create(self, owner: str, path: str, body: object, method: str = "POST") -> Any:  # noqa: ANN401 - JSON
+        status, answer = self.ask(owner, method, path, body)
         assert status in {200, 201}, answer
         return json.loads(answer)
 
