@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import runpy
 import statistics
 import sys
 import tokenize
@@ -16,10 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from unasync import CLIENT, MODULES
-
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 71_200, 729
+LINES, FILES = 71_250, 729
 """The ceiling."""
 _NOT_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
@@ -29,7 +28,8 @@ _NOT_CODE = {
 
 def modules() -> Iterator[Path]:
     """Yield the modules that people write."""
-    generated = {CLIENT / target for target in MODULES.values()}
+    unasync = runpy.run_path(str(ROOT / "deploy" / "unasync.py"))
+    generated = {unasync["CLIENT"] / target for target in unasync["MODULES"].values()}
     for package in ("app", "core"):
         paths = (ROOT / package).rglob("*.py")
         yield from (path for path in sorted(paths) if path not in generated)

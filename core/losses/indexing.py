@@ -93,7 +93,7 @@ class StreamIndex(StreamReceiver):
             self._end = self._finish()
         return self._end
 
-    def events(self, *, last: bool = True) -> Points:
+    def event_points(self, *, last: bool = True) -> Points:
         """Where events begin.
 
         Args:
@@ -105,7 +105,7 @@ class StreamIndex(StreamReceiver):
         end = state["event_offset"]
         return self._points(self._events, self._counts()[0], end, state["events"] - 1)
 
-    def blocks(self) -> Points:
+    def block_points(self) -> Points:
         """Where whole blocks begin."""
         count = self._scanner.state[0]["blocks"]
         return self._points(self._blocks, self._counts()[1], self.offset, count)

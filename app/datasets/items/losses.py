@@ -102,7 +102,7 @@ class LossItems:
                 raise
         assert index.header is not None  # noqa: S101 - an empty stream is refused
         # The last event of a growing stream may still gain blocks.
-        points = {"event": index.events(last=not growing), "block": index.blocks()}
+        points = {"event": index.event_points(last=not growing), "block": index.block_points()}
         return _Stream(index.header, points)
 
     def _read(self, unit: str, file: int, number: int) -> LossColumns:

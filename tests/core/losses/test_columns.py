@@ -57,7 +57,7 @@ def test_a_damaged_part_is_refused_as_by_a_reader(stream: Stream, data: st.DataO
     start = len(stream.header)
     at = data.draw(st.integers(start, len(octets) - 1))
     octets[at] ^= data.draw(st.integers(1, 255))
-    found = []
+    found: list[tuple[str, int | None, str] | None] = []
     for way in ("reader", "columns"):
         try:
             if way == "columns":

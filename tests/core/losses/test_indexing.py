@@ -49,9 +49,9 @@ def test_places_are_those_where_events_and_blocks_begin(
 ) -> None:
     index = indexed(stream.encode(), stream.width, spacing, size)
     end = index.close()
-    assert index.blocks() == spaced(stream.boundaries(), spacing)
+    assert index.block_points() == spaced(stream.boundaries(), spacing)
     offsets = event_offsets(stream)
-    assert index.events() == spaced(offsets, spacing)
+    assert index.event_points() == spaced(offsets, spacing)
     assert (end.events, end.blocks) == (len(offsets) - 1, len(stream.blocks))
 
 
@@ -67,10 +67,10 @@ def test_a_stream_that_was_cut_has_the_places_of_what_is_whole(
         with pytest.raises(TruncatedError):
             index.close()
     whole = [end for end in ends if end <= cut]
-    assert index.blocks() == spaced(whole, 1)
+    assert index.block_points() == spaced(whole, 1)
     # The last event may have more blocks after the cut.
     begun = [offset for offset in event_offsets(stream)[:-1] if offset < whole[-1]]
-    assert index.events(last=False) == spaced(begun or whole[:1], 1)
+    assert index.event_points(last=False) == spaced(begun or whole[:1], 1)
 
 
 def refusal(receiver: StreamIndex | LossReader, octets: bytes | bytearray) -> object:
