@@ -80,7 +80,7 @@ def make_batch(opened: OpenPipeline, step: Step) -> Batch:
     }
     if len(arrays) == 1:
         header |= {name: descriptions[0][name] for name in ("dtype", "shape")}
-    last = step.data_finished or opened.is_over(step.state)
+    last = step.data_finished or step.sequence + 1 == opened.pipeline.batches
     nbytes = sum(array.nbytes for _, array in arrays)
     return Batch(header, payload, nbytes, last, step.state, step.ends_epoch)
 

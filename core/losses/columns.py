@@ -47,7 +47,7 @@ def read_columns(
     *,
     name: str | None = None,
 ) -> LossColumns:
-    """Check and copy whole blocks; takes up to seven times their bytes.
+    """Check and copy whole blocks; takes up to four times their bytes.
 
     Args:
         data: bytes of a stream, from the first byte of a block on.

@@ -32,6 +32,9 @@ class IndexedStepper(Stepper):
         if self._length is not None:
             drop = batching.last == "drop"
             self._per_epoch = self._length // size if drop else -(-self._length // size)
+        ends = [end for end in (self.data_batches, batching.limit) if end is not None]
+        self.end = min(ends, default=None)
+        """Number of batches, the limit included; None if endless."""
 
     @property
     def initial(self) -> State:
@@ -54,12 +57,6 @@ class IndexedStepper(Stepper):
         if self._per_epoch is None or self.batching.epochs is None:
             return None
         return self._per_epoch * self.batching.epochs
-
-    @property
-    def end(self) -> int | None:
-        """Number of batches, the limit included; None if endless."""
-        ends = [end for end in (self.data_batches, self.batching.limit) if end is not None]
-        return min(ends) if ends else None
 
     def check(self, state: State) -> None:
         """Check that the batch number is at most the number of batches."""

@@ -31,7 +31,7 @@ SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
 _PIECE = 1 << 20
 """Bytes that are checked between two looks at the budget."""
-_COPIES = 8
+_COPIES = 6
 """Times the bytes of a segment that reading it takes."""
 _UNITS = ("event", "block")
 
