@@ -235,21 +235,13 @@ def _fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
 class _ArrayItems(Indexed):
     """Items of an array dataset; several threads may read at once."""
 
+    length: int
+
     def __init__(self, schema: Schema, length: int, dataset: OpenDataset) -> None:
-        self._schema = schema
-        self._length = length
+        self.schema = schema
+        self.length = length
         self._dataset = dataset
         self._local = threading.local()
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the items."""
-        return self._schema
-
-    @property
-    def length(self) -> int:
-        """Number of items."""
-        return self._length
 
     def _frames(self) -> FrameSource:
         """Return this thread's source of frames, which reuses its buffers."""
@@ -298,7 +290,7 @@ class FramesSource(_ArrayItems):
         """
         positions = check_positions(positions, self.length)
         if not len(positions):
-            return empty_block(self._schema)
+            return empty_block(self.schema)
         shape = (len(positions),)
         plan = dataclasses.replace(
             self._plan,
@@ -347,7 +339,7 @@ class TilesSource(_ArrayItems):
             CoreError, ServiceError: the tiles cannot be read.
         """
         positions = check_positions(positions, self.length)
-        plan, names = self._plan, {field.name for field in self._schema}
+        plan, names = self._plan, {field.name for field in self.schema}
         tiles = [plan.tile(index) for index in positions.tolist()]
         axes = len(plan.shape)
         block: dict[str, Column] = {}

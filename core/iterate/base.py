@@ -78,15 +78,10 @@ Schema = tuple[Field, ...]
 class Indexed(ABC):
     """A stage with random access."""
 
-    @property
-    @abstractmethod
-    def schema(self) -> Schema:
-        """Fields of the items."""
-
-    @property
-    @abstractmethod
-    def length(self) -> int | None:
-        """Number of items; None if endless."""
+    schema: Schema
+    """Fields of the items."""
+    length: int | None
+    """Number of items; None if endless."""
 
     @abstractmethod
     def at(self, positions: Indices) -> Block:
@@ -103,15 +98,10 @@ class Indexed(ABC):
 class Sequential(ABC):
     """A stage whose items come one after another."""
 
-    @property
-    @abstractmethod
-    def schema(self) -> Schema:
-        """Fields of the items."""
-
-    @property
-    @abstractmethod
-    def initial(self) -> State:
-        """The state before the first item; all states have its length."""
+    schema: Schema
+    """Fields of the items."""
+    initial: State
+    """The state before the first item; all states have its length."""
 
     @abstractmethod
     def take(self, state: State, count: int) -> tuple[Block, State]:

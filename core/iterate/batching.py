@@ -28,7 +28,7 @@ from ..budget import current
 from ..errors import PipelineError, StateError, TransformError
 from ..rng import Key, Permutation
 from ._kernels.bucket import arrange, cut, sort_descending
-from .base import Block, Field, Ragged, Schema, Stage, State
+from .base import Block, Field, Ragged, Stage, State
 from .columns import block_bytes, block_length, take_block
 from .inorder import check_state, in_order
 from .options import seed_key, whole
@@ -124,21 +124,9 @@ class BucketBatch:
         self._order: Key | None = seed_key(seed, "bucket", *path) if shuffle else None
         self.inner = in_order(inner)
         self._windows: ReusePool[_Window] = ReusePool(_SPARES)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the rows of the batches."""
-        return self.inner.schema
-
-    @property
-    def initial(self) -> State:
-        """No batch served, and the initial state of the inner stage."""
-        return (0, *self.inner.initial)
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is known to be endless."""
-        return self.inner.endless
+        self.schema = self.inner.schema
+        self.initial = (0, *self.inner.initial)
+        self.endless = self.inner.endless
 
     def next_batch(self, state: State) -> tuple[Block, State] | None:
         """The rows of the next batch and the state after it; None at the end.

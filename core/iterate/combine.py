@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Block, Column, Field, Indexed, Schema, Stage, State
+from .base import Block, Column, Field, Indexed, Stage, State
 from .columns import (
     block_length,
     check_positions,
@@ -92,21 +92,12 @@ class Zip(Indexed):
                 hint="Inputs of different lengths need stop shortest.",
             )
         ends = [n for n in lengths if n is not None]
-        self._length = min(ends) if ends else None
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of all inputs."""
-        return self._names.schema
-
-    @property
-    def length(self) -> int | None:
-        """Length of the shortest input; None if all are endless."""
-        return self._length
+        self.length = min(ends) if ends else None
+        self.schema = self._names.schema
 
     def at(self, positions: Indices) -> Block:
         """Read the same positions from every input."""
-        positions = check_positions(positions, self._length)
+        positions = check_positions(positions, self.length)
         return self._names.joined([stage.at(positions) for stage in self.inputs])
 
 
@@ -128,21 +119,9 @@ class ZipInOrder(Counting):
         self._strict = one_of("stop", stop, ("shortest", "strict")) == "strict"
         self.inputs = tuple(in_order(stage) for stage in inputs)
         self._names = _Names(inputs, names)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of all inputs."""
-        return self._names.schema
-
-    @property
-    def initial(self) -> State:
-        """Initial states of the inputs, joined."""
-        return join_states([stage.initial for stage in self.inputs])
-
-    @property
-    def endless(self) -> bool:
-        """Whether all inputs are endless."""
-        return all(stage.endless for stage in self.inputs)
+        self.schema = self._names.schema
+        self.initial = join_states([stage.initial for stage in self.inputs])
+        self.endless = all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read all inputs, and put back the items that the shortest one cannot match.

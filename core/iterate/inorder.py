@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import StateError
-from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .base import Block, Indexed, Sequential, Stage, State
 from .sources import MAX_ITEMS
 
 _MAX_VALUE = 2**63
@@ -43,10 +43,8 @@ class Counting(Sequential):
     Its state begins with the position of the next item.
     """
 
-    @property
-    def endless(self) -> bool:
-        """Whether the stage is known to be endless."""
-        return False
+    endless: bool = False
+    """Whether the stage is known to be endless."""
 
     def skip(self, state: State, count: int) -> State:
         """The state ``count`` items further on; that many items must remain."""
@@ -58,21 +56,9 @@ class InOrder(Counting):
 
     def __init__(self, inner: Indexed) -> None:
         self.inner = inner
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the inner stage."""
-        return self.inner.schema
-
-    @property
-    def initial(self) -> State:
-        """Position 0."""
-        return (0,)
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is endless."""
-        return self.inner.length is None
+        self.schema = self.inner.schema
+        self.initial = (0,)
+        self.endless = self.inner.length is None
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read at the position and advance it.
@@ -98,21 +84,9 @@ class Counted(Counting):
 
     def __init__(self, inner: Sequential) -> None:
         self.inner = inner
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the inner stage."""
-        return self.inner.schema
-
-    @property
-    def initial(self) -> State:
-        """Position 0, and the state of the inner stage."""
-        return (0, *self.inner.initial)
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is known to be endless."""
-        return is_endless(self.inner)
+        self.schema = self.inner.schema
+        self.initial = (0, *self.inner.initial)
+        self.endless = is_endless(self.inner)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read from the inner stage and add to the count."""

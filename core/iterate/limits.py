@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ..errors import OptionError, StateError
-from .base import Block, Schema, Sequential, State
+from .base import Block, Sequential, State
 from .columns import block_length, empty_block
 from .inorder import check_state
 
@@ -205,16 +205,8 @@ class Head(Sequential):
             raise OptionError(f"count is {count}", hint="0 is nothing.")
         self.inner = inner
         self._count = count
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the inner stage."""
-        return self.inner.schema
-
-    @property
-    def initial(self) -> State:
-        """No item taken, and the initial state of the inner stage."""
-        return (0, *self.inner.initial)
+        self.schema = self.inner.schema
+        self.initial = (0, *self.inner.initial)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read up to the limit.

@@ -137,18 +137,13 @@ class Map(Indexed):
     """
 
     def __init__(self, inner: Indexed, function: Function, schema: Schema | None = None) -> None:
+        self._begin(inner, _ignoring_positions(function), schema)
+
+    def _begin(self, inner: Indexed, function: _Applied, schema: Schema | None) -> None:
         self.inner = inner
-        self._points = _Pointwise(_ignoring_positions(function), schema, inner)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the results."""
-        return self._points.schema
-
-    @property
-    def length(self) -> int | None:
-        """Length of the inner stage."""
-        return self.inner.length
+        self._points = _Pointwise(function, schema, inner)
+        self.schema = self._points.schema
+        self.length = inner.length
 
     def at(self, positions: Indices) -> Block:
         """Read items and apply the function.
@@ -189,32 +184,21 @@ class RandomMap(Map):
         seed: int = 0,
         path: tuple[str | int, ...] = (),
     ) -> None:
-        self.inner = inner
-        key = seed_key(seed, "map", *path)
-        self._points = _Pointwise(_drawing(function, key), schema, inner)
+        self._begin(inner, _drawing(function, seed_key(seed, "map", *path)), schema)
 
 
 class MapInOrder(Counting):
     """:class:`Map` for a sequential stage."""
 
     def __init__(self, inner: Stage, function: Function, schema: Schema | None = None) -> None:
+        self._begin(inner, _ignoring_positions(function), schema)
+
+    def _begin(self, inner: Stage, function: _Applied, schema: Schema | None) -> None:
         self.inner = in_order(inner)
-        self._points = _Pointwise(_ignoring_positions(function), schema, inner)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the results."""
-        return self._points.schema
-
-    @property
-    def initial(self) -> State:
-        """The initial state of the inner stage."""
-        return self.inner.initial
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is endless."""
-        return self.inner.endless
+        self._points = _Pointwise(function, schema, inner)
+        self.schema = self._points.schema
+        self.initial = self.inner.initial
+        self.endless = self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read items and apply the function.
@@ -243,9 +227,7 @@ class RandomMapInOrder(MapInOrder):
         seed: int = 0,
         path: tuple[str | int, ...] = (),
     ) -> None:
-        self.inner = in_order(inner)
-        key = seed_key(seed, "map", *path)
-        self._points = _Pointwise(_drawing(function, key), schema, inner)
+        self._begin(inner, _drawing(function, seed_key(seed, "map", *path)), schema)
 
 
 def mapped(inner: Stage, function: Function, schema: Schema | None = None) -> Stage:
@@ -319,21 +301,9 @@ class Filter(Counting):
         self._predicate = predicate
         sizes = [field.nbytes or _RAGGED_BYTES for field in inner.schema]
         self._first = max(min(_READ_BYTES // sum(sizes, 1), _MAX_READ), 1)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the inner stage."""
-        return self.inner.schema
-
-    @property
-    def initial(self) -> State:
-        """The initial state of the inner stage."""
-        return self.inner.initial
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is endless."""
-        return self.inner.endless
+        self.schema = self.inner.schema
+        self.initial = self.inner.initial
+        self.endless = self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items that pass.

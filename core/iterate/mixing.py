@@ -29,7 +29,7 @@ from ..arrays import Indices
 from ..budget import Scope, current
 from ..errors import PipelineError, PositionError, StateError
 from ..rng import below
-from .base import Block, Indexed, Schema, Stage, State
+from .base import Block, Indexed, Stage, State
 from .columns import (
     block_bytes,
     block_length,
@@ -118,16 +118,8 @@ class Mix(Indexed):
             _check_cycle(inputs, checked)
         lengths = [None if self._cycle else stage.length for stage in inputs]
         self._plan: Plan = make_plan(checked, lengths, stop)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of every input."""
-        return self.inputs[0].schema
-
-    @property
-    def length(self) -> int | None:
-        """Number of items; None for no end."""
-        return self._plan.length
+        self.schema = self.inputs[0].schema
+        self.length = self._plan.length
 
     def at(self, positions: Indices) -> Block:
         """Read the items of each input together, then restore the order of positions."""
@@ -162,14 +154,8 @@ class _Cycled(Indexed):
 
     def __init__(self, inner: Indexed) -> None:
         self.inner = inner
-
-    @property
-    def schema(self) -> Schema:
-        return self.inner.schema
-
-    @property
-    def length(self) -> None:
-        return None
+        self.schema = self.inner.schema
+        self.length = None
 
     def at(self, positions: Indices) -> Block:
         n = self.inner.length
@@ -217,22 +203,9 @@ class RandomMix(Counting):
             _check_cycle(inputs, self._weights.tolist())
             inputs = [_Cycled(stage) for stage in inputs if isinstance(stage, Indexed)]
         self.inputs = tuple(in_order(stage) for stage in inputs)
-        self._schema = inputs[0].schema
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of every input."""
-        return self._schema
-
-    @property
-    def initial(self) -> State:
-        """Initial states of the inputs, joined."""
-        return join_states([stage.initial for stage in self.inputs])
-
-    @property
-    def endless(self) -> bool:
-        """Whether all inputs are endless."""
-        return all(stage.endless for stage in self.inputs)
+        self.schema = inputs[0].schema
+        self.initial = join_states([stage.initial for stage in self.inputs])
+        self.endless = all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Draw inputs and read their next items.
@@ -257,7 +230,7 @@ class RandomMix(Counting):
             missing -= block_length(block)
             if ended:
                 break
-        return concatenate(parts, self._schema), join_states(states)
+        return concatenate(parts, self.schema), join_states(states)
 
     def _active(self, states: Sequence[State]) -> Indices:
         """Weights of the inputs to draw among; 0 for those that ran out, with ``all``."""
@@ -302,12 +275,12 @@ class RandomMix(Counting):
         ]
         parts = [slice_block(b, 0, n) for b, n in zip(blocks, counts, strict=True) if n]
         if not parts:
-            return empty_block(self._schema), after, True
+            return empty_block(self.schema), after, True
         back = np.empty(cut, np.int64)
         back[np.concatenate([hits[:n] for hits, n in zip(places, counts, strict=True)])] = (
             np.arange(cut)
         )
-        whole_block = take_block(concatenate(parts, self._schema), back)
+        whole_block = take_block(concatenate(parts, self.schema), back)
         return whole_block, after, cut < count and not more
 
 

@@ -22,7 +22,7 @@ from ..arrays import Indices
 from ..budget import current
 from ..errors import PipelineError
 from ..rng import MAX_LENGTH
-from .base import Block, Indexed, Schema
+from .base import Block, Indexed
 from .blocks import BlockPermutation
 from .columns import check_positions
 from .options import bounded, one_of, seed_key, whole
@@ -44,17 +44,8 @@ class Reordering(Indexed):
 
     def __init__(self, inner: Indexed, length: int | None) -> None:
         self.inner = inner
-        self._length = length
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the inner stage."""
-        return self.inner.schema
-
-    @property
-    def length(self) -> int | None:
-        """Number of items; None if endless."""
-        return self._length
+        self.length = length
+        self.schema = self.inner.schema
 
     @abstractmethod
     def where(self, positions: Indices) -> Indices:
@@ -66,7 +57,7 @@ class Reordering(Indexed):
         Raises:
             WorkStoppedError: the positions alone exceed the budget.
         """
-        inner = self.where(check_positions(positions, self._length))
+        inner = self.where(check_positions(positions, self.length))
         if inner.nbytes > _FEW_BYTES:
             current().hold("positions", inner.nbytes)
         return self.inner.at(inner)

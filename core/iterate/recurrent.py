@@ -24,7 +24,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import PipelineError, StateError
 from ._kernels.recurrent import accumulate, smooth
-from .base import Block, Field, Ragged, Schema, Stage, State
+from .base import Block, Field, Ragged, Stage, State
 from .columns import block_length, unique_names
 from .inorder import Counting, check_state, in_order
 from .options import one_of
@@ -223,23 +223,10 @@ class Scan(Counting):
         self._field = field
         self._run = _accumulator(fn, matches[0].dtype, args or {})
         new = tuple(Field(f"{field}.{name}", kind) for name, kind in self._run.outputs.items())
-        self._schema = (*inner.schema, *new)
-        unique_names((candidate.name for candidate in self._schema), "field")
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the inner stage, and the results."""
-        return self._schema
-
-    @property
-    def initial(self) -> State:
-        """Two zeros for every accumulator, and the initial state of the inner stage."""
-        return (*(0 for _ in range(2 * self._run.cells)), *self.inner.initial)
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is endless."""
-        return self.inner.endless
+        self.schema = (*inner.schema, *new)
+        unique_names((candidate.name for candidate in self.schema), "field")
+        self.initial = (*(0 for _ in range(2 * self._run.cells)), *self.inner.initial)
+        self.endless = self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read items and add the results.

@@ -63,22 +63,9 @@ class SelectMany(Counting):
     def __init__(self, inner: Stage, *, field: str) -> None:
         self.inner = in_order(inner)
         self._field = field
-        self._schema = _ragged_field(inner, field)
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of the inner stage, this one no longer ragged."""
-        return self._schema
-
-    @property
-    def initial(self) -> State:
-        """The first element of the first item."""
-        return (0, *self.inner.initial)
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is endless."""
-        return self.inner.endless
+        self.schema = _ragged_field(inner, field)
+        self.initial = (0, *self.inner.initial)
+        self.endless = self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read items until they have ``count`` elements.
@@ -147,20 +134,11 @@ class SelectManyIndexed(Indexed):
     def __init__(self, inner: Indexed, *, field: str, offsets: Indices) -> None:
         self.inner = inner
         self._field = field
-        self._schema = _ragged_field(inner, field)
+        self.schema = _ragged_field(inner, field)
         if inner.length is None or len(offsets) != inner.length + 1 or offsets[0] != 0:
             raise PipelineError(f"{len(offsets)} offsets for {inner.length} items", field="offsets")
         self._offsets = offsets
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of the inner stage, this one no longer ragged."""
-        return self._schema
-
-    @property
-    def length(self) -> int:
-        """Number of elements."""
-        return int(self._offsets[-1])
+        self.length = int(self._offsets[-1])
 
     def at(self, positions: Indices) -> Block:
         """Read elements; an item is read once, however many of its elements are asked for.

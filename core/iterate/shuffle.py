@@ -33,7 +33,7 @@ from ..budget import Scope, current
 from ..errors import PipelineError, StateError
 from ..rng import Permutation
 from ._kernels.reservoir import exchange, refill
-from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .base import Block, Indexed, Sequential, Stage, State
 from .blocks import BlockPermutation
 from .inorder import Counting, check_state
 from .options import seed_key, whole
@@ -146,21 +146,9 @@ class ReservoirShuffle(Counting):
         self._key = key.words
         self._flush = Permutation(self._size, key.child("flush"))
         self._spare: ReusePool[tuple[int, Indices]] = ReusePool(_SPARES)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the inner stage."""
-        return self.inner.schema
-
-    @property
-    def initial(self) -> State:
-        """No items emitted."""
-        return (0,)
-
-    @property
-    def endless(self) -> bool:
-        """Whether the inner stage is endless."""
-        return self.inner.length is None
+        self.schema = self.inner.schema
+        self.initial = (0,)
+        self.endless = self.inner.length is None
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read the items that the next exchanges push out.

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Block, Column, Field, Indexed, Ragged, Schema
+from .base import Block, Column, Field, Indexed, Ragged
 from .columns import check_positions, schema_of, take_column
 
 MAX_ITEMS = 2**62
@@ -53,7 +53,7 @@ class ArraySource(Source):
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
-        self._schema = schema_of(columns)
+        self.schema = schema_of(columns)
         lengths = {len(column) for column in columns.values()}
         if len(lengths) != 1:
             raise PipelineError(
@@ -65,25 +65,15 @@ class ArraySource(Source):
             if isinstance(column, Ragged):
                 _check_offsets(name, column)
         self._columns = dict(columns)
-        self._length: int = lengths.pop()
-
-    @property
-    def schema(self) -> Schema:
-        """One field for every column."""
-        return self._schema
-
-    @property
-    def length(self) -> int:
-        """Number of items."""
-        return self._length
+        self.length: int = lengths.pop()
 
     @cached_property
     def fingerprint(self) -> bytes:
         """BLAKE2b over names, types and every byte; computed once, on first use."""
         digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
-        for field, column in zip(self._schema, self._columns.values(), strict=True):
+        for field, column in zip(self.schema, self._columns.values(), strict=True):
             ragged = isinstance(column, Ragged)
-            head = (field.name, field.dtype.descr, field.shape, ragged, self._length)
+            head = (field.name, field.dtype.descr, field.shape, ragged, self.length)
             digest.update(repr(head).encode())
             parts = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
             for part in parts:
@@ -92,7 +82,7 @@ class ArraySource(Source):
 
     def at(self, positions: Indices) -> Block:
         """Copy the items out of the columns."""
-        positions = check_positions(positions, self._length)
+        positions = check_positions(positions, self.length)
         return {name: take_column(column, positions) for name, column in self._columns.items()}
 
 
@@ -123,16 +113,8 @@ class CounterSource(Source):
             raise PipelineError(f"a counter to {n}", field="n", hint="From 0 to 2**62, or None.")
         self._n = n
         self._name = name
-
-    @property
-    def schema(self) -> Schema:
-        """One field of int64."""
-        return (Field(self._name, np.dtype(np.int64)),)
-
-    @property
-    def length(self) -> int | None:
-        """Count of numbers; None for no end."""
-        return self._n
+        self.schema = (Field(self._name, np.dtype(np.int64)),)
+        self.length = self._n
 
     @property
     def fingerprint(self) -> bytes:

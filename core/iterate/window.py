@@ -9,7 +9,7 @@ import numpy as np
 from ..arrays import Indices
 from ..budget import current
 from ..errors import PipelineError
-from .base import Block, Column, Indexed, Ragged, Schema
+from .base import Block, Column, Indexed, Ragged
 from .columns import block_bytes, check_positions, offsets_of, take_block
 from .options import one_of, whole
 from .sources import MAX_ITEMS
@@ -51,24 +51,14 @@ class Window(Indexed):
         if any(field.ragged for field in inner.schema):
             raise PipelineError("windows of ragged items", field="width")
         self.inner = inner
-
-    @property
-    def schema(self) -> Schema:
-        """The fields with a leading axis, ragged if windows may be cut short."""
+        fields = inner.schema
         if self._keep:
-            return tuple(replace(field, ragged=True) for field in self.inner.schema)
-        width = self._width
-        return tuple(replace(field, shape=(width, *field.shape)) for field in self.inner.schema)
-
-    @property
-    def length(self) -> int | None:
-        """Number of windows; None if the inner stage is endless."""
-        n = self.inner.length
-        if n is None:
-            return None
-        if self._keep:
-            return -(-n // self._stride)
-        return (n - self._width) // self._stride + 1
+            # Those at the end may be cut short.
+            self.schema = tuple(replace(field, ragged=True) for field in fields)
+            self.length = None if n is None else -(-n // stride)
+        else:
+            self.schema = tuple(replace(field, shape=(width, *field.shape)) for field in fields)
+            self.length = None if n is None else (n - width) // stride + 1
 
     def at(self, positions: Indices) -> Block:
         """Read windows; overlapping windows read the items they share once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..arrays import Indices
-from .base import Indexed, Schema, Sequential, State
+from .base import Indexed, Sequential
 
 
 class WrappedIndexed(Indexed):
@@ -19,18 +19,8 @@ class WrappedIndexed(Indexed):
     def __init__(self, inner: Indexed) -> None:
         self.inner = inner
         # Asked for in every call, and a chain of stages would pass it on from one to the next.
-        self._schema = inner.schema
-        self._length = inner.length
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the stage."""
-        return self._schema
-
-    @property
-    def length(self) -> int | None:
-        """Length of the stage."""
-        return self._length
+        self.schema = inner.schema
+        self.length = inner.length
 
     def element_offsets(self, field: str) -> Indices | None:
         """Offsets of the elements of a ragged field, if the stage knows them."""
@@ -51,14 +41,5 @@ class WrappedSequential(Sequential):
 
     def __init__(self, inner: Sequential) -> None:
         self.inner = inner
-        self._schema = inner.schema
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the stage."""
-        return self._schema
-
-    @property
-    def initial(self) -> State:
-        """Initial state of the stage."""
-        return self.inner.initial
+        self.schema = inner.schema
+        self.initial = self.inner.initial

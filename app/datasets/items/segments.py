@@ -87,22 +87,13 @@ class Segmented(Indexed):
     def __init__(
         self, schema: Schema, starts: Indices, load: Callable[[int], Mapping[str, Column]]
     ) -> None:
-        self._schema = schema
+        self.schema = schema
         self._starts = starts
         self._load = load
         self._cached: OrderedDict[int, tuple[Block, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the items."""
-        return self._schema
-
-    @property
-    def length(self) -> int:
-        """Number of items."""
-        return int(self._starts[-1])
+        self.length = int(self._starts[-1])
 
     def at(self, positions: Indices) -> Block:
         """Read the items at ``positions``, in this order.
@@ -113,7 +104,7 @@ class Segmented(Indexed):
         """
         positions = check_positions(positions, self.length)
         if not len(positions):
-            return empty_block(self._schema)
+            return empty_block(self.schema)
         ends = np.array([positions.min(), positions.max()])
         first, last = (np.searchsorted(self._starts, ends, side="right") - 1).tolist()
         if first == last:
@@ -138,7 +129,7 @@ class Segmented(Indexed):
             group = slice(edges[number], edges[number + 1])
             rows = positions[group if order is None else order[group]] - self._starts[segment]
             parts.append(take_block(self._segment(segment), rows))
-        joined = concatenate(parts, self._schema)
+        joined = concatenate(parts, self.schema)
         if order is None:
             return joined
         inverse = np.empty(len(order), np.int64)
@@ -188,17 +179,8 @@ class ItemRange(Indexed):
             )
         self._inner = inner
         self._start = start
-        self._length = stop - start
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the items."""
-        return self._inner.schema
-
-    @property
-    def length(self) -> int:
-        """Number of items."""
-        return self._length
+        self.length = stop - start
+        self.schema = self._inner.schema
 
     def at(self, positions: Indices) -> Block:
         """Read the items at ``positions``, in this order.
@@ -206,4 +188,4 @@ class ItemRange(Indexed):
         Raises:
             PositionError: a position lies outside of the range.
         """
-        return self._inner.at(check_positions(positions, self._length) + self._start)
+        return self._inner.at(check_positions(positions, self.length) + self._start)

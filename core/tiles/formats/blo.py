@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 
-from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Axis, Extent, FileInfo, Hints
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .source import Source, only
 
 ID = b"IMGBLO"
@@ -60,14 +59,13 @@ class Blo(Format):
         """Recognise the identifier and the magic number."""
         return head.startswith(ID) and _byte_order(head[6:8]) is not None
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read the header, and the bit depth from the text after it.
 
         Raises:
             FormatError: the header is invalid, or there are fewer frames than it declares.
         """
-        source = Source(files, reader)
-        file = only(source, range(len(files)), ".blo file")
+        file = only(source, range(len(source.files)), ".blo file")
         order = _byte_order(source.exactly(file, 6, 2, "the header"))
         if order is None:
             raise source.fault(
@@ -100,7 +98,7 @@ class Blo(Format):
             declared=math.prod(scan),
             notes=notes,
         )
-        found = Found(
+        return Found(
             format=self.name,
             extents=[Extent(file, frames, start + FRAME_HEADER, stride)],
             sig_shape=(size, size),
@@ -112,7 +110,6 @@ class Blo(Format):
             metadata={k: v for k, v in values.items() if math.isfinite(v)},
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _depth(source: Source, file: int, stop: int) -> int:

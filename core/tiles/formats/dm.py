@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Axis, Extent, FileInfo, Hints
 from .dm_tags import ArrayRef, Tags, Value
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .source import Source, only
 
 TYPES = {
@@ -83,15 +83,14 @@ class Dm(Format):
             and 0 < length <= 2 * file.size
         )
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read the tags; the two fastest dimensions of the image are a frame.
 
         Raises:
             FormatError: a tag is invalid, there is no image or more than one, or the file is
                 truncated.
         """
-        source = Source(files, reader)
-        file = only(source, range(len(files)), "file of Digital Micrograph")
+        file = only(source, range(len(source.files)), "file of Digital Micrograph")
         tags = Tags(source, file)
         image = _pick(source, file, _images(source, file, tags))
         stored, shape, data = _layout(source, file, image, tags.order)
@@ -111,7 +110,7 @@ class Dm(Format):
                 "the file does not say that frames are contiguous: the last two axes may be those "
                 "of the scan"
             )
-        found = Found(
+        return Found(
             format=self.name,
             extents=[Extent(file, frames, data.offset, stride)],
             sig_shape=sig,
@@ -121,7 +120,6 @@ class Dm(Format):
             metadata={"version": tags.version, **image.metadata},
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _images(source: Source, file: int, tags: Tags) -> list[_Image]:

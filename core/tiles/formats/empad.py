@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Extent, FileInfo, Hints
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .markup import integer, read_xml
 from .source import Source, only
 
@@ -71,19 +70,15 @@ class Empad(Format):
         """Recognise the XML file; the frames themselves have no header."""
         return self.is_companion(file.name) and b"<raw_file" in head
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Count the frames, and choose the scan of the XML file with as many positions.
 
         Raises:
             FormatError: the last frame is truncated, or the number of frames matches no scan
                 in the XML file.
         """
-        source = Source(files, reader)
-        indices = range(len(files))
-        data = only(
-            source, [i for i in indices if not self.is_companion(files[i].name)], ".raw file"
-        )
-        companions = [i for i in indices if self.is_companion(files[i].name)]
+        frame_files, companions = self.split(source)
+        data = only(source, frame_files, ".raw file")
         frames = count_frames(source, data, 0, STRIDE, growing=hints.growing)
         nav_shape, notes, metadata = None, [], {}
         if companions:
@@ -93,18 +88,18 @@ class Empad(Format):
             if mode is None and not hints.growing and hints.nav_shape is None:
                 raise source.fault(
                     data,
-                    f"the file has {frames} frames, but {files[companion].name} describes "
+                    f"the file has {frames} frames, but {source.files[companion].name} describes "
                     + " or ".join(f"{shape} ({m})" for m, shape in scans.items()),
-                    offset=files[data].size,
+                    offset=source.files[data].size,
                     hint="If the scan was stopped early, give nav_shape",
                 )
             mode = mode or next(iter(scans))
             nav_shape = scans[mode]
             metadata = {"scan": mode}
             named = _named(source, companion)
-            if named is not None and named != files[data].name:
-                notes.append(f"{files[companion].name} calls the data file {named}")
-        found = Found(
+            if named is not None and named != source.files[data].name:
+                notes.append(f"{source.files[companion].name} calls the data file {named}")
+        return Found(
             format=self.name,
             extents=[Extent(data, frames, 0, STRIDE)],
             sig_shape=SIG_SHAPE,
@@ -114,4 +109,3 @@ class Empad(Format):
             metadata=metadata,
             notes=notes,
         )
-        return settle(source, found, hints)

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from ..packing import Decoder
 from ..recording import FileInfo, Hints, RangeReader, Recording
-from .source import extension, numeric_order
+from .layout import Found, settle
+from .source import Source, extension, numeric_order
 
 
 class Format(ABC):
@@ -53,13 +54,37 @@ class Format(ABC):
         """Return indices that put files of these names in order, companions last."""
         return numeric_order(names, self.is_companion)
 
-    @abstractmethod
+    def split(self, source: Source) -> tuple[list[int], list[int]]:
+        """Return the indices of the frame files, and of the companions."""
+        groups: tuple[list[int], list[int]] = [], []
+        for index, file in enumerate(source.files):
+            groups[self.is_companion(file.name)].append(index)
+        return groups
+
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the headers and describe the recording.
 
         Args:
             files: the files, already in order.
             reader: reader of their bytes.
+            hints: properties declared by the owner.
+
+        Raises:
+            FormatError, ShapeError: as ``find``.
+        """
+        source = Source(files, reader)
+        return self.settle(source, self.find(source, hints), hints)
+
+    def settle(self, source: Source, found: Found, hints: Hints) -> Recording:
+        """Apply the owner's hints to the contents of the headers; see :mod:`.layout`."""
+        return settle(source, found, hints)
+
+    @abstractmethod
+    def find(self, source: Source, hints: Hints) -> Found:
+        """Read the headers.
+
+        Args:
+            source: the files, already in order.
             hints: properties declared by the owner.
 
         Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +14,9 @@ from ...arrays import Array, Octets
 from ...errors import FormatError, ShapeError
 from .._kernels.unpack import unfold
 from ..packing import Decoder, Shape
-from ..recording import BuiltIn, Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import BuiltIn, Extent, FileInfo, Hints
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .source import Source, only
 
 FILE_HEADER = 1024
@@ -131,21 +130,17 @@ class Frms6(Format):
             return False
         return SIZES.unpack_from(head) == (FILE_HEADER, FRAME_HEADER) and head[7] == VERSION
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read all headers, and average the dark frames.
 
         Raises:
             FormatError: a file is missing or truncated, or headers are invalid or differ.
         """
-        source = Source(files, reader)
-        indices = range(len(files))
-        companion = only(
-            source, [i for i in indices if self.is_companion(files[i].name)], ".hdr file"
-        )
+        data, companions = self.split(source)
+        companion = only(source, companions, ".hdr file")
         measured = _measurement(source, companion)
-        data = [i for i in indices if i != companion]
         for number, file in enumerate(data):
-            match = _NUMBER.search(files[file].name)
+            match = _NUMBER.search(source.files[file].name)
             if match is None or int(match[1][:9]) != number:
                 raise source.fault(
                     file,
@@ -160,7 +155,7 @@ class Frms6(Format):
                 raise source.fault(
                     file,
                     f"{head.rows} rows of {head.columns} columns, but {heads[0].rows} of "
-                    f"{heads[0].columns} in {files[data[0]].name}",
+                    f"{heads[0].columns} in {source.files[data[0]].name}",
                     offset=SIZES_AT,
                     hint="Register each measurement as a dataset of its own",
                 )
@@ -169,7 +164,7 @@ class Frms6(Format):
             raise source.fault(
                 data[-1],
                 f"the files hold {frames} of {measured.frames} signal frames",
-                offset=files[data[-1]].size,
+                offset=source.files[data[-1]].size,
                 hint="If the last file is still being written, declare the dataset growing",
             )
         head = heads[0]
@@ -180,7 +175,7 @@ class Frms6(Format):
             )
         sig_shape = (2 * head.rows * measured.binning, head.columns // 2)
         decoder = FOLDED[measured.binning]
-        found = Found(
+        return Found(
             format=self.name,
             extents=[
                 Extent(file, h.frames, FILE_HEADER + FRAME_HEADER, h.stride)
@@ -197,7 +192,6 @@ class Frms6(Format):
             built_in=BuiltIn(dark=_dark(source, data[0], head, decoder, sig_shape)),
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _dark(

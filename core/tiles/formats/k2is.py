@@ -18,9 +18,9 @@ from ...arrays import Array, Octets
 from ...errors import ShapeError
 from .._kernels.unpack import K2_BLOCK, unpack_k2_sector
 from ..packing import Decoder, Shape
-from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Extent, Hints, Recording
 from .format import Format
-from .layout import Found, check_shape, settle
+from .layout import Found, check_shape
 from .source import Source, extension
 
 SECTORS = 8
@@ -94,7 +94,7 @@ class K2is(Format):
         """Whether the file is a .gtg file, with metadata of the recording software."""
         return extension(name) == "gtg"
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Find the first frame that is complete in all sectors and has the shutter open.
 
         Raises:
@@ -102,8 +102,7 @@ class K2is(Format):
             ShapeError: sig_shape is not that of the detector, sync_offset is negative, or
                 nav_shape has more positions than there are frames.
         """
-        source = Source(files, reader)
-        data = [i for i in range(len(files)) if not self.is_companion(files[i].name)]
+        data, _ = self.split(source)
         if len(data) != SECTORS:
             raise source.fault(
                 data[0] if data else 0,
@@ -113,12 +112,13 @@ class K2is(Format):
         if hints.sig_shape not in {None, FRAME_SHAPE}:
             raise ShapeError(
                 f"sig_shape {hints.sig_shape}, but a frame of eight sectors has {FRAME_SHAPE}",
-                source=files[data[0]].name,
+                source=source.files[data[0]].name,
             )
         notes = []
         starts = _whole_frames(source, data)
         frames = min(
-            (files[file].size - start) // STRIDE for file, start in zip(data, starts, strict=True)
+            (source.files[file].size - start) // STRIDE
+            for file, start in zip(data, starts, strict=True)
         )
         if frames < 1:
             raise source.fault(data[0], "no frame is complete in all sectors", offset=starts[0])
@@ -129,20 +129,18 @@ class K2is(Format):
             notes.append(f"{looked} is marked as having the shutter open: all frames are used")
         skipped = (closed or 0) + _skip(hints)
         frames = max(frames - skipped, 0)
-        scan: tuple[int, ...] = (frames,)
         if hints.nav_shape is not None:
             check_shape(hints.nav_shape, "nav_shape")
-            scan = hints.nav_shape
-            if math.prod(scan) > frames:
+            if math.prod(hints.nav_shape) > frames:
                 raise ShapeError(
-                    f"nav_shape {scan} has more positions than the {frames} frames",
-                    source=files[data[0]].name,
-                    offset=files[data[0]].size,
+                    f"nav_shape {hints.nav_shape} has more positions than the {frames} frames",
+                    source=source.files[data[0]].name,
+                    offset=source.files[data[0]].size,
                 )
-            frames = math.prod(scan)
+            frames = math.prod(hints.nav_shape)
         if skipped:
             notes.append(f"{skipped} frames before the scan are not used")
-        found = Found(
+        return Found(
             format=self.name,
             extents=[
                 Extent(file, frames, start + skipped * STRIDE, STRIDE)
@@ -155,8 +153,12 @@ class K2is(Format):
             nav_shape=(SECTORS, frames),
             notes=notes,
         )
+
+    def settle(self, source: Source, found: Found, hints: Hints) -> Recording:
+        """Apply the hints to frames, which are found in sectors."""
         own = replace(hints, nav_shape=None, sig_shape=None, sync_offset=None)
-        sectors = settle(source, found, own)
+        sectors = super().settle(source, found, own)
+        scan = hints.nav_shape or sectors.nav_shape[1:]
         return replace(sectors, sig_shape=FRAME_SHAPE, nav_shape=scan, panels=SECTORS)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Extent, FileInfo, Hints
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .mib_header import MAGIC, NUMBER, Header, read_header
 from .mib_pixels import DECODERS
 from .source import Source, only
@@ -121,16 +120,14 @@ class Mib(Format):
         """Recognise the header of the first frame, or the first line of the .hdr file."""
         return head.startswith(MAGIC) or (self.is_companion(file.name) and head.startswith(b"HDR"))
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read the first and last frame header of each file, which must have one layout.
 
         Raises:
             FormatError: a frame is truncated, frames differ in layout, or a file is missing
                 from the sequence.
         """
-        source = Source(files, reader)
-        data = [i for i in range(len(files)) if not self.is_companion(files[i].name)]
-        described = [i for i in range(len(files)) if self.is_companion(files[i].name)]
+        data, described = self.split(source)
         if not data:
             raise source.fault(0, "there is no .mib file", hint="Add the .mib files")
         header = read_header(source, data[0], 0)
@@ -150,7 +147,7 @@ class Mib(Format):
                 )
                 if last.sequence != first.sequence + frames - 1:
                     notes.append(
-                        f"{files[file].name}: {frames} frames are numbered {first.sequence} "
+                        f"{source.files[file].name}: {frames} frames are numbered {first.sequence} "
                         f"to {last.sequence}"
                     )
                 runs.append(
@@ -160,7 +157,7 @@ class Mib(Format):
         nav_shape = None
         if described:
             values, nav_shape = _scan(source, only(source, described, ".hdr file"))
-        found = Found(
+        return Found(
             format=self.name,
             extents=_in_sequence(source, runs, notes),
             sig_shape=pixels.sig_shape,
@@ -179,7 +176,6 @@ class Mib(Format):
             },
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _same_header(source: Source, file: int, offset: int, header: Header) -> Header:

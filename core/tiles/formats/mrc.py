@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Axis, Extent, FileInfo, Hints
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .source import Source, only
 
 HEADER = 1024
@@ -102,17 +101,16 @@ class Mrc(Format):
             return True
         return header.mode in MODES and file.size == _size(header)
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read the header; each section is a frame.
 
         Raises:
             FormatError: the header is invalid, its mode is unsupported, or the file is
                 truncated.
         """
-        source = Source(files, reader)
-        file = only(source, range(len(files)), ".mrc file")
+        file = only(source, range(len(source.files)), ".mrc file")
         head = source.exactly(file, 0, HEADER, "the header")
-        order = _byte_order(head, files[file].size)
+        order = _byte_order(head, source.files[file].size)
         header = _parse(head, order or "<")
         if header.mode in REFUSED:
             raise source.fault(
@@ -142,7 +140,7 @@ class Mrc(Format):
             notes=notes,
         )
         nav_shape = (frames,)
-        found = Found(
+        return Found(
             format=self.name,
             extents=[Extent(file, frames, start, stride)],
             sig_shape=(header.rows, header.columns),
@@ -153,7 +151,6 @@ class Mrc(Format):
             metadata={"mode": header.mode, "extended_header": header.extended},
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _axes(header: _Header, frames: int) -> tuple[Axis, ...]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import ShapeError
-from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Extent, Hints
 from .format import Format
-from .layout import Found, check_shape, count_frames, settle
+from .layout import Found, check_shape, count_frames
 from .source import Source
 
 MAGIC = b"\x93NUMPY"
@@ -129,7 +128,7 @@ class Npy(Format):
     magic = MAGIC
     extensions = ("npy",)
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read each header; without hints, the last two dimensions are a frame.
 
         Raises:
@@ -137,17 +136,16 @@ class Npy(Format):
                 or differs from the first in dtype or frame shape.
             ShapeError: the hints do not fit an array.
         """
-        source = Source(files, reader)
         extents: list[Extent] = []
         notes: list[str] = []
-        arrays = [_frames(source, index, hints) for index in range(len(files))]
+        arrays = [_frames(source, index, hints) for index in range(len(source.files))]
         first = arrays[0]
         for index, array in enumerate(arrays):
             if (array.dtype, array.sig) != (first.dtype, first.sig):
                 raise source.fault(
                     index,
                     f"frames of {array.dtype.str} {array.sig}, but {first.dtype.str} {first.sig} "
-                    f"in {files[0].name}",
+                    f"in {source.files[0].name}",
                     offset=10,
                     hint="Register each file as a dataset of its own",
                 )
@@ -157,12 +155,12 @@ class Npy(Format):
                 index,
                 array.start,
                 stride,
-                growing=hints.growing and index == len(files) - 1,
+                growing=hints.growing and index == len(source.files) - 1,
                 declared=math.prod(array.nav),
                 notes=notes,
             )
             extents.append(Extent(index, frames, array.start, stride))
-        found = Found(
+        return Found(
             format=self.name,
             extents=extents,
             sig_shape=first.sig,
@@ -171,7 +169,6 @@ class Npy(Format):
             file_header=extents[0].offset,
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _joined(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ...errors import FormatError, ShapeError
-from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Extent, FileInfo, Hints
 from .format import Format
-from .layout import NUMERIC, Found, check_shape, settle
+from .layout import NUMERIC, Found, check_shape
 from .source import Source
 
 
@@ -22,14 +21,13 @@ class Raw(Format):
         """Return False: any bytes could be headerless frames, so the owner must name the format."""
         return False
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Count the whole frames of each file, with a note on bytes after the last one.
 
         Raises:
             FormatError: dtype or sig_shape is missing, or a file is shorter than one frame.
             ShapeError: sig_shape or a header size is invalid.
         """
-        source = Source(files, reader)
         dtype, sig_shape = hints.dtype, hints.sig_shape
         if dtype is None or sig_shape is None:
             missing = "dtype" if dtype is None else "sig_shape"
@@ -50,7 +48,7 @@ class Raw(Format):
         frame_bytes = math.prod(sig_shape) * dtype.itemsize
         stride = frame_header + frame_bytes + frame_footer
         extents, notes = [], []
-        for index, file in enumerate(files):
+        for index, file in enumerate(source.files):
             frames, rest = divmod(max(file.size - file_header, 0), stride)
             if not frames and not hints.growing:
                 raise FormatError(
@@ -63,7 +61,7 @@ class Raw(Format):
             if rest:
                 notes.append(f"{file.name}: {rest} bytes after the last whole frame are not used")
             extents.append(Extent(index, frames, file_header + frame_header, stride))
-        found = Found(
+        return Found(
             format=self.name,
             extents=extents,
             sig_shape=sig_shape,
@@ -73,4 +71,3 @@ class Raw(Format):
             frame_footer=frame_footer,
             notes=notes,
         )
-        return settle(source, found, hints)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..recording import FileInfo, Hints, RangeReader, Recording
+from ..recording import FileInfo, Hints
 from .format import Format
+from .layout import Found
 from .source import Source, extension
 
 
@@ -26,19 +25,14 @@ class RawCsr(Format):
         """Recognise the format by the file type in the TOML."""
         return extension(file.name) == "toml" and b"raw_csr" in head.lower()
 
-    def understand(
-        self,
-        files: Sequence[FileInfo],
-        reader: RangeReader,
-        hints: Hints,  # noqa: ARG002 - see Format
-    ) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:  # noqa: ARG002 - see Format
         """Refuse the files.
 
         Raises:
             FormatError: always.
         """
-        described = [i for i in range(len(files)) if extension(files[i].name) == "toml"]
-        raise Source(files, reader).fault(
+        _, described = self.split(source)
+        raise source.fault(
             described[0] if described else 0,
             "sparse frames (raw_csr) are not supported",
             hint="Write dense frames, for example with scipy.sparse and numpy.save",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 
-from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Extent, FileInfo, Hints
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .seq_companions import KINDS, built_in, kind_of
 from .source import Source, only
 
@@ -79,15 +78,14 @@ class Seq(Format):
         """Whether the file holds corrections or settings of the camera."""
         return kind_of(name) is not None
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read the header, and the corrections if their files are present.
 
         Raises:
             FormatError: the frames are compressed or coloured, the file is truncated, or the
                 header is invalid.
         """
-        source = Source(files, reader)
-        kinds = [kind_of(file.name) for file in files]
+        kinds = [kind_of(file.name) for file in source.files]
         data = only(source, [i for i, kind in enumerate(kinds) if kind is None], ".seq file")
         values = dict(
             zip(
@@ -141,7 +139,7 @@ class Seq(Format):
         )
         sig_shape = (values["height"], values["width"])
         companions = {kind: kinds.index(kind) for kind in KINDS if kind in kinds}
-        found = Found(
+        return Found(
             format=self.name,
             extents=[Extent(data, frames, start, stride)],
             sig_shape=sig_shape,
@@ -153,10 +151,9 @@ class Seq(Format):
                 "frame_rate": values["frame_rate"] if math.isfinite(values["frame_rate"]) else None,
                 "description": _decode_text(values["description"]),
             },
-            built_in=built_in(source, companions, reader, sig_shape, notes),
+            built_in=built_in(source, companions, sig_shape, notes),
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _decode_text(octets: bytes) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Floats, Indices
 from ...budget import current
-from ..recording import BuiltIn, Hints, RangeReader
+from ..recording import BuiltIn, Hints
 from .markup import read_xml
 from .mrc import Mrc
 from .source import Source
@@ -44,12 +44,12 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind, end in KINDS.items() if lower.endswith(end)), None)
 
 
-def _image(source: Source, file: int, reader: RangeReader, sig_shape: tuple[int, int]) -> Floats:
+def _image(source: Source, file: int, sig_shape: tuple[int, int]) -> Floats:
     """Read a correction image, which must have the shape of the frames."""
 
     class _One:
         def read(self, _: int, start: int, stop: int) -> bytes:
-            return reader.read(file, start, stop)
+            return source.reader.read(file, start, stop)
 
     image = Mrc().understand([source.files[file]], _One(), Hints())
     if image.stored is None or image.sig_shape != sig_shape or image.frames != 1:
@@ -70,7 +70,6 @@ def _image(source: Source, file: int, reader: RangeReader, sig_shape: tuple[int,
 def built_in(
     source: Source,
     companions: Mapping[str, int],
-    reader: RangeReader,
     sig_shape: tuple[int, int],
     notes: list[str],
 ) -> BuiltIn:
@@ -80,7 +79,7 @@ def built_in(
         FormatError: an image does not fit the frames, or the map of bad pixels is damaged.
     """
     images = {
-        kind: _image(source, companions[kind], reader, sig_shape)
+        kind: _image(source, companions[kind], sig_shape)
         for kind in ("dark", "gain")
         if kind in companions
     }

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
-from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Axis, Extent, Hints
 from .format import Format
-from .layout import Found, settle
+from .layout import Found
 from .source import GROWING_HINT, Source, extension, only
 
 MAGIC = b"II\x97\x01"
@@ -71,16 +71,14 @@ class Ser(Format):
         """Whether the file is an .emi file, with display settings of TIA."""
         return extension(name) == "emi"
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:  # noqa: ARG002 - see Format
         """Read the header and the table of offsets; each element is a frame.
 
         Raises:
             FormatError: the header is invalid, elements differ in shape or dtype, or the file
                 is truncated.
         """
-        source = Source(files, reader)
-        series = [i for i, info in enumerate(files) if not self.is_companion(info.name)]
-        file = only(source, series, ".ser file")
+        file = only(source, self.split(source)[0], ".ser file")
         header = _header(source, file)
         notes: list[str] = []
         if header.valid < header.total:
@@ -95,7 +93,7 @@ class Ser(Format):
             _examine(source, file, header, extents, prefix, first)
         sizes = tuple(axis.size for axis in reversed(header.axes))
         complete = math.prod(sizes) == header.total and len(sizes) > 0
-        found = Found(
+        return Found(
             format=self.name,
             extents=extents,
             sig_shape=(1,) if first is None else first.shape,
@@ -105,7 +103,6 @@ class Ser(Format):
             metadata={"elements": header.total, "valid_elements": header.valid},
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _header(source: Source, file: int) -> _Header:

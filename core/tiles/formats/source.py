@@ -24,7 +24,7 @@ class Source:
 
     def __init__(self, files: Sequence[FileInfo], reader: RangeReader) -> None:
         self.files = files
-        self._reader = reader
+        self.reader = reader
 
     def fault(
         self, file: int, message: str, *, offset: int = 0, hint: str | None = None
@@ -38,7 +38,7 @@ class Source:
         Raises:
             FormatError: the file ends before them.
         """
-        data = self._reader.read(file, start, start + size)
+        data = self.reader.read(file, start, start + size)
         if len(data) != size:
             raise self.fault(
                 file,

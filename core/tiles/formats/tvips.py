@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from ..recording import Extent, FileInfo, Hints
 from .format import Format
-from .layout import Found, count_frames, settle
+from .layout import Found, count_frames
 from .source import Source
 
 SERIES_HEADER = 256
@@ -183,19 +183,18 @@ class Tvips(Format):
             and bits in {8, 16}
         )
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+    def find(self, source: Source, hints: Hints) -> Found:
         """Read the series header, and search the frame headers for the scan.
 
         Raises:
             FormatError: a frame is truncated, a header is invalid, or a file is missing.
         """
-        source = Source(files, reader)
         series = _series(source, 0)
         _check_numbers(source)
         extents = []
-        for index in range(len(files)):
+        for index in range(len(source.files)):
             start = 0 if index else SERIES_HEADER
-            growing = hints.growing and index == len(files) - 1
+            growing = hints.growing and index == len(source.files) - 1
             frames = count_frames(source, index, start, series.stride, growing=growing)
             extents.append(Extent(index, frames, start + series.frame_header, series.stride))
         headers = _Frames(source, extents, series)
@@ -208,7 +207,7 @@ class Tvips(Format):
             sync_offset, columns = scan
             if columns is not None and headers.count - sync_offset >= columns:
                 nav_shape = ((headers.count - sync_offset) // columns, columns)
-        found = Found(
+        return Found(
             format=self.name,
             extents=extents,
             sig_shape=(series.values["height"], series.values["width"]),
@@ -220,7 +219,6 @@ class Tvips(Format):
             metadata=dict(series.values),
             notes=notes,
         )
-        return settle(source, found, hints)
 
 
 def _gaps(headers: _Frames, extents: Sequence[Extent], source: Source) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.errors import StateError
-from core.iterate.base import Block, Schema, Sequential, State
+from core.iterate.base import Block, Sequential, State
 from core.iterate.inorder import Counted, InOrder, check_state, in_order, is_endless
 from core.iterate.limits import Head
 from core.iterate.shuffle import ReservoirShuffle
@@ -82,13 +82,8 @@ def test_an_endless_stage_ends_at_the_last_number() -> None:
 class Plain(Sequential):
     """Counts from its state on, up to 4, and cannot skip."""
 
-    @property
-    def schema(self) -> Schema:
-        return CounterSource(1).schema
-
-    @property
-    def initial(self) -> State:
-        return (0,)
+    schema = CounterSource(1).schema
+    initial = (0,)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         stop = min(state[0] + count, 4)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.iterate.base import Block, Schema, Sequential, State
+from core.iterate.base import Block, Sequential, State
 from core.iterate.columns import block_length
 from core.iterate.inorder import InOrder
 from core.iterate.mapping import Map, named_map
@@ -68,15 +68,8 @@ class Reading(Sequential):
 
     def __init__(self, items: int) -> None:
         self._items = InOrder(Counter(items))
+        self.schema, self.initial = self._items.schema, self._items.initial
         self.read = 0
-
-    @property
-    def schema(self) -> Schema:
-        return self._items.schema
-
-    @property
-    def initial(self) -> State:
-        return self._items.initial
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         block, after = self._items.take(state, count)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.arrays import Indices
-from core.iterate.base import Block, Field, Indexed, Schema, Sequential, State
+from core.iterate.base import Block, Field, Indexed, Sequential, State
 from core.iterate.metered import metered
 from core.iterate.profile import Profile, timed
 from core.iterate.wrapped import WrappedIndexed, WrappedSequential
@@ -22,13 +22,8 @@ Wrap = Callable[[Any], Any]
 
 
 class Source(Indexed):
-    @property
-    def schema(self) -> Schema:
-        return SCHEMA
-
-    @property
-    def length(self) -> int:
-        return 2
+    schema = SCHEMA
+    length = 2
 
     def at(self, positions: Indices) -> Block:
         return {"x": positions}
@@ -40,13 +35,8 @@ class Knowing(Source):
 
 
 class Endless(Sequential):
-    @property
-    def schema(self) -> Schema:
-        return SCHEMA
-
-    @property
-    def initial(self) -> State:
-        return (7, 8)
+    schema = SCHEMA
+    initial = (7, 8)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         return {"x": np.full(count, state[0])}, (state[0] + count, state[1])

@@ -429,15 +429,8 @@ class Untouched(Indexed):
     """A source that may be opened, not read."""
 
     def __init__(self, length: int) -> None:
-        self._length = length
-
-    @property
-    def schema(self) -> Any:  # noqa: ANN401 - that of the data of the tests
-        return array_source("a").schema
-
-    @property
-    def length(self) -> int:
-        return self._length
+        self.schema = array_source("a").schema
+        self.length = length
 
     def at(self, positions: Any) -> Block:  # noqa: ANN401, ARG002 - never read
         raise AssertionError("it was read")
