@@ -284,11 +284,14 @@ class Process:
         return self.sealer.seal(self.run())
 
     def compute_more(self) -> bool:
-        """Have another report computed of a run that is sealed; return whether it is."""
+        """Have another report computed of a run that is done, as clients may; return whether it is.
+
+        A run that is done is never sealed again: nobody repairs it while this is computed.
+        """
         run = self.run()
-        if not run.is_open:
+        if run.state == "done":
             self.sealer.compute(run, MORE.reports, MORE.variant)
-        return not run.is_open
+        return run.state == "done"
 
     def work(self) -> None:
         """Do the jobs that are to be had."""
