@@ -49,7 +49,7 @@ from app.monitoring import (
 from app.pipelines import routes as pipelines_routes
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
-from app.pipelines.service import PipelineService
+from app.pipelines.routes import PipelineService
 from app.retention import make_quotas, make_sweeper
 from app.runs.removal import Removal
 from app.runs.reports import RunReportsService

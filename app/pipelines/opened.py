@@ -1,22 +1,60 @@
-"""A registered pipeline: its stored record, and the pipeline open over its data."""
+"""A registered pipeline: its stored record, and the pipeline open over its data.
+
+The stages of an open pipeline are timed for each request separately.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from app.datasets.opened import describe_schema
 from app.errors import InvalidOptionError
-from core.iterate.base import State
+from core.iterate.base import Indexed, Stage, State
+from core.iterate.profile import Profile, timed
 from core.pipelines.pipeline import Pipeline, PipelineSpec, parse_pipeline
 
-from .profile import RequestProfiles
 from .sources import PinnedSource, source_key
 from .tokens import BatchTokens
 
 _IDENTITY = 8
+
+
+class RequestProfiles(Profile):
+    """A profile that forwards times to the profile of the request the thread works for.
+
+    A built pipeline is shared by requests that run at once, so its stages cannot hold
+    the profile of any of them; they look it up in a thread-local variable instead.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(time.perf_counter)
+        self._requested = threading.local()
+
+    @contextmanager
+    def into(self, profile: Profile) -> Iterator[None]:
+        """Record the times of this thread in ``profile`` until the block ends."""
+        self._requested.profile = profile
+        try:
+            yield
+        finally:
+            self._requested.profile = None
+
+    def current(self) -> Profile | None:
+        """Return the profile of the request; None if none is set."""
+        profile: Profile | None = getattr(self._requested, "profile", None)
+        return profile
+
+    def wrap(self, stage: Stage, name: str) -> Stage:
+        """Wrap a stage so that it is timed."""
+        if isinstance(stage, Indexed):
+            return timed(stage, self, name)
+        return timed(stage, self, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,7 @@ from core.errors import CoreError, OptionError
 from core.iterate.base import Indexed, State
 from core.pipelines.pipeline import PipelineSpec, build_pipeline, parse_pipeline
 
-from .opened import OpenPipeline, Registered, close_all, identity_of
-from .profile import RequestProfiles
+from .opened import OpenPipeline, Registered, RequestProfiles, close_all, identity_of
 from .sources import PinnedSource, open_source, source_key
 from .tokens import BatchTokens, combine, split, verify
 

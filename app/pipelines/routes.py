@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -10,9 +10,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
+from app.engine.workers import Workers
+from app.http.addresses import Addresses
 from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.identity import identity_of
-from app.http.json_bodies import json_response, send_json
+from app.http.json_bodies import JsonBodies, json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
 from app.http.openapi import (
@@ -26,11 +28,12 @@ from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.limits import Limits
+from app.telemetry import Metrics
 
 from .encoding import BATCH_FORMATS
 from .one_batch import MEDIA, one_batch
+from .registry import Pipelines
 from .schemas import BatchesQuery, BatchQuery
-from .service import PipelineService
 from .streaming import batch_stream
 
 router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=StrictRoute)
@@ -38,6 +41,19 @@ router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=Stric
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
 _JSON = content_response(200, "application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineService:
+    """Everything the routes of pipelines and batches need."""
+
+    pipelines: Pipelines
+    threads: Workers
+    bodies: JsonBodies
+    metrics: Metrics
+    addresses: Addresses
+
+
 PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
 
 

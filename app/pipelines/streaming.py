@@ -21,7 +21,6 @@ from core.iterate.profile import Profile
 
 from .encoding import Batch, epoch_header, make_batch
 from .opened import OpenPipeline
-from .profile import new_profile
 
 OVER_BUDGET = {"memory": "bytes", "cpu": "time", "items": "time"}
 """Reason to end with, by the budget that the next batch exceeds."""
@@ -116,7 +115,7 @@ class Times:
     """Where the time of an answer was spent."""
 
     def __init__(self) -> None:
-        self.profile = new_profile()
+        self.profile = Profile(time.perf_counter)
         self.ahead: Ahead[Batch] | None = None
 
     def describe(self, progress: Progress) -> dict[str, object]:

@@ -30,13 +30,13 @@ from .columns import (
     slice_block,
     take_block,
 )
-from .draws import Draws
 from .inorder import Counting, check_state, in_order
 from .options import seed_key
 from .transforms import (
     PREDICATES,
     RANDOM_TRANSFORMS,
     TRANSFORMS,
+    Draws,
     Function,
     Predicate,
     RandomFunction,

@@ -12,9 +12,17 @@ from typing import overload
 
 from ..arrays import Indices
 from ..budget import UNLIMITED, current
-from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .base import (
+    Block,
+    Indexed,
+    Schema,
+    Sequential,
+    Stage,
+    State,
+    WrappedIndexed,
+    WrappedSequential,
+)
 from .columns import block_bytes
-from .wrapped import WrappedIndexed, WrappedSequential
 
 _INDEX_BYTES = 8
 _INDICES = 3

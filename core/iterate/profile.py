@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import overload
 
 from ..arrays import Indices
-from .base import Block, Indexed, Sequential, Stage, State
+from .base import Block, Indexed, Sequential, Stage, State, WrappedIndexed, WrappedSequential
 from .columns import block_bytes, block_length
 from .limits import Clock
-from .wrapped import WrappedIndexed, WrappedSequential
 
 
 @dataclass(slots=True)

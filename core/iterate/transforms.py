@@ -10,17 +10,38 @@ fit raises ``PipelineError`` with the field ``args``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Mask
+from ..arrays import Array, Floats, Indices, Mask, Words
 from ..budget import current
 from ..errors import PipelineError
+from ..rng import Key, below, bits, uniform
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
-from .draws import Draws
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Random numbers for a block of items: functions of a key and the items' positions."""
+
+    key: Key
+    positions: Indices
+
+    def bits(self, *path: str | int) -> Words:
+        """64 random bits for every item, different for every path."""
+        return bits(self.key.child(*path), self.positions.view(np.uint64))
+
+    def uniform(self, *path: str | int) -> Floats:
+        """A number in [0, 1) for every item."""
+        return uniform(self.key.child(*path), self.positions.view(np.uint64))
+
+    def below(self, n: int, *path: str | int) -> Indices:
+        """A number from 0 to n - 1 for every item."""
+        return below(self.key.child(*path), self.positions.view(np.uint64), n)
+
 
 Arguments = Mapping[str, Any]
 Function = Callable[[Block], Block]

@@ -10,7 +10,7 @@ from ..errors import PositionError, StateError
 from ..iterate.base import Block, Indexed, State
 from ..iterate.collate import collate
 from ..iterate.columns import slice_block
-from .batching import Batching
+from .operation import Batching
 from .stepping import Rows, Step, Stepper, pad_rows
 
 

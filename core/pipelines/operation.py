@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 from ..iterate.base import Indexed, Schema, Stage
 from ..iterate.batching import BucketBatch
-from .batching import Batching
+from ..iterate.collate import Padding
 from .cost import Cost, Demand
 from .options import Option
 from .stage import StageSpec
 
+Last = Literal["keep", "drop", "pad", "wrap"]
 Takes = Literal["nothing", "items", "batches", "either"]
 Options = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -26,6 +27,23 @@ Path = tuple[str | int, ...]
 """Steps of the key that a random stage draws with: the epoch, and the input it belongs to."""
 OpenSource = Callable[[str, Mapping[str, Any]], Indexed]
 """Returns the source of a dataset id, given its options ``fields``, ``unit`` and ``view``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """The settings of the stage that makes batches, and of those after it."""
+
+    size: int
+    """Rows of a global batch; the most rows if batches differ."""
+    last: Last = "keep"
+    """What becomes of a last batch that is too short."""
+    padding: Padding | None = None
+    limit: int | None = None
+    """Most batches of the pipeline; None for no limit."""
+    epoch_size: int | None = None
+    """Batches of an epoch; None if an epoch is one pass over the data."""
+    epochs: int | None = 1
+    """Passes over the data; None for no end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from ..iterate.base import Indexed, Schema, Sequential, State
 from ..iterate.inorder import check_state
 from ..iterate.limits import Clock
 from ..iterate.sources import fingerprint_of
-from .batching import Batching
 from .building import Builder, Wrap, bounded
 from .cost import (
     BASE_BYTES,
@@ -28,7 +27,7 @@ from .cost import (
     item_bytes,
 )
 from .indexed_stepping import IndexedStepper
-from .operation import OpenSource, Sizing
+from .operation import Batching, OpenSource, Sizing
 from .operations import OPERATIONS
 from .placement import check_placement, is_sequential
 from .reading import RUN_BYTES, BatchReader

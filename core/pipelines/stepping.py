@@ -48,7 +48,7 @@ from ..iterate.batching import BucketBatch
 from ..iterate.collate import collate
 from ..iterate.columns import block_bytes, block_length, concatenate, empty_block, slice_block
 from ..iterate.reuse import ReusePool
-from .batching import Batching
+from .operation import Batching
 
 MAX_SKIPPED = 1 << 24
 """Most items that skipping may read in a sequential pipeline."""

@@ -9,9 +9,8 @@ from typing import Any
 from ...iterate.base import Schema, Stage
 from ...iterate.batching import MAX_SIZE, BucketBatch
 from ...iterate.collate import Padding
-from ..batching import Batching
 from ..cost import INDEX_BYTES, Cost, Demand
-from ..operation import Operation, Options, Path, Sample, Sizing, always
+from ..operation import Batching, Operation, Options, Path, Sample, Sizing, always
 from ..options import (
     Option,
     Refused,

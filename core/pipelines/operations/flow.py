@@ -7,8 +7,7 @@ from dataclasses import replace
 from ...iterate.base import Schema, Sequential, Stage
 from ...iterate.limits import Head
 from ...iterate.positions import Range
-from ..batching import Batching
-from ..operation import BuildContext, Operation, Options
+from ..operation import Batching, BuildContext, Operation, Options
 from ..options import MAX_ITEMS, Option, Refused, finite, integer, optional, refused_always
 from ..stage import StageSpec
 

@@ -13,8 +13,7 @@ import pytest
 
 from app.engine.workers import Workers
 from app.pipelines.encoding import Batch
-from app.pipelines.opened import OpenPipeline
-from app.pipelines.profile import RequestProfiles
+from app.pipelines.opened import OpenPipeline, RequestProfiles
 from app.pipelines.streaming import batch_stream
 from app.pipelines.tokens import BatchTokens
 from app.server.body import ClientDisconnected

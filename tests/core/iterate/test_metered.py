@@ -24,7 +24,7 @@ from core.iterate.selecting import SelectMany
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.window import Window
-from core.pipelines.batching import Batching
+from core.pipelines.operation import Batching
 from core.pipelines.stepping import SequentialStepper
 
 

@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 from core.arrays import Indices
-from core.iterate.base import Block, Field, Indexed, Sequential, State
+from core.iterate.base import (
+    Block,
+    Field,
+    Indexed,
+    Sequential,
+    State,
+    WrappedIndexed,
+    WrappedSequential,
+)
 from core.iterate.metered import metered
 from core.iterate.profile import Profile, timed
-from core.iterate.wrapped import WrappedIndexed, WrappedSequential
 
 SCHEMA = (Field("x", np.dtype("<i8")), Field("words", np.dtype(np.uint8), ragged=True))
 OFFSETS = np.array([0, 2, 5], np.int64)
