@@ -1,20 +1,112 @@
-"""The route of one tile. Viewers request it constantly, so its path through us is short."""
+"""The route of one tile: raw values, npy or JSON, as a whole answer.
+
+Viewers request it constantly, so its path through us is short.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
+from app.errors import NotAcceptableError, NotFoundError
+from app.http.answers import WholeAnswer
 from app.http.dependencies import StrictRoute
-from app.http.identity import identity_of
+from app.http.identity import Identity, identity_of
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import Headers
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
+from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
+from core.tiles.plan import Tile
 
-from .one_tile import MEDIA, TileRequest, check_format, one_tile
+from .encoding import npy_bytes, npy_head, octets_of, tile_values
 from .service import TileService
+from .views import OpenView, Views
+
+MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "application/json"}
+"""Media type of each format."""
+
+
+def check_format(form: str) -> None:
+    """Check that tiles are available in a format.
+
+    Raises:
+        NotAcceptableError: they are not.
+    """
+    if form not in _ENCODERS:
+        raise NotAcceptableError(
+            f"tiles are not available as {form[:40]!r}", hint="Request bin, npy or json"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TileRequest:
+    """The tile a client requests, and its format."""
+
+    who: Identity
+    dataset: str
+    view: str
+    index: int
+    form: str
+    """A key of ``MEDIA``."""
+    head: bool
+    """Whether the method is HEAD."""
+
+
+def one_tile(views: Views, request: TileRequest, requested: Headers) -> WholeAnswer:
+    """Answer with one tile of a registered view.
+
+    Args:
+        views: the registered views.
+        request: the tile to answer with.
+        requested: headers of the request; ``If-None-Match`` may avoid reading the tile.
+
+    Raises:
+        NotFoundError: there is no such view or tile.
+        CoreError, ServiceError: the tile cannot be read.
+    """
+    index, form = request.index, request.form
+    view = views.registered(request.who, request.view, request.dataset)
+    try:
+        if not 0 <= index < view.plan.tiles:
+            raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")
+        tile = view.plan.tile(index)
+        etag = view.etag(f"{index}-{form}")
+        headers = _headers(view, tile, etag, form)
+        if not_modified(requested, etag):
+            return WholeAnswer(304, headers)
+        if request.head and form != "json":
+            before = npy_head(view.plan.dtype, tile.shape) if form == "npy" else b""
+            return WholeAnswer(200, headers, length=len(before) + tile.nbytes)
+        return WholeAnswer(200, headers, _ENCODERS[form](view, tile))
+    finally:
+        view.close()
+
+
+def _headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[str, str]:
+    return {
+        "Content-Type": MEDIA[form],
+        "ETag": etag,
+        "Cache-Control": "no-cache",
+        "Thalweg-Dtype": view.plan.dtype.str,
+        "Thalweg-Shape": json.dumps(list(tile.shape)),
+        "Thalweg-Origin": json.dumps(list(tile.origin)),
+        "Thalweg-Token": view.tokens.token(tile.index + 1),
+    }
+
+
+_ENCODERS: Mapping[str, Callable[[OpenView, Tile], bytes | memoryview]] = {
+    "bin": lambda view, tile: octets_of(view.read(tile)),
+    "npy": lambda view, tile: npy_bytes(view.read(tile)),
+    "json": lambda view, tile: tile_values(view.read(tile)),
+}
+
 
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=StrictRoute)
 

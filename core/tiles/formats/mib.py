@@ -1,19 +1,136 @@
-"""Merlin (Medipix 3): an ASCII header before every frame, then big-endian or raw pixels."""
+"""Merlin (Medipix 3): an ASCII header before every frame, then big-endian or raw pixels.
+
+Raw pixels are as the chips send them: packed, each counter depth in its own way.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ...arrays import Array, Octets
+from .._kernels.unpack import (
+    unpack_r1,
+    unpack_r1_quad,
+    unpack_r6,
+    unpack_r6_quad,
+    unpack_r12,
+    unpack_r12_quad,
+    unpack_r24,
+    unpack_r24_quad,
+)
+from ..packing import Decoder, Shape, rows_bytes, square_bytes
 from ..recording import Extent, FileInfo, Hints
 from .format import Format
 from .layout import Found, count_frames
-from .mib_header import MAGIC, NUMBER, Header, read_header
-from .mib_pixels import DECODERS
 from .source import Source, only
+
+CONTAINER = {1: 1, 6: 8, 12: 16, 24: 32}
+"""Stored bits per pixel, by counter depth."""
+
+
+def _chips(bits: int, dtype: str, single: Any, quad: Any) -> tuple[Decoder, ...]:  # noqa: ANN401 - kernels of different pixels
+    container = CONTAINER[bits]
+    group = 64 // min(container, 16)
+    side = (2 * group, 2 * group)
+
+    def one(raw: Octets, stride: int, out: Array, _: Shape) -> None:
+        single(raw, stride, out)
+
+    def four(raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
+        quad(raw, stride, out, sig_shape[1] // 2)
+
+    def one_bytes(sig_shape: Shape) -> int:
+        return rows_bytes(sig_shape, group, container)
+
+    def four_bytes(sig_shape: Shape) -> int:
+        return square_bytes(sig_shape, group, container)
+
+    pixel = np.dtype(dtype)
+    return (
+        Decoder(f"mib_r{bits}", pixel, one_bytes, one, (1, 64)),
+        Decoder(f"mib_r{bits}_quad", pixel, four_bytes, four, side),
+    )
+
+
+DECODERS = (
+    *_chips(1, "u1", unpack_r1, unpack_r1_quad),
+    *_chips(6, "u1", unpack_r6, unpack_r6_quad),
+    *_chips(12, "u2", unpack_r12, unpack_r12_quad),
+    *_chips(24, "u4", unpack_r24, unpack_r24_quad),
+)
+"""Decoders for one chip and for four, by counter depth."""
+
+
+MAGIC = b"MQ1,"
+HEADER_SIZES = range(64, 1 << 16)
+"""Possible sizes of a frame header, which states its own: 384 for one chip, 768 for four."""
+
+BEGINNING = 768
+"""Bytes read at first; the rest of longer headers takes a second read."""
+
+NUMBER = re.compile("[0-9]{1,9}")
+"""A number in a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The fields of a frame header that describe its layout."""
+
+    sequence: int
+    size: int
+    chips: int
+    width: int
+    height: int
+    pixels: str
+    layout: str
+    depth: int
+    """Bits of the counter."""
+
+    def same_layout(self, other: Header) -> bool:
+        """Whether the headers differ in nothing but the sequence number."""
+        return replace(self, sequence=0) == replace(other, sequence=0)
+
+
+def read_header(source: Source, file: int, offset: int) -> Header:
+    """Read the header of the frame at a byte of a file.
+
+    Raises:
+        FormatError: there is no header, or its values are invalid.
+    """
+    size = min(BEGINNING, source.files[file].size - offset)
+    start = source.exactly(file, offset, max(size, len(MAGIC)), "a frame header")
+    fields = start.decode("ascii", errors="replace").split(",")
+    if not start.startswith(MAGIC) or len(fields) < 8:  # noqa: PLR2004 - up to the layout
+        raise source.fault(
+            file,
+            "no frame header where one should begin",
+            offset=offset,
+            hint="Check that the file is complete and comes from one acquisition",
+        )
+    numbers = fields[1:6]
+    if not all(NUMBER.fullmatch(number) for number in numbers):
+        raise source.fault(file, f"numbers {numbers} in a frame header", offset=offset)
+    sequence, length, chips, width, height = (int(number) for number in numbers)
+    if length not in HEADER_SIZES or not chips or not width or not height:
+        raise source.fault(
+            file,
+            f"a frame header of {length} bytes for {chips} chips of {width} x {height} pixels",
+            offset=offset,
+        )
+    octets = start[:length]
+    if length > len(start):
+        octets = source.exactly(file, offset, length, "a frame header")
+    text = octets.decode("ascii", errors="replace").partition("\0")[0]
+    last = text.rstrip(" ,\r\n").rpartition(",")[2].strip()
+    depth = int(last) if NUMBER.fullmatch(last) else 0
+    pixels, layout = fields[6].strip().upper(), fields[7].strip()
+    return Header(sequence, length, chips, width, height, pixels, layout, depth)
+
 
 FIXED = {"U08": ">u1", "U8": ">u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 """Dtypes of pixels that Merlin has already decoded."""
