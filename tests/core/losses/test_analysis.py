@@ -28,7 +28,7 @@ from core.errors import (
     TruncatedError,
 )
 from core.losses import analysis as analysis_module
-from core.losses import intake, outputs
+from core.losses import outputs, receiver
 from core.losses.analysis import Analysis, aggregate
 from core.losses.events import Completeness
 from core.losses.inputs import EventRates
@@ -234,8 +234,8 @@ def test_the_sizes_of_internal_copies_do_not_matter(
     whole = run(stream, [data])
     pieces = random_cuts(np.random.default_rng(seed), data, 7)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intake, "_BRIDGE", bridge)
-        patch.setattr(intake, "_COPY", copy)
+        patch.setattr(receiver, "_BRIDGE", bridge)
+        patch.setattr(receiver, "_COPY", copy)
         assert run(stream, pieces) == whole
         assert run(stream, [memoryview(b"x" + data)[1:]]) == whole
 
