@@ -167,7 +167,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/app/oasis/shims/test_annual_losses.py",
         "tests/app/oasis/shims/test_exceedance.py",
     ),
-    "app/pipelines/routes.py": ("tests/app/pipelines/test_routes.py",),
     "app/pipelines/opened.py": (*_BATCHES, "tests/app/pipelines/test_registry.py"),
     "app/pipelines/schemas.py": ("tests/app/pipelines/test_routes.py",),
     "app/pipelines/sources.py": ("tests/app/pipelines/test_registry.py",),
