@@ -8,6 +8,7 @@ import pytest
 
 from app.losses.sources import CHUNK, Sources, read_file
 from core.errors import InputError, StarvedError
+from tests.descriptors import descriptors
 
 
 def drain(sources: Sources, preferred: int | None = None) -> list[bytes]:
@@ -97,12 +98,12 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path, name: str, words: str) -
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     with pytest.raises(InputError):
         Sources([str(tmp_path / "a"), str(tmp_path / "absent")])
     with Sources([str(tmp_path / "a")]) as sources:
         sources.read()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() == before
 
 
 def test_standard_input_is_read_once_only() -> None:

@@ -20,6 +20,7 @@ from app.state.base import StoreError
 from app.state.claims import LEASE, Claims
 from app.state.presence import Presence
 from core.losses.position import Position
+from tests.descriptors import descriptors
 
 DTYPE = np.dtype([("EventId", "<i4"), ("Loss", "<f8")])
 
@@ -157,12 +158,12 @@ def test_a_full_disk_is_called_full(
 
 
 def test_closing_gives_the_file_back(tmp_path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     spool = Spool(tmp_path, memory=0, limit=10_000)
     spool.put([rows(10)])
     spool.close()
     spool.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() == before
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=40), st.integers(0, 900))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import hashlib
 import http.client
 import json
-import os
 import socket
 import threading
 import time
@@ -26,6 +24,7 @@ from app.server.drain import Drain
 from app.server.limits import ServerLimits
 from app.server.protocol import protocol_class
 from app.server.responses import Exchange, ExchangeResponse
+from tests.descriptors import descriptors
 
 MIB = 1 << 20
 LOG: list[str] = []
@@ -263,12 +262,6 @@ def serving(
     finally:
         harness.stop()
     wait_until(lambda: descriptors() <= before)
-
-
-def descriptors() -> int:
-    # What earlier tests left is closed first, not in the middle of one that counts.
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as short as it gets
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 10) -> None:

@@ -7,7 +7,6 @@ import errno
 import select
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 
 import pytest
 import uvloop
@@ -15,6 +14,7 @@ import uvloop
 from app.server import departures as departures_module
 from app.server.departures import Departure, Departures
 from app.server.flow import Flow
+from tests.descriptors import descriptors
 
 Socket = socket.socket
 
@@ -38,10 +38,6 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Socket, Socket]]:
             ours, _ = listening.accept()
     with ours, theirs:
         yield ours, theirs
-
-
-def open_descriptors() -> int:
-    return len([*Path("/proc/self/fd").iterdir()])
 
 
 Runs = Callable[[Awaitable[None]], None]
@@ -98,11 +94,11 @@ def test_what_is_forgotten_is_not_told_and_nothing_stays_open(run: Runs, pair: P
     async def work() -> None:
         loop, departures = asyncio.get_running_loop(), Departures()
         calls: list[int] = []
-        before = open_descriptors()
+        before = descriptors()
         departures.watch(loop, ours.fileno(), lambda: calls.append(1))
         departures.forget(loop, ours.fileno())
         departures.forget(loop, ours.fileno())
-        assert open_descriptors() == before
+        assert descriptors() == before
         theirs.close()
         await asyncio.sleep(0.05)
         assert not calls

@@ -10,6 +10,7 @@ import pytest
 
 from app.state import presence as module
 from app.state.presence import Presence
+from tests.descriptors import descriptors
 from tests.server_process import ROOT
 
 OTHER = """
@@ -25,7 +26,7 @@ sys.stdin.read()
 def test_a_death_is_seen_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     here = Presence(tmp_path / "here")
     assert (tmp_path / "here").stat().st_mode & 0o777 == 0o700
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     command = [sys.executable, "-c", OTHER, str(tmp_path / "here")]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -40,7 +41,7 @@ def test_a_death_is_seen_at_once_and_leaves_nothing(tmp_path: Path) -> None:
         assert here.has_ended(name)
         assert here.pids() == []
     # Whoever comes next removes its file, which tells the same.
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert descriptors() == before
     next_one = Presence(tmp_path / "here")
     assert len(list(tmp_path.glob("here/*.json"))) == 2
     assert here.has_ended(name)

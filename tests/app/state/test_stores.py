@@ -35,6 +35,7 @@ from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite, every, increment
+from tests.descriptors import descriptors
 from tests.scale import examples
 
 ROOT = Path(__file__).parents[3]
@@ -77,10 +78,6 @@ def run(code: str, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 class TestMemory(StateStoreSuite):

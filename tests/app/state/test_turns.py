@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.state.turns import Turns
+from tests.descriptors import descriptors
 
 HOLD = """
 import sys
@@ -90,11 +91,11 @@ def test_a_process_that_dies_gives_its_turn_back(path: Path) -> None:
 
 
 def test_the_file_is_its_owners_and_is_let_go_of(path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     turns = Turns(path, wait=0)
     assert path.stat().st_mode & 0o777 == 0o600
     turns.close()
     turns.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() == before
     with pytest.raises(OSError, match="closed"), turns.turn():
         pytest.fail("it is closed")

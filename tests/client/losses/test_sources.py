@@ -17,12 +17,9 @@ from app.client.errors import SourceError
 from app.client.losses.readers import PiecesReader
 from app.client.losses.sources import BufferedSource, FileSource, Source, open_source
 from app.client.losses.window import Window
+from tests.descriptors import descriptors
 
 DATA = np.random.default_rng(1).bytes(3_000_000)
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def read(source: Source, start: int = 0, stop: int | None = None) -> bytes:
@@ -299,11 +296,11 @@ def test_what_does_not_fit_into_memory_is_kept_on_disk() -> None:
 def test_nothing_stays_open(tmp_path: Path) -> None:
     path = tmp_path / "stream"
     path.write_bytes(DATA)
-    before = open_files()
+    before = descriptors()
     for _ in range(5):
         for given, command in ((path, None), (None, ["cat", str(path)])):
             source = open_source(given, command)
             source.fill(100)
             source.close()
-    assert open_files() == before
+    assert descriptors() == before
     assert subprocess.run(["true"], check=True).returncode == 0

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 
 from app.client.losses import window as _window
 from app.client.losses.window import Window
+from tests.descriptors import descriptors
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,10 +31,6 @@ def add(window: Window, data: bytes) -> None:
 STEPS = st.lists(
     st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300)), max_size=30
 )
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @given(STEPS, st.integers(0, 400))
@@ -76,9 +71,9 @@ def test_a_release_beyond_the_end_is_none_of_what_comes() -> None:
 
 
 def test_the_file_is_closed() -> None:
-    before = open_files()
+    before = descriptors()
     window = Window(128)
     add(window, bytes(6400))
-    assert open_files() == before + 1
+    assert descriptors() == before + 1
     window.close()
-    assert open_files() == before
+    assert descriptors() == before

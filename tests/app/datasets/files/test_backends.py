@@ -25,6 +25,7 @@ from app.datasets.files.buffers import PAGE, BufferPool
 from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
+from tests.descriptors import descriptors
 from tests.scale import SOAK, examples
 
 SIZES = (300_000, 0, 70_001, 1, 8192)
@@ -34,10 +35,6 @@ Range = tuple[int, int, int, int]
 """File, start, stop, offset."""
 Piece = tuple[int, int]
 """File, start."""
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def maps(path: Path) -> int:

@@ -20,12 +20,9 @@ from app.datasets.files.fingerprints import fingerprint, prefix_fingerprint
 from app.datasets.files.identity import CLOCK_STEP, SAMPLE
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.errors import DataChangedError
+from tests.descriptors import descriptors
 
 SIZES = (10_000, 0, 1, 4096)
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 @pytest.fixture

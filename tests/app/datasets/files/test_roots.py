@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots, numerically
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError, problem_of
+from tests.descriptors import descriptors
 from tests.scale import examples
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def content(roots: Roots, path: str | Path) -> bytes:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
@@ -17,6 +16,7 @@ from app.losses.pictures.options import PictureOptions
 from app.losses.pictures.themes import PALETTES
 from core.errors import OptionError, ReportError
 from tests.app.losses.pictures.tables import ept, tables
+from tests.descriptors import descriptors
 
 TABLES = tables([1, 2])
 
@@ -68,10 +68,10 @@ def test_threads_get_the_bytes_that_each_would_get_alone() -> None:
 
 def test_no_file_stays_open() -> None:
     draw("ept", TABLES, PictureOptions())
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     with ThreadPoolExecutor(1) as thread:
         thread.submit(draw, "ept", TABLES, PictureOptions()).result()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert descriptors() <= before
 
 
 def test_settings_of_the_process_neither_matter_nor_change() -> None:

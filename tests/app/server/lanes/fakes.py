@@ -24,7 +24,8 @@ from app.server.lanes.channel import (
 )
 from app.server.lanes.table import FRONT, LONG, QUICK, Rule, Table
 from app.server.limits import ServerLimits
-from tests.app.server.harness import descriptors, wait_until
+from tests.app.server.harness import wait_until
+from tests.descriptors import descriptors
 
 TABLE = Table([Rule("^/quick$", {"GET": QUICK}), Rule("^/long$", {"POST": LONG})])
 LINES = {

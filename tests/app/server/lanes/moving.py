@@ -21,7 +21,8 @@ from app.server.lanes.table import LANES, LONG, QUICK, Rule, Table
 from app.server.limits import ServerLimits
 from app.server.protocol import protocol_class
 from app.server.worker import DrainingServer, ServerConfig
-from tests.app.server.harness import LOG, descriptors, make_app, wait_until
+from tests.app.server.harness import LOG, make_app, wait_until
+from tests.descriptors import descriptors
 
 BODIES = ("/sum", "/echo", "/refuse", "/hold", "/interim", "/whole", "/plain")
 TABLE = Table(

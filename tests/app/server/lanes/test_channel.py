@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from app.server.lanes.channel import GIVE, GONE, MOVE, ROUTES, Message, make_pair, receive, send
-from tests.app.server.harness import descriptors, wait_until
+from tests.app.server.harness import wait_until
 from tests.app.server.lanes.fakes import few_descriptors
+from tests.descriptors import descriptors
 
 
 @pytest.fixture

@@ -26,8 +26,9 @@ from app.server.lanes.channel import (
 )
 from app.server.lanes.lane import Lane
 from app.server.lanes.table import FRONT, LONG, QUICK
-from tests.app.server.harness import descriptors, wait_until
+from tests.app.server.harness import wait_until
 from tests.app.server.lanes.fakes import TABLE, few_descriptors
+from tests.descriptors import descriptors
 
 
 class Ends:

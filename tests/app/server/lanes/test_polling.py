@@ -7,7 +7,8 @@ import socket
 from functools import partial
 
 from app.server.lanes.polling import EDGE, HUNG_UP, READ, WRITE, Poll
-from tests.app.server.harness import descriptors, wait_until
+from tests.app.server.harness import wait_until
+from tests.descriptors import descriptors
 
 
 def test_events_are_told_until_a_socket_is_forgotten() -> None:
