@@ -20,7 +20,7 @@ from app.datasets.files.fingerprints import fingerprint, prefix_fingerprint
 from app.datasets.files.identity import CLOCK_STEP, SAMPLE
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.errors import DataChangedError
-from tests.descriptors import descriptors
+from tests.descriptors import files_open
 
 SIZES = (10_000, 0, 1, 4096)
 
@@ -36,9 +36,8 @@ def paths(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def open_file(tmp_path: Path) -> Iterator[Callable[[Path], int]]:
-    before = descriptors()
     yield Roots([tmp_path]).open
-    assert descriptors() <= before  # others may be closed meanwhile
+    assert not files_open(tmp_path)
 
 
 OpenFile = Callable[[Path], int]
@@ -364,10 +363,9 @@ def test_what_cannot_be_opened(paths: list[Path], open_file: OpenFile, tmp_path:
             FileSet(bad, open_file)
 
 
-def test_the_last_owner_closes(paths: list[Path], open_file: OpenFile) -> None:
-    before = descriptors()
+def test_the_last_owner_closes(paths: list[Path], open_file: OpenFile, tmp_path: Path) -> None:
     files = FileSet(paths, open_file)
-    assert descriptors() == before + len(paths)
+    assert files_open(tmp_path) == len(paths)
     other = files.share()
     files.close()
     assert other.read(0, 0, 3) == paths[0].read_bytes()[:3]
@@ -375,8 +373,8 @@ def test_the_last_owner_closes(paths: list[Path], open_file: OpenFile) -> None:
         other.close()
         # What is in use is closed when it no longer is.
         assert os.pread(descriptor, 3, 0) == paths[0].read_bytes()[:3]
-        assert descriptors() == before + 1
-    assert descriptors() <= before  # others may be closed meanwhile
+        assert files_open(tmp_path) == 1
+    assert not files_open(tmp_path)
     other.close()
     for call in (files.share, lambda: files.read(0, 0, 1)):
         with pytest.raises(ValueError, match="closed"):
@@ -387,12 +385,11 @@ def test_many_files_are_not_open_at_once(tmp_path: Path, open_file: OpenFile) ->
     paths = [tmp_path / f"{k}.raw" for k in range(2000)]
     for k, path in enumerate(paths):
         path.write_bytes(b"%d" % k)
-    before = descriptors()
     with FileSet(paths, open_file, max_open=10) as files:
-        assert descriptors() == before + 10
+        assert files_open(tmp_path) == 10
         for k in (0, 1999, 5, 0, 1000):
             assert files.read(k, 0, 9) == b"%d" % k
-        assert descriptors() == before + 10
+        assert files_open(tmp_path) == 10
         files.verify()
         assert len(fingerprint(files)) == 8
         replace(paths[7])
