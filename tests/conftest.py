@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.scale import PURE_PYTHON, SOAK, examples
@@ -70,3 +71,10 @@ def _quiet_floats() -> Iterator[None]:
     quiet: Literal["ignore", "warn"] = "ignore" if PURE_PYTHON else "warn"
     with np.errstate(over=quiet, invalid=quiet):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_each_test() -> Iterator[None]:
+    """Undo what a command did to logs: they go to the stderr of its test, which is closed then."""
+    yield
+    structlog.reset_defaults()

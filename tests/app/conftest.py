@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tests.app.harness import Contract, Service, wait_until
 from tests.scale import PURE_PYTHON
@@ -17,13 +16,6 @@ ORIGIN = "https://portfolio.example"
 TOKEN_KEYS = {"sign": (3, "33" * 32), "accept": (2, "22" * 32), "refresh-only": (1, "11" * 32)}
 MAX_INPUT = 200_000
 MAX_BODY = 50_000
-
-
-@pytest.fixture(autouse=True)
-def _logs_of_each_test() -> Iterator[None]:
-    """Undo what a command did to logs: they go to the stderr of its test, which is closed then."""
-    yield
-    structlog.reset_defaults()
 
 
 def _serve(directory: Path, **settings: object) -> Iterator[Service]:
