@@ -1,20 +1,44 @@
-"""How many descriptors a process holds, for tests that let go of all of theirs."""
+"""What a process holds open, for tests that close all of theirs."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def descriptors() -> int:
-    """Count those of this process.
+def open_files() -> set[tuple[str, str]]:
+    """List the descriptors of this process, each with what it refers to.
 
     What earlier tests left is closed first, not in the middle of one that counts.
     """
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as short as it gets
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found.add((entry.name, str(entry.readlink())))
+    return found
+
+
+@contextlib.contextmanager
+def nothing_left_open(apart: tuple[str, ...] = (), seconds: float = 10) -> Iterator[None]:
+    """Fail if a block opens descriptors that are still open some seconds after it.
+
+    Threads of earlier tests open and close theirs meanwhile, so that a difference counts only once
+    it lasts.
+
+    Args:
+        apart: Begin what does not count, as ``socket:``.
+        seconds: How long a difference may last.
+    """
+    before = open_files()
+    yield
+    deadline = time.monotonic() + seconds
+    while left := {entry for entry in open_files() - before if not entry[1].startswith(apart)}:
+        assert time.monotonic() < deadline, f"left open: {sorted(left)[:9]}"
+        time.sleep(0.01)
 
 
 def files_open(below: Path) -> int:
@@ -22,9 +46,4 @@ def files_open(below: Path) -> int:
 
     Whatever threads of earlier tests close in the meantime is not among them.
     """
-    gc.collect()
-    count = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            count += descriptor.readlink().is_relative_to(below)
-    return count
+    return sum(Path(name).is_relative_to(below) for _, name in open_files())

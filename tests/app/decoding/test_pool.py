@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from app.errors import BusyError, DatasetUnreadableError, ShareExceededError
 from app.tally import Column, Table
 from core.errors import BudgetExceededError, CancelledError, FormatError
 from core.tiles.recording import Hints
+from tests.descriptors import nothing_left_open, open_files
 from tests.server_process import ROOT
 
 FRAMES = np.arange(4 * 3 * 64 * 64, dtype="<u2").reshape(4, 3, 64, 64)
@@ -89,15 +90,6 @@ def gone(pid: int) -> bool:
         return found["State"].startswith("Z") and found["Threads"] == "1"
     except FileNotFoundError:
         return True
-
-
-def descriptors() -> dict[str, str]:
-    """Open descriptors, and what they refer to."""
-    found = {}
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the listing's own
-            found[entry.name] = str(entry.readlink())
-    return found
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -199,18 +191,17 @@ def test_what_a_library_refuses_is_an_error_and_the_worker_goes_on(
         assert pool.pids == [pid]
 
 
-def decoded(names: Mapping[str, str]) -> int:
+def decoded() -> int:
     """Number of descriptors of shared memory."""
-    return sum("thalweg-decoded" in name for name in names.values())
+    return sum("thalweg-decoded" in name for _, name in open_files())
 
 
 def test_memory_of_a_known_size_leaves_one_descriptor(tmp_path: Path, pools: Pools) -> None:
     with opened(write(tmp_path / "a.h5"), pools()) as array:
-        gc.collect()
-        before = descriptors()
+        before = decoded()
         values = read(array)
         # The map of the shared memory has one itself.
-        assert decoded(descriptors()) - decoded(before) == 1
+        assert decoded() - before == 1
         assert np.array_equal(values, FRAMES)
 
 
@@ -220,14 +211,13 @@ def test_memory_of_a_size_that_the_worker_tells_leaves_one_descriptor(
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.arange(10)}), path)
     with FileSet([path], Roots([tmp_path]).open) as files:
-        gc.collect()
-        before = descriptors()
+        before = decoded()
         source = TableItems(files, "parquet", pools()).source("row", None)
         column = source.at(np.arange(3))["x"]
         assert isinstance(column, np.ndarray)
         assert column.tolist() == [0, 1, 2]
         # The map of the shared memory has one itself.
-        assert decoded(descriptors()) - decoded(before) == 1
+        assert decoded() - before == 1
 
 
 def test_a_worker_that_hangs_is_killed(tmp_path: Path, pools: Pools) -> None:
@@ -498,33 +488,30 @@ def test_processes_share_the_number_of_workers_and_idle_ones_go_where_they_are_w
 
 
 def test_closing_fails_what_runs_and_leaves_nothing(tmp_path: Path) -> None:
-    gc.collect()
-    before, threads = descriptors(), threading.enumerate()
-    pool = DecoderPool(DecoderLimits())
-    with opened(write(tmp_path / "a.h5"), pool) as array:
-        pids = pool.pids
-        os.kill(pids[0], signal.SIGSTOP)
-        failed: list[BaseException] = []
+    threads = threading.enumerate()
+    with nothing_left_open():
+        pool = DecoderPool(DecoderLimits())
+        with opened(write(tmp_path / "a.h5"), pool) as array:
+            pids = pool.pids
+            os.kill(pids[0], signal.SIGSTOP)
+            failed: list[BaseException] = []
 
-        def ask(array: Hdf5Array) -> None:
-            try:
+            def ask(array: Hdf5Array) -> None:
+                try:
+                    read(array)
+                except DatasetUnreadableError as e:
+                    failed.append(e)
+
+            thread = threading.Thread(target=ask, args=(array,))
+            thread.start()
+            wait_until(lambda: len(pool._busy) == 1)
+            pool.close()
+            thread.join()
+            assert len(failed) == 1
+            assert all(gone(pid) for pid in pids)
+            with pytest.raises(BusyError, match="stopped"):
                 read(array)
-            except DatasetUnreadableError as e:
-                failed.append(e)
-
-        thread = threading.Thread(target=ask, args=(array,))
-        thread.start()
-        wait_until(lambda: len(pool._busy) == 1)
-        pool.close()
-        thread.join()
-        assert len(failed) == 1
-        assert all(gone(pid) for pid in pids)
-        with pytest.raises(BusyError, match="stopped"):
-            read(array)
-    failed.clear()
-    gc.collect()
-    # Those of other tests may be closed meanwhile.
-    assert descriptors().items() <= before.items()
+        failed.clear()
     assert [thread.name for thread in threading.enumerate() if thread not in threads] == []
 
 

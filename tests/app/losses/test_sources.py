@@ -8,7 +8,7 @@ import pytest
 
 from app.losses.sources import CHUNK, Sources, read_file
 from core.errors import InputError, StarvedError
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 
 def drain(sources: Sources, preferred: int | None = None) -> list[bytes]:
@@ -98,12 +98,11 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path, name: str, words: str) -
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
-    before = descriptors()
-    with pytest.raises(InputError):
-        Sources([str(tmp_path / "a"), str(tmp_path / "absent")])
-    with Sources([str(tmp_path / "a")]) as sources:
-        sources.read()
-    assert descriptors() == before
+    with nothing_left_open():
+        with pytest.raises(InputError):
+            Sources([str(tmp_path / "a"), str(tmp_path / "absent")])
+        with Sources([str(tmp_path / "a")]) as sources:
+            sources.read()
 
 
 def test_standard_input_is_read_once_only() -> None:

@@ -20,7 +20,7 @@ from app.state.base import StoreError
 from app.state.claims import LEASE, Claims
 from app.state.presence import Presence
 from core.losses.position import Position
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 DTYPE = np.dtype([("EventId", "<i4"), ("Loss", "<f8")])
 
@@ -158,12 +158,11 @@ def test_a_full_disk_is_called_full(
 
 
 def test_closing_gives_the_file_back(tmp_path: Path) -> None:
-    before = descriptors()
-    spool = Spool(tmp_path, memory=0, limit=10_000)
-    spool.put([rows(10)])
-    spool.close()
-    spool.close()
-    assert descriptors() == before
+    with nothing_left_open():
+        spool = Spool(tmp_path, memory=0, limit=10_000)
+        spool.put([rows(10)])
+        spool.close()
+        spool.close()
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=40), st.integers(0, 900))

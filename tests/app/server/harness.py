@@ -24,7 +24,7 @@ from app.server.drain import Drain
 from app.server.limits import ServerLimits
 from app.server.protocol import protocol_class
 from app.server.responses import Exchange, ExchangeResponse
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 MIB = 1 << 20
 LOG: list[str] = []
@@ -254,14 +254,13 @@ def serving(
 ) -> Iterator[Harness]:
     """A server; at its end nothing of it may be left."""
     LOG.clear()
-    before = descriptors()
-    harness = Harness(kind, limits, app)
-    try:
-        yield harness
-        wait_until(harness.quiet)
-    finally:
-        harness.stop()
-    wait_until(lambda: descriptors() <= before)
+    with nothing_left_open():
+        harness = Harness(kind, limits, app)
+        try:
+            yield harness
+            wait_until(harness.quiet)
+        finally:
+            harness.stop()
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 10) -> None:

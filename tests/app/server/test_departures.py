@@ -14,7 +14,7 @@ import uvloop
 from app.server import departures as departures_module
 from app.server.departures import Departure, Departures
 from app.server.flow import Flow
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 Socket = socket.socket
 
@@ -94,11 +94,10 @@ def test_what_is_forgotten_is_not_told_and_nothing_stays_open(run: Runs, pair: P
     async def work() -> None:
         loop, departures = asyncio.get_running_loop(), Departures()
         calls: list[int] = []
-        before = descriptors()
-        departures.watch(loop, ours.fileno(), lambda: calls.append(1))
-        departures.forget(loop, ours.fileno())
-        departures.forget(loop, ours.fileno())
-        assert descriptors() == before
+        with nothing_left_open():
+            departures.watch(loop, ours.fileno(), lambda: calls.append(1))
+            departures.forget(loop, ours.fileno())
+            departures.forget(loop, ours.fileno())
         theirs.close()
         await asyncio.sleep(0.05)
         assert not calls

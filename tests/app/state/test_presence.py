@@ -10,7 +10,7 @@ import pytest
 
 from app.state import presence as module
 from app.state.presence import Presence
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 from tests.server_process import ROOT
 
 OTHER = """
@@ -26,22 +26,21 @@ sys.stdin.read()
 def test_a_death_is_seen_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     here = Presence(tmp_path / "here")
     assert (tmp_path / "here").stat().st_mode & 0o777 == 0o700
-    before = descriptors()
-    command = [sys.executable, "-c", OTHER, str(tmp_path / "here")]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        name = other.stdout.readline().strip()
-        assert here.pids() == [other.pid]
-        for _ in range(2):
-            assert not here.has_ended(name)
-        other.kill()
-        other.wait()
-        assert here.has_ended(name)
-        assert here.pids() == []
-    # Whoever comes next removes its file, which tells the same.
-    assert descriptors() == before
+    with nothing_left_open():
+        command = [sys.executable, "-c", OTHER, str(tmp_path / "here")]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None
+            name = other.stdout.readline().strip()
+            assert here.pids() == [other.pid]
+            for _ in range(2):
+                assert not here.has_ended(name)
+            other.kill()
+            other.wait()
+            assert here.has_ended(name)
+            assert here.pids() == []
+        # Whoever comes next removes its file, which tells the same.
     next_one = Presence(tmp_path / "here")
     assert len(list(tmp_path.glob("here/*.json"))) == 2
     assert here.has_ended(name)

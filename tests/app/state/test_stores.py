@@ -35,7 +35,7 @@ from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite, every, increment
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 from tests.scale import examples
 
 ROOT = Path(__file__).parents[3]
@@ -372,11 +372,10 @@ class TestSqlite(StateStoreSuite):
     def test_a_failed_opening_leaves_nothing_open(self, path: Path) -> None:
         path.parent.mkdir()
         path.write_bytes(b"no database at all\n" * 99)
-        before = descriptors()
-        for _ in range(3):
-            with pytest.raises(StoreDamagedError):
-                SqliteStateStore(path)
-        assert descriptors() == before
+        with nothing_left_open():
+            for _ in range(3):
+                with pytest.raises(StoreDamagedError):
+                    SqliteStateStore(path)
 
     def test_durable_settings_are_in_force(self, path: Path) -> None:
         with contextlib.closing(SqliteStateStore(path)) as store:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.state.turns import Turns
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 HOLD = """
 import sys
@@ -91,11 +91,10 @@ def test_a_process_that_dies_gives_its_turn_back(path: Path) -> None:
 
 
 def test_the_file_is_its_owners_and_is_let_go_of(path: Path) -> None:
-    before = descriptors()
-    turns = Turns(path, wait=0)
-    assert path.stat().st_mode & 0o777 == 0o600
-    turns.close()
-    turns.close()
-    assert descriptors() == before
+    with nothing_left_open():
+        turns = Turns(path, wait=0)
+        assert path.stat().st_mode & 0o777 == 0o600
+        turns.close()
+        turns.close()
     with pytest.raises(OSError, match="closed"), turns.turn():
         pytest.fail("it is closed")

@@ -17,7 +17,7 @@ from app.client.errors import SourceError
 from app.client.losses.readers import PiecesReader
 from app.client.losses.sources import BufferedSource, FileSource, Source, open_source
 from app.client.losses.window import Window
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 DATA = np.random.default_rng(1).bytes(3_000_000)
 
@@ -296,11 +296,10 @@ def test_what_does_not_fit_into_memory_is_kept_on_disk() -> None:
 def test_nothing_stays_open(tmp_path: Path) -> None:
     path = tmp_path / "stream"
     path.write_bytes(DATA)
-    before = descriptors()
-    for _ in range(5):
-        for given, command in ((path, None), (None, ["cat", str(path)])):
-            source = open_source(given, command)
-            source.fill(100)
-            source.close()
-    assert descriptors() == before
+    with nothing_left_open():
+        for _ in range(5):
+            for given, command in ((path, None), (None, ["cat", str(path)])):
+                source = open_source(given, command)
+                source.fill(100)
+                source.close()
     assert subprocess.run(["true"], check=True).returncode == 0

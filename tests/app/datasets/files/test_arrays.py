@@ -45,6 +45,7 @@ from core.tiles.view import parse_view
 from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import reference
 from tests.decoders import DECODERS
+from tests.descriptors import nothing_left_open
 from tests.scale import examples
 
 Array = npt.NDArray[Any]
@@ -52,6 +53,8 @@ Write = Callable[[Path, Array, "np.random.Generator"], str]
 
 DTYPES = ["b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16"]
 FRAMES = np.arange(4 * 5 * 6 * 7, dtype="<u2").reshape(4, 5, 6, 7)
+OF_DECODERS = ("socket:", "/memfd:")
+"""Connections to decoders and the memory shared with them stay open."""
 
 
 def drawn(rng: np.random.Generator, nav: int, sig: int) -> Array:
@@ -220,21 +223,10 @@ def check_frames(found: Source, data: Array) -> None:
 
 
 def refused(directory: Path, name: str, says: str, **more: str) -> FormatError:
-    before = descriptors()
-    with pytest.raises(FormatError, match=says) as caught:
+    with nothing_left_open(OF_DECODERS), pytest.raises(FormatError, match=says) as caught:
         opened(directory, name, None, **more)
-    assert descriptors() <= before  # others may be closed meanwhile
     assert caught.value.hint
     return caught.value
-
-
-def descriptors() -> int:
-    """Open files, without the connections to decoders and the memory shared with them."""
-    targets = []
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the listing's own
-            targets.append(str(entry.readlink()))
-    return sum(not target.startswith(("socket:", "/memfd:")) for target in targets)
 
 
 def test_hdf5_in_one_piece_is_read_by_ranges(tmp_path: Path, h5py: ModuleType) -> None:
@@ -395,18 +387,17 @@ def test_hdf5_damaged(tmp_path: Path, h5py: ModuleType) -> None:
     (tmp_path / "a.h5").write_bytes(good[: len(good) // 2])
     error = refused(tmp_path, "a.h5", "cannot read it")
     assert error.source == "a.h5"
-    before = descriptors()
-    for _ in range(examples(200)):
-        octets = bytearray(good)
-        for at in rng.integers(0, len(good), 8):
-            octets[at] = rng.integers(0, 256)
-        (tmp_path / "a.h5").write_bytes(octets)
-        try:
-            with (found := opened(tmp_path, "a.h5")).files:
-                whole_view(found, {})
-        except CoreError:
-            pass
-    assert descriptors() <= before  # others may be closed meanwhile
+    with nothing_left_open(OF_DECODERS):
+        for _ in range(examples(200)):
+            octets = bytearray(good)
+            for at in rng.integers(0, len(good), 8):
+                octets[at] = rng.integers(0, 256)
+            (tmp_path / "a.h5").write_bytes(octets)
+            try:
+                with (found := opened(tmp_path, "a.h5")).files:
+                    whole_view(found, {})
+            except CoreError:
+                pass
 
 
 def test_hdf5_filters_that_are_not_there(tmp_path: Path, h5py: ModuleType) -> None:

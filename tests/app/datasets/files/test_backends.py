@@ -25,7 +25,7 @@ from app.datasets.files.buffers import PAGE, BufferPool
 from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
-from tests.descriptors import descriptors
+from tests.descriptors import files_open, nothing_left_open
 from tests.scale import SOAK, examples
 
 SIZES = (300_000, 0, 70_001, 1, 8192)
@@ -145,12 +145,11 @@ def _no_garbage() -> None:
 
 @pytest.fixture
 def setup(way: tuple[str, str], folder: Path) -> Iterator[Setup]:
-    before = descriptors()
-    made = Setup(folder, way[0], SIZES, BufferPool(2, 4 * PAGE))
-    yield made
-    assert made.pool._left._value == 2
-    made.close()
-    assert descriptors() <= before  # others may be closed meanwhile
+    with nothing_left_open():
+        made = Setup(folder, way[0], SIZES, BufferPool(2, 4 * PAGE))
+        yield made
+        assert made.pool._left._value == 2
+        made.close()
     assert maps(folder) == 0
 
 
@@ -690,12 +689,12 @@ def test_more_files_than_may_be_open(tmp_path: Path) -> None:
         folder.mkdir()
         setup = Setup(folder, way, [5000] * 300, BufferPool())
         request = packed([(k, 100, 200) for k in range(300)])
-        before = descriptors()
+        before = files_open(folder)
         assert setup.read(*request) == setup.expected(*request)
         assert setup.visit([(k, 50) for k in range(300)], 9) == setup.expected_of(
             [(k, 50) for k in range(300)], 9
         )
-        assert descriptors() <= before
+        assert files_open(folder) <= before
         setup.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import threading
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots, numerically
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError, problem_of
-from tests.descriptors import descriptors, files_open
+from tests.descriptors import files_open, nothing_left_open
 from tests.scale import examples
 
 
@@ -43,10 +42,8 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def roots(data: Path) -> Iterator[Roots]:
-    gc.collect()  # of files that an earlier test left open
-    before = descriptors()
-    yield Roots([data])
-    assert descriptors() <= before  # others may be closed meanwhile
+    with nothing_left_open():
+        yield Roots([data])
 
 
 @pytest.mark.parametrize(

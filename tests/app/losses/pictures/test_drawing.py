@@ -16,7 +16,7 @@ from app.losses.pictures.options import PictureOptions
 from app.losses.pictures.themes import PALETTES
 from core.errors import OptionError, ReportError
 from tests.app.losses.pictures.tables import ept, tables
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 TABLES = tables([1, 2])
 
@@ -68,10 +68,8 @@ def test_threads_get_the_bytes_that_each_would_get_alone() -> None:
 
 def test_no_file_stays_open() -> None:
     draw("ept", TABLES, PictureOptions())
-    before = descriptors()
-    with ThreadPoolExecutor(1) as thread:
+    with nothing_left_open(), ThreadPoolExecutor(1) as thread:
         thread.submit(draw, "ept", TABLES, PictureOptions()).result()
-    assert descriptors() <= before
 
 
 def test_settings_of_the_process_neither_matter_nor_change() -> None:

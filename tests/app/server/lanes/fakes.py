@@ -24,8 +24,7 @@ from app.server.lanes.channel import (
 )
 from app.server.lanes.table import FRONT, LONG, QUICK, Rule, Table
 from app.server.limits import ServerLimits
-from tests.app.server.harness import wait_until
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 TABLE = Table([Rule("^/quick$", {"GET": QUICK}), Rule("^/long$", {"POST": LONG})])
 LINES = {
@@ -175,27 +174,26 @@ class Place:
 @contextlib.contextmanager
 def accepting(**limits: float | str) -> Iterator[Place]:
     """An acceptor; at the end, when lanes and clients have left, nothing of it may be left."""
-    before = descriptors()
-    place = Place(ServerLimits(**limits))  # type: ignore[arg-type]  # times and numbers
-    try:
-        yield place
-        for client in place.clients:
-            client.close()
-        for lane in place.lanes:
-            for message in list(lane.taken):
-                lane.close(message)
-        place.turns()
-        for lane in place.lanes:
-            lane.die()
-        place.acceptor.stop_accepting()
-        assert place.acceptor.connected.count == 0
-        assert place.acceptor.processes.have_taken_all
-    finally:
-        for client in place.clients:
-            client.close()
-        place.listener.close()
-        place.acceptor.close()
-    wait_until(lambda: descriptors() <= before)
+    with nothing_left_open():
+        place = Place(ServerLimits(**limits))  # type: ignore[arg-type]  # times and numbers
+        try:
+            yield place
+            for client in place.clients:
+                client.close()
+            for lane in place.lanes:
+                for message in list(lane.taken):
+                    lane.close(message)
+            place.turns()
+            for lane in place.lanes:
+                lane.die()
+            place.acceptor.stop_accepting()
+            assert place.acceptor.connected.count == 0
+            assert place.acceptor.processes.have_taken_all
+        finally:
+            for client in place.clients:
+                client.close()
+            place.listener.close()
+            place.acceptor.close()
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from app.server.limits import ServerLimits
 from app.server.protocol import protocol_class
 from app.server.worker import DrainingServer, ServerConfig
 from tests.app.server.harness import LOG, make_app, wait_until
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 BODIES = ("/sum", "/echo", "/refuse", "/hold", "/interim", "/whole", "/plain")
 TABLE = Table(
@@ -171,14 +171,13 @@ def moving(
 ) -> Iterator[Moving]:
     """A server with lanes; at its end nothing of it may be left, and no connection counted."""
     LOG.clear()
-    before = descriptors()
-    made = Moving(lanes, limits or ServerLimits(), path)
-    try:
-        yield made
-        wait_until(made.quiet)
-    finally:
-        made.stop()
-    wait_until(lambda: descriptors() <= before, 30)
+    with nothing_left_open(seconds=30):
+        made = Moving(lanes, limits or ServerLimits(), path)
+        try:
+            yield made
+            wait_until(made.quiet)
+        finally:
+            made.stop()
 
 
 class Got(NamedTuple):

@@ -10,19 +10,17 @@ from collections.abc import Iterator
 import pytest
 
 from app.server.lanes.channel import GIVE, GONE, MOVE, ROUTES, Message, make_pair, receive, send
-from tests.app.server.harness import wait_until
 from tests.app.server.lanes.fakes import few_descriptors
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Both ends of a channel; nothing else may be left open."""
-    before = descriptors()
-    one, other = make_pair()
-    with one, other:
-        yield one, other
-    wait_until(lambda: descriptors() <= before)
+    with nothing_left_open():
+        one, other = make_pair()
+        with one, other:
+            yield one, other
 
 
 @contextlib.contextmanager

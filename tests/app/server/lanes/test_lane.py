@@ -26,9 +26,8 @@ from app.server.lanes.channel import (
 )
 from app.server.lanes.lane import Lane
 from app.server.lanes.table import FRONT, LONG, QUICK
-from tests.app.server.harness import wait_until
 from tests.app.server.lanes.fakes import TABLE, few_descriptors
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 
 class Ends:
@@ -94,13 +93,12 @@ async def turns() -> None:
 
 @asynccontextmanager
 async def ends() -> AsyncIterator[Ends]:
-    before = descriptors()
-    made = Ends()
-    try:
-        yield made
-    finally:
-        made.close()
-    wait_until(lambda: descriptors() <= before)
+    with nothing_left_open():
+        made = Ends()
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def run(test: Callable[[Ends], Awaitable[None]]) -> None:

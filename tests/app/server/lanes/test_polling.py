@@ -7,36 +7,34 @@ import socket
 from functools import partial
 
 from app.server.lanes.polling import EDGE, HUNG_UP, READ, WRITE, Poll
-from tests.app.server.harness import wait_until
-from tests.descriptors import descriptors
+from tests.descriptors import nothing_left_open
 
 
 def test_events_are_told_until_a_socket_is_forgotten() -> None:
-    before = descriptors()
-    poll = Poll()
-    ours, theirs = socket.socketpair()
-    seen: list[int] = []
-    with ours, theirs:
-        poll.watch(ours, READ, seen.append)
-        poll.wait(0)
-        assert seen == []
-        theirs.send(b"x")
-        poll.wait(0)
-        poll.wait(0)
-        assert len(seen) == 2
-        poll.change(ours, WRITE)
-        poll.wait(0)
-        assert seen[2:] == [WRITE]
-        poll.change(ours, READ)
-        theirs.close()
-        poll.wait(0)
-        assert seen[3] & HUNG_UP
-        poll.forget(ours)
-        poll.forget(ours)
-        poll.wait(0)
-        assert len(seen) == 4
-    poll.close()
-    wait_until(lambda: descriptors() <= before)
+    with nothing_left_open():
+        poll = Poll()
+        ours, theirs = socket.socketpair()
+        seen: list[int] = []
+        with ours, theirs:
+            poll.watch(ours, READ, seen.append)
+            poll.wait(0)
+            assert seen == []
+            theirs.send(b"x")
+            poll.wait(0)
+            poll.wait(0)
+            assert len(seen) == 2
+            poll.change(ours, WRITE)
+            poll.wait(0)
+            assert seen[2:] == [WRITE]
+            poll.change(ours, READ)
+            theirs.close()
+            poll.wait(0)
+            assert seen[3] & HUNG_UP
+            poll.forget(ours)
+            poll.forget(ours)
+            poll.wait(0)
+            assert len(seen) == 4
+        poll.close()
 
 
 def test_at_an_edge_only_what_is_new_is_told() -> None:
