@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.body import BODY_EXTENSION, ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
+from app.server.flag import Flag
 from app.server.passing import Passing
 from app.server.responses import (
     ABORT_EXTENSION,
@@ -29,7 +30,7 @@ class ReceivedBody:
         self._remainder = memoryview(b"")
         self._more = True
         self._watcher: asyncio.Task[None] | None = None
-        self.disconnected = asyncio.Event()
+        self.disconnected = Flag()
 
     @property
     def complete(self) -> bool:
@@ -75,7 +76,7 @@ def serverless(app: ASGIApp) -> ASGIApp:
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         body = ReceivedBody(receive)
-        aborted = asyncio.Event()
+        aborted = Flag()
 
         async def collect(message: Message) -> None:
             if isinstance(message.get("body"), Passing):

@@ -7,7 +7,6 @@ refused here has not had a byte of its body read.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import time
@@ -23,6 +22,7 @@ from app.audit import AuditLog
 from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
+from app.server.flag import Flag
 from app.server.responses import DISCONNECTED_EXTENSION, run_then_exchange
 from app.telemetry import Metrics
 from core.errors import CancelledError
@@ -45,7 +45,7 @@ _FAILED, _CLIENT_LEFT = 500, 499
 class Budgets(Protocol):
     """Bounds what a request may use while it runs."""
 
-    def of_request(self, owner: str, gone: asyncio.Event) -> AbstractContextManager[object]:
+    def of_request(self, owner: str, gone: Flag) -> AbstractContextManager[object]:
         """Give a request a budget, and cancel its threads at the end.
 
         Args:

@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 
-class Flag(asyncio.Event):
-    """An ``asyncio.Event``; that of the library takes 750 bytes for a queue of nobody.
+class Flag:
+    """An event of asyncio's kind; that of the library takes 750 bytes for a queue of nobody.
 
     Thousands of connections wait for their clients, each with several.
     """
 
-    def __init__(self) -> None:  # the base class would make its queue
-        self._value = False
-        self._waiters: set[asyncio.Future[None]] | None = None  # type: ignore[assignment]
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: set[asyncio.Future[None]] | None = None
 
     def is_set(self) -> bool:
-        """See Event."""
-        return self._value
+        """Return whether it is set."""
+        return self._is_set
 
     def set(self) -> None:
-        """See Event."""
-        self._value = True
+        """Set it, and wake whoever waits."""
+        self._is_set = True
         waiters, self._waiters = self._waiters or (), None
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def clear(self) -> None:
-        """See Event."""
-        self._value = False
+        """Let whoever comes wait again."""
+        self._is_set = False
 
-    async def wait(self) -> Literal[True]:
-        """See Event."""
+    async def wait(self) -> None:
+        """Wait until it is set."""
         await self.future()
-        return True
 
     def future(self) -> asyncio.Future[None]:
         """Return a future of its own for one who waits for more; cancel it to wait no longer."""
         future = asyncio.get_running_loop().create_future()
-        if self._value:
+        if self._is_set:
             future.set_result(None)
         else:
             self._waiters = self._waiters or set()

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .body import ClientDisconnected
+from .flag import Flag
 from .flow import Flow
 from .writing import WriteWatch
 
@@ -106,7 +107,7 @@ class SocketPasser:
         self._left = 0
         self._is_full = False
 
-    async def pass_on(self, body: Passing, gone: asyncio.Event) -> None:
+    async def pass_on(self, body: Passing, gone: Flag) -> None:
         """Send a body after everything that was written before it.
 
         Args:
@@ -140,7 +141,7 @@ class SocketPasser:
         """Close the handle; no thread may be sending."""
         self._socket.close()
 
-    def _is_over(self, gone: asyncio.Event) -> bool:
+    def _is_over(self, gone: Flag) -> bool:
         """Whether the client has left, though perhaps nobody was told yet."""
         return gone.is_set() or self._transport.is_closing()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from starlette._exception_handler import wrap_app_handling_exceptions
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .body import BODY_EXTENSION, ClientDisconnected, RequestBody
+from .flag import Flag
 from .passing import MESSAGE_BYTES, Passing, Source, Start
 
 ABORT_EXTENSION = "thalweg.abort"
@@ -50,7 +50,7 @@ class Exchange:
             )
         self.scope = scope
         self.body: RequestBody = extensions[BODY_EXTENSION]
-        self.disconnected: asyncio.Event = extensions[DISCONNECTED_EXTENSION]
+        self.disconnected: Flag = extensions[DISCONNECTED_EXTENSION]
         self.started = False
         self.ended = False
         self.aborted = False

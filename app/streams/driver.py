@@ -327,7 +327,7 @@ class _Wait:
         if self._lapse is not None:
             events.append(self._lapse)
         for event in events:
-            other = asyncio.ensure_future(event.wait())
+            other = event.future()
             other.add_done_callback(self._wake)
             self._others.append(other)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 import http.client
@@ -292,5 +291,5 @@ class Contract:
 class Unbounded:
     """Budgets that bound nothing."""
 
-    def of_request(self, _owner: str, _gone: asyncio.Event) -> contextlib.nullcontext[None]:
+    def of_request(self, _owner: str, _gone: object) -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()

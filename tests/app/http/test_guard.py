@@ -27,6 +27,7 @@ from app.http.throttle import Rate, Throttle
 from app.main import create_app
 from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
+from app.server.flag import Flag
 from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
@@ -307,7 +308,7 @@ class Caller:
         throttle: Throttle | None = None,
     ) -> None:
         self.inner = inner or Inner()
-        self.drain, self.gone = Drain(), asyncio.Event()
+        self.drain, self.gone = Drain(), Flag()
         keys = Keys([f"alice:{digest_key(KEY)}"], ApiKeys(MemoryStateStore()), digest_key)
         self.guard = Guard(
             self.inner,

@@ -22,6 +22,7 @@ from app.http.trail import CHANGES, UNCHANGING
 from app.main import create_app
 from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
+from app.server.flag import Flag
 from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
@@ -234,7 +235,7 @@ def test_a_request_that_is_not_answered_is_a_line_too(
         "method": "DELETE",
         "path": "/v1/pipelines/p",
         "headers": [(b"host", b"a")],
-        "extensions": {DRAIN_EXTENSION: Drain(), DISCONNECTED_EXTENSION: asyncio.Event()},
+        "extensions": {DRAIN_EXTENSION: Drain(), DISCONNECTED_EXTENSION: Flag()},
     }
     guard = Guard(inner, keys, Metrics(), audit, Throttle(9, 9), budgets=Unbounded())
     with contextlib.suppress(ValueError):

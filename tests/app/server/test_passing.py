@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from app.engine.workers import Workers
 from app.server.body import ClientDisconnected
+from app.server.flag import Flag
 from app.server.flow import Flow
 from app.server.limits import ServerLimits
 from app.server.passing import MESSAGE_BYTES, Passing, SocketPasser, Start, Write
@@ -225,7 +226,7 @@ def test_a_client_that_leaves_while_earlier_bytes_wait_is_noticed(
             transport.write(b"earlier")
             passer = SocketPasser(transport, owner.flow, None, handle)
             body = Passing(source, 5, cast("Start", None))
-            task = asyncio.create_task(passer.pass_on(body, asyncio.Event()))
+            task = asyncio.create_task(passer.pass_on(body, Flag()))
             await asyncio.sleep(0)
             theirs.close()
             with pytest.raises(ClientDisconnected):

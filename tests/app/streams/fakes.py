@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from app.errors import Problem
 from app.server.body import ClientDisconnected
+from app.server.flag import Flag
 from app.server.responses import Exchange
 from app.streams.driver import Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
@@ -34,7 +35,7 @@ class FakeExchange:
 
     def __init__(self, on_frame: Callable[[Frame], None] | None = None) -> None:
         self.scope: dict[str, object] = {}
-        self.disconnected = asyncio.Event()
+        self.disconnected = Flag()
         self.started = False
         self.ended = False
         self.aborted = False
