@@ -175,7 +175,6 @@ def test_files_are_cut_under_load(
     assert [file.cuts for file in files] == [CUTS] * len(WAYS)
     for way, reader in zip(WAYS, readers, strict=True):
         assert not reader.wrong, (way, reader.wrong[:5])
-        assert reader.seen["right"], (way, reader.seen)
         assert sum(reader.seen.values()) > reader.seen["right"], (way, reader.seen)
         before = reader.seen["right"]
         for seed in range(20):

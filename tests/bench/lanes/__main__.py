@@ -31,6 +31,21 @@ THEIRS = {
     for name, count in {**MIXED, **HOSTILE, "pipelined small reads": 4}.items()
 }
 OURS = ("small reads", "the same tile", "the same batch", "the same post", "reductions of one")
+KINDS_ALONE = (
+    "small reads without pause",
+    "one tile",
+    "one batch",
+    "reductions",
+    "mean and deviation",
+    "posts",
+    "quantiles",
+    "selt",
+    "batches",
+    "small batches",
+    "tiles",
+    "hdf5 readers",
+)
+ROUNDS = 3
 FIRST = 10
 """Requests of a lone user that are looked at one by one."""
 
@@ -117,6 +132,23 @@ class Bars:
         ours = statistics.median(ours for _, ours in pairs)
         speed = frames.nbytes / ours / 1e9
         print(f"mean and deviation: {speed:.2f} GB/s, {ratio:.2f} x numpy on a map", flush=True)
+
+    def against(self, other: Path) -> None:
+        """One client of each kind of request, in turns with the service of another checkout."""
+        with (
+            serving(self._code, self._data, **self._variables) as ours,
+            serving(other, self._data, **self._variables) as theirs,
+        ):
+            for name in KINDS_ALONE:
+                rates = [
+                    [
+                        measure(place, {name: 1}, self._seconds)[name].rate
+                        for place in (ours, theirs)
+                    ]
+                    for _ in range(ROUNDS)
+                ]
+                ratio = statistics.median(one / another for one, another in rates)
+                print(f"{name}: {ratio:.2f} x the other's", flush=True)
 
     def beside(self) -> None:
         """Small and quick reads beside heavy work, and that work beside them."""
@@ -276,12 +308,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     longer = ("owners", "turns")
     parser.add_argument("--only", choices=names + longer, action="append")
+    parser.add_argument("--against", type=Path, help="another checkout, for each kind in turns")
     args = parser.parse_args(arguments)
     variables = dict(pair.split("=", 1) for pair in args.set)
     with tempfile.TemporaryDirectory() as directory:
         data = Data(Path(directory))
         bars = Bars(args.code.resolve(), data, args.seconds, variables)
-        for name in args.only or names:
+        if args.against:
+            bars.against(args.against.resolve())
+        for name in args.only or (() if args.against else names):
             bars.alone(args.starts) if name == "alone" else getattr(bars, name)()
 
 
