@@ -36,7 +36,6 @@ KINDS_ALONE = (
     "one tile",
     "one batch",
     "reductions",
-    "mean and deviation",
     "posts",
     "quantiles",
     "selt",
