@@ -35,7 +35,7 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /w
     && /opt/thalweg/bin/python -m compileall -q -s /app \
         --invalidation-mode unchecked-hash /app/opt/thalweg/lib \
     && cp -a /app/. / \
-    && THALWEG_KERNEL_CACHE=/app/opt/thalweg/kernels /opt/thalweg/bin/thalweg-server warmup \
+    && THALWEG_KERNEL_CACHE=/app/opt/thalweg/kernels /opt/thalweg/bin/thalweg-server warmup --portable \
     && chmod -R u=rwX,go=rX /app
 
 FROM ${BASE}
@@ -44,8 +44,8 @@ COPY --from=app /app/opt/thalweg /opt/thalweg
 # Group 0 is the usual group of a user without an entry in the image's passwd file.
 RUN install -d -o 10001 -g 0 -m 0770 /data
 
-# On another CPU model than the one that built the image, the first start compiles the kernels
-# anew and stores them below XDG_CACHE_HOME or, if that is not writable, /tmp.
+# A CPU below the portable levels compiles the kernels at the first start, and stores them below
+# XDG_CACHE_HOME or, if that is not writable, /tmp.
 ENV PATH=/opt/thalweg/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

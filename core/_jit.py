@@ -10,9 +10,10 @@ other's code. So the cache here is a directory per *build*:
 
 * its name is a digest of every source file of the engine, the versions that
   generate code, the code-generation flags and the CPU;
-* it is filled in a private directory and published by one atomic rename when
-  :func:`publish` says that it is complete; a published build never changes;
-* it is loaded only from a directory that nobody else could have written,
+* a process saves what it compiles, under a lock, and loads what others have saved;
+  so whoever needs a few kernels compiles these, and the next one finds them;
+* once :func:`publish` says that it is complete, it never changes;
+* it is used only in a directory that nobody else could have written,
   because numba unpickles what it finds there.
 
 Where nothing can be written the kernels still work, compiled in each process.
@@ -20,18 +21,17 @@ Where nothing can be written the kernels still work, compiled in each process.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import fcntl
 import hashlib
 import os
 import platform
-import shutil
 import stat
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -39,7 +39,6 @@ import llvmlite
 import llvmlite.binding
 import numba
 import numpy as np
-from numba.core.caching import IndexDataCacheFile
 from numba.extending import is_jitted
 
 from ._linking import KERNELS, ForeignCompiler, KernelCompiler, PartCompiler
@@ -52,6 +51,8 @@ CACHE_VARIABLE = "THALWEG_KERNEL_CACHE"
 _IRRELEVANT_FLAGS = frozenset(
     {
         "CACHE_DIR",
+        "CPU_FEATURES",
+        "CPU_NAME",
         "CACHE_LOCATOR_CLASSES",
         "COLOR_SCHEME",
         "DEBUG_CACHE",
@@ -65,8 +66,17 @@ _IRRELEVANT_FLAGS = frozenset(
         "THREADING_LAYER_PRIORITY",
     }
 )
-"""numba settings that cannot change generated code; all others are in the digest."""
+"""numba settings that cannot change generated code, or are of the CPU, which is in the digest
+by itself; so are all others."""
+_LEVELS = {
+    "x86-64-v2": "cx16 popcnt sahf sse4.2 ssse3",
+    "x86-64-v3": "avx2 bmi bmi2 f16c fma lzcnt movbe xsave",
+    "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl",
+}
+"""Features that each level of the architecture adds, by LLVM's names, as its psABI has them."""
 
+_COMPLETE = "complete"
+"""A file that complete builds have."""
 _decorating = threading.Lock()
 
 
@@ -87,9 +97,25 @@ def _target() -> tuple[str, str]:
     return name or llvmlite.binding.get_host_cpu_name(), features
 
 
+def portable_targets() -> list[str]:
+    """Names of CPUs, the best first, that every CPU of this kind or a later one can stand for."""
+    if platform.machine() == "aarch64":
+        return ["generic"]
+    features = llvmlite.binding.get_host_cpu_features()
+    levels = list(takewhile(lambda level: all(map(features.get, _LEVELS[level].split())), _LEVELS))
+    return levels[::-1] if platform.machine() == "x86_64" else []
+
+
 @cache
-def build_digest() -> str:
-    """Identity of the code this process would generate (32 hexadecimal digits)."""
+def build_digest(target: tuple[str, str] | None = None) -> str:
+    """Identity of the code this process would generate, for its CPU or another one.
+
+    Args:
+        target: name and features of the other one.
+
+    Returns:
+        32 hexadecimal digits.
+    """
     parts = [
         platform.python_implementation(),
         platform.python_version(),
@@ -97,15 +123,22 @@ def build_digest() -> str:
         llvmlite.__version__,
         np.__version__,
         platform.machine(),
-        *_target(),
+        *(target or _target()),
         _flags(),
+        _sources(),
     ]
-    digest = hashlib.sha256("\0".join(parts).encode())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@cache
+def _sources() -> str:
+    """Digest of all source files of the engine."""
+    digest = hashlib.sha256()
     package = Path(__file__).parent
     for path in sorted(package.rglob("*.py")):
         digest.update(f"\0{path.relative_to(package)}\0".encode())
         digest.update(path.read_bytes())
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()
 
 
 def _roots() -> Iterator[Path]:
@@ -135,72 +168,64 @@ def _is_ours_alone(directory: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and trusted_owner and not status.st_mode & 0o022
 
 
-def _published_build() -> Path | None:
+def _find_build() -> Path | None:
+    """Find a complete build, else the first directory that one can be saved to.
+
+    One for this very CPU comes first, and then those that an image may carry for any.
+    """
+    for root in _roots():
+        if _is_complete(root / build_digest()):
+            return root / build_digest()
+    if _setting("CPU_NAME") is None:
+        for name, root in product(portable_targets(), _roots()):
+            build = root / build_digest((name, ""))
+            if _is_complete(build):
+                # What it holds is found by the CPU that it is for.
+                setattr(numba.config, "CPU_NAME", name)  # noqa: B010 - see _setting
+                setattr(numba.config, "CPU_FEATURES", "")  # noqa: B010 - see _setting
+                return build
     for root in _roots():
         build = root / build_digest()
-        if _is_ours_alone(root) and _is_ours_alone(build):
-            return build
-    return None
-
-
-def _private_build() -> Path | None:
-    """A fresh directory to compile into, in the first root that can be written."""
-    for root in _roots():
-        build = root / f".{build_digest()}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
         with contextlib.suppress(OSError):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_ours_alone(root):
-                continue
-            build.mkdir(mode=0o700)
-            return build
+            build.mkdir(mode=0o700, exist_ok=True)
+            if _are_ours_alone(build) and os.access(build, os.W_OK):
+                return build
     return None
 
 
-_index_file: Any = IndexDataCacheFile
-"""Their methods are untyped."""
+def _is_complete(build: Path) -> bool:
+    return _are_ours_alone(build) and (build / _COMPLETE).exists()
+
+
+def _are_ours_alone(build: Path) -> bool:
+    return _is_ours_alone(build.parent) and _is_ours_alone(build)
 
 
 class _Build:
-    """The directory this process loads kernels from, or saves them to."""
+    """The directory that this process loads kernels from, and saves them to."""
 
     def __init__(self) -> None:
-        published = None if _setting("DISABLE_JIT") else _published_build()
-        self.complete = published is not None
-        self.path = published
-        if published is None and not _setting("DISABLE_JIT"):
-            self.path = _private_build()
-            if self.path is not None:
-                atexit.register(self._discard, os.getpid())
+        self.path = None if _setting("DISABLE_JIT") else _find_build()
+        self.complete = self.path is not None and _is_complete(self.path)
+
+    def save(self, save: Callable[..., None], *args: object) -> None:
+        """Save a kernel, unless the build is complete; a full disk only costs the cache.
+
+        Two processes that saved kernels of one function at the same moment would give them the
+        same name.
+        """
+        if self.path is None or self.complete:
+            return
+        with contextlib.suppress(OSError), (self.path / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            save(*args)
 
     def publish(self) -> None:
-        if self.complete or self.path is None:
-            return
-        self.complete = True
-        target = self.path.with_name(build_digest())
-        try:
-            self.path.rename(target)
-        except OSError:
-            # Another process published the same build first: theirs is as good.
-            shutil.rmtree(self.path, ignore_errors=True)
-        self.path = target
-
-    def hand_over(self) -> None:
-        """Save nothing more, and leave the directory to another process."""
-        self.complete = True
-
-    def absorb(self, other: Path) -> None:
-        """Take in the kernels that another process compiled, and remove its directory."""
-        if not self.complete and self.path is not None and _is_ours_alone(other):
-            for index in sorted(other.glob("*.nbi")):
-                theirs = _index_file(str(other), index.stem, build_digest())
-                ours = _index_file(str(self.path), index.stem, build_digest())
-                for key in theirs._load_index().keys() - ours._load_index().keys():  # noqa: SLF001 - no public way
-                    ours.save(key, theirs.load(key))
-        shutil.rmtree(other, ignore_errors=True)
-
-    def _discard(self, pid: int) -> None:
-        if not self.complete and self.path is not None and pid == os.getpid():
-            shutil.rmtree(self.path, ignore_errors=True)
+        if self.path is not None and not self.complete:
+            with contextlib.suppress(OSError):
+                (self.path / _COMPLETE).touch()
+            self.complete = True
 
 
 @cache
@@ -227,8 +252,9 @@ class BuildLocator:
         return str(_build().path)
 
     def get_source_stamp(self) -> str:
-        """Freshness of the source: the whole build's digest, no time stamps."""
-        return build_digest()
+        """Freshness of the source: the whole build's name, no time stamps."""
+        path = _build().path
+        return build_digest() if path is None else path.name
 
     def get_disambiguator(self) -> str:
         """What tells equally named functions apart."""
@@ -236,13 +262,6 @@ class BuildLocator:
 
     def ensure_cache_path(self) -> None:
         """Called before a save; the directory exists since the build was opened."""
-
-
-def _save(save: Callable[..., None], *args: object) -> None:
-    """Save a kernel unless the build is published; a full disk only costs the cache."""
-    if not _build().complete:
-        with contextlib.suppress(OSError):
-            save(*args)
 
 
 def _load(load: Callable[..., Any], signature: object, context: object) -> Any:  # noqa: ANN401 - numba's
@@ -286,6 +305,8 @@ def subkernel(function: F, **options: bool) -> F:
     """
     if _setting("DISABLE_JIT"):
         return function
+    # Before numba looks at the CPU: a build for any may be found.
+    _build()
     compiled = _jit(_nrt=False, no_cpython_wrapper=True, pipeline_class=PartCompiler, **options)(
         function
     )
@@ -332,7 +353,7 @@ def _cached(function: F) -> F:
         # the build would still be right, only not protected against a full disk.
         store = getattr(compiled, "_cache", None)
         if store is not None:
-            store.save_overload = partial(_save, store.save_overload)
+            store.save_overload = partial(_build().save, store.save_overload)
             store.load_overload = partial(_load, store._load_overload)  # noqa: SLF001 - no public way
     _register(function, compiled)
     return cast("F", compiled)
@@ -358,21 +379,10 @@ def is_build_published() -> bool:
     return _build().complete
 
 
-def hand_over() -> str | None:
-    """Leave this process's build to another one; return its directory, or None.
-
-    Nothing more is saved to it. A published build, which needs no handing over, is None.
-    """
+def is_build_begun() -> bool:
+    """Whether this process loads kernels that it or another one has compiled before."""
     build = _build()
-    if build.complete or build.path is None:
-        return None
-    build.hand_over()
-    return str(build.path)
-
-
-def absorb(directory: str) -> None:
-    """Take the kernels of a build that was handed over into this process's build."""
-    _build().absorb(Path(directory))
+    return build.complete or (build.path is not None and any(build.path.glob("*.nbi")))
 
 
 def publish() -> str | None:

@@ -21,6 +21,9 @@ in this process, so these functions call it where it is.
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
 from llvmlite.binding import Linkage
@@ -120,10 +123,27 @@ class _KernelLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
         return bool(super().run_pass(state))
 
 
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Look for no garbage: compilers make many objects, and to go through them takes a sixth."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class _Compiler(cast("Any", CompilerBase)):  # type: ignore[misc]
     """numba's compiler with another last step."""
 
     lowering: ClassVar[type]
+
+    def compile_extra(self, func: Any) -> Any:  # noqa: ANN401 - numba's
+        with _without_collections():
+            return super().compile_extra(func)
 
     def define_pipelines(self) -> list[Any]:
         pipeline = _passes.define_nopython_pipeline(self.state)

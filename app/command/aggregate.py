@@ -29,7 +29,7 @@ from core.losses.summaries import SummarySets
 from .loss_inputs import read_infos, read_inputs, read_sets
 from .policy import policy_of
 from .progress import progress_bar
-from .reading import compile_kernels, log_ends, named_streams
+from .reading import announce_compiling, log_ends, named_streams
 
 if TYPE_CHECKING:
     from app.losses.pictures.files import PictureFiles
@@ -73,7 +73,7 @@ def aggregate(args: argparse.Namespace) -> int:
         threads=args.threads,
         live=args.live,
     )
-    compile_kernels()
+    announce_compiling()
     taps = {} if pictures is None else dict(pictures.taps)
     if args.log_level == "debug":
         taps["events"] = _log_events

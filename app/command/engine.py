@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from app.engine.warmup import warm_kernels
 from app.losses.sampling import write_sample
+from core._jit import portable_targets
 from core.losses.format import Kind
 from core.losses.samples import SampleSpec
 
@@ -28,10 +32,15 @@ def sample(args: argparse.Namespace) -> int:
     return 0
 
 
-def warmup(_args: argparse.Namespace) -> int:
+def warmup(args: argparse.Namespace) -> int:
     """Compile and store the kernels; print what each took, and return the exit code."""
     seconds = warm_kernels()
     for name, value in seconds.items():
         print(f"{value:8.2f} s  {name}")  # noqa: T201 - the command's output
     print(f"{sum(seconds.values()):8.2f} s  total")  # noqa: T201 - as above
+    for name in portable_targets() if args.portable else ():
+        print(f"for {name}:", flush=True)  # noqa: T201 - as above
+        target = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
+        command = [sys.executable, "-m", "app.command", "warmup"]
+        subprocess.run(command, env=os.environ | target, check=True)  # noqa: S603
     return 0

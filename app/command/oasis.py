@@ -22,7 +22,7 @@ from core.errors import InputError, OptionError
 from core.losses.ledger.ledger import MEMORY_BUDGET
 
 from .policy import policy_of
-from .reading import compile_kernels, log_ends
+from .reading import announce_compiling, log_ends
 
 EXIT_TIES = 3
 """Two runs are equal but for ties."""
@@ -50,7 +50,7 @@ def aggregate_run(args: argparse.Namespace) -> int:
         directory = RunDirectory(args.run_dir, args.format, join=args.join_summary_info)
         print(json.dumps(service_plan(directory, policy_of(args))))  # noqa: T201 - the command's output
         return 0
-    compile_kernels()
+    announce_compiling()
     start = time.perf_counter()
     if args.merge_chunks is not None or args.tables is not None:
         paths = _write_tables(args) if args.merge_chunks is None else _merge(args)
@@ -165,9 +165,11 @@ def oasis(args: argparse.Namespace) -> int:
 
 
 def _shims(folder: Path) -> int:
-    from app.oasis.shims.installing import write_shims  # noqa: PLC0415 - of this action alone
+    from app.engine.warmup import warm_kernels  # noqa: PLC0415 - of this action alone
+    from app.oasis.shims.installing import write_shims  # noqa: PLC0415 - as above
 
-    compile_kernels()
+    announce_compiling()
+    warm_kernels()
     for path in write_shims(folder):
         print(path)  # noqa: T201 - the command's output
     print(f'export PATH="{folder.resolve()}:$PATH"')  # noqa: T201 - as above

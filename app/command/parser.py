@@ -241,5 +241,10 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
             add_options(command)
     _add_service(commands)
     command = commands.add_parser("warmup", help="compile the kernels and cache them")
+    command.add_argument(
+        "--portable",
+        action="store_true",
+        help="also compile them for each level of the architecture that this CPU has, for images",
+    )
     command.set_defaults(command="warmup")
     return parser

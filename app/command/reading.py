@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from app.losses.sources import STDIN
-from core._jit import is_build_published
+from core._jit import is_build_begun
 from core.losses.events import Completeness, StreamEnd
 
 
@@ -30,14 +30,13 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-def compile_kernels() -> None:
-    """Compile the kernels, unless that has been done on this machine."""
-    if not is_build_published():
-        from app.engine.warmup import warm_kernels  # noqa: PLC0415 - imports tiles and pipelines
-
-        log = structlog.get_logger()
-        log.info("compiling kernels, once per machine", hint="This takes about half a minute")
-        warm_kernels()
+def announce_compiling() -> None:
+    """Tell that kernels are compiled as they are needed, unless some have been on this machine."""
+    if not is_build_begun():
+        structlog.get_logger().info(
+            "compiling the kernels that this needs, once per machine",
+            hint="This takes up to 20 seconds; thalweg-server warmup compiles all of them",
+        )
 
 
 def log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float, done: str) -> None:

@@ -11,7 +11,7 @@ from core.losses.summaries import Reading
 from .loss_inputs import read_sets
 from .policy import policy_of
 from .progress import progress_bar
-from .reading import compile_kernels, log_ends, named_streams
+from .reading import announce_compiling, log_ends, named_streams
 
 
 def summarise_command(args: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def summarise_command(args: argparse.Namespace) -> int:
         threads=args.threads,
         live=args.live,
     )
-    compile_kernels()
+    announce_compiling()
     start = time.perf_counter()
     with progress_bar(enabled=not args.no_progress) as observer:
         ends = summarise(job, observer)

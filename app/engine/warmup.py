@@ -6,29 +6,29 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
-from core._jit import absorb, is_build_published
-from core.warmup import Wait, halves, tasks, warm_up
+from core._jit import is_build_published
+from core.warmup import tasks, warm_up
 
 _BOUND = """
 import sys
 from app.decoding.worker.sandbox import die_with
-die_with(int(sys.argv.pop(1)))
+die_with(int(sys.argv[1]))
 """
 """Has a process end with the thread that started it."""
-_APART = "from core.warmup import compile_apart; print(compile_apart(sys.argv[1:]))"
+_APART = "from app.engine.warmup import compile_claimed; compile_claimed(int(sys.argv[2]))"
 
 
 def warm_kernels() -> dict[str, float]:
     """Compile or load every kernel; return the seconds each task took."""
-    return warm_up(_start)
+    return warm_up(_claim)
 
 
 def load_kernels() -> None:
-    """Load every kernel, or compile those that no other process has compiled for this one."""
+    """Load every kernel, or compile those that no other process has compiled."""
     warm_up()
 
 
@@ -42,29 +42,42 @@ def compiling() -> Callable[[], None] | None:
 
 
 def _compile() -> None:
-    mine, theirs = halves(tasks())
-    wait = _start([task.name for task in theirs])
-    for task in mine:
-        task.use()
-    build = wait()
-    if build is not None:
-        absorb(build)
+    listed = tasks()
+    for number in _claim(len(listed)):
+        listed[number].use()
 
 
-def _start(names: Sequence[str]) -> Wait:
-    """Compile the kernels of these tasks in another process; if it fails, this one does it."""
-    command = [sys.executable, "-c", _BOUND + _APART, str(os.getpid()), *names]
+def _claim(count: int) -> Iterator[int]:
+    """Yield the numbers of tasks, but for those that another process takes from the same pipe.
+
+    It has done its tasks when this ends; what it failed to do is left.
+    """
+    reads, writes = os.pipe()
+    with open(reads, "rb", buffering=0) as queue:  # noqa: PTH123 - a descriptor
+        with open(writes, "wb", buffering=0) as numbers:  # noqa: PTH123 - as above
+            numbers.write(bytes(range(count)))
+        process = _start(reads)
+        while number := queue.read(1):
+            yield number[0]
+    if process is not None:
+        process.wait()
+
+
+def _start(queue: int) -> subprocess.Popen[bytes] | None:
+    command = [sys.executable, "-c", _BOUND + _APART, str(os.getpid()), str(queue)]
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        return subprocess.Popen(command, pass_fds=[queue])  # noqa: S603
     except OSError as e:
         structlog.get_logger().warning("kernels are compiled in one process", reason=str(e))
-        return lambda: None
+        return None
 
-    def wait() -> str | None:
-        build = process.communicate()[0].strip()
-        return build if process.returncode == 0 and build not in {"", "None"} else None
 
-    return wait
+def compile_claimed(queue: int) -> None:
+    """Do the tasks whose numbers come from a pipe that another process reads, too."""
+    listed = tasks()
+    with open(queue, "rb", buffering=0) as numbers:
+        while number := numbers.read(1):
+            listed[number[0]].use()
 
 
 class WarmUp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from core import warmup
 from core.pipelines.operations import OPERATIONS
 from core.tiles.formats import FORMATS
-from core.warmup import Task, compile_apart, halves, tasks, warm_up
+from core.warmup import Task, tasks, warm_up
 
 pytestmark = pytest.mark.once
 needs_jit = pytest.mark.skipif(
@@ -204,43 +204,26 @@ def test_the_tasks_come_from_the_rows() -> None:
     assert {f"stage {row.name}" for row in OPERATIONS.values() if row.samples} <= set(names)
 
 
-def test_the_halves_are_all_tasks_and_take_about_as_long() -> None:
-    listed = tasks()
-    mine, theirs = halves(listed)
-    assert sorted(task.name for task in [*mine, *theirs]) == sorted(task.name for task in listed)
-    weights = [sum(task.weight for task in half) for half in (mine, theirs)]
-    weights[1] += warmup._START_WEIGHT
-    assert max(weights) <= 1.1 * min(weights)
-
-
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is done, in order, in a warm-up of four tasks without a published build."""
     done: list[str] = []
-    listed = [Task(name, 10.0, lambda name=name: done.append(name)) for name in "abcd"]  # type: ignore[misc]
+    listed = [Task(name, lambda name=name: done.append(name)) for name in "abcd"]  # type: ignore[misc]
     monkeypatch.setattr(warmup, "tasks", lambda: listed)
     monkeypatch.setattr(warmup, "is_build_published", lambda: False)
-    monkeypatch.setattr(warmup, "absorb", lambda build: done.append(f"absorb {build}"))
     monkeypatch.setattr(warmup, "publish", lambda: done.append("publish"))
-    monkeypatch.setattr(warmup, "hand_over", lambda: "directory")
     return done
 
 
-@pytest.mark.parametrize("build", ["directory", None])
-def test_another_process_takes_half_of_the_tasks(log: list[str], build: str | None) -> None:
-    def start(names: Sequence[str]) -> warmup.Wait:
-        log.append(f"start {' '.join(names)}")
+def test_another_process_takes_its_share_of_the_tasks(log: list[str]) -> None:
+    def claim(count: int) -> Iterator[int]:
+        assert count == 4
+        yield from (0, 2)
+        log.append("all are done")
 
-        def wait() -> str | None:
-            log.append("wait")
-            return build
-
-        return wait
-
-    seconds = warm_up(start)
-    absorbed = [] if build is None else ["absorb directory"]
-    # After the other half was absorbed every task finds its kernels, or compiles them.
-    assert log == ["start b d", "a", "c", "wait", *absorbed, "a", "b", "c", "d", "publish"]
+    seconds = warm_up(claim)
+    # After that every task finds its kernels, or compiles those that the other has not.
+    assert log == ["a", "c", "all are done", "a", "b", "c", "d", "publish"]
     assert sorted(seconds) == ["a", "b", "c", "d"]
 
 
@@ -249,13 +232,8 @@ def test_a_published_build_needs_no_other_process(
 ) -> None:
     monkeypatch.setattr(warmup, "is_build_published", lambda: True)
 
-    def start(_names: Sequence[str]) -> warmup.Wait:
+    def claim(_count: int) -> Iterator[int]:
         raise AssertionError("another process was started")
 
-    warm_up(start)
+    warm_up(claim)
     assert log == ["a", "b", "c", "d", "publish"]
-
-
-def test_the_other_process_does_its_tasks_and_hands_them_over(log: list[str]) -> None:
-    assert compile_apart(["b", "d"]) == "directory"
-    assert log == ["b", "d"]

@@ -59,7 +59,7 @@ def _load(tool: str) -> Tool:
 
 def _warn_of_compilation(log: ProcessLog) -> None:
     """Tell why a process takes a minute where it should take half a second."""
-    if "core._jit" in sys.modules and not sys.modules["core._jit"].is_build_published():
+    if "core._jit" in sys.modules and not sys.modules["core._jit"].is_build_begun():
         log.note_warning(
             "kernels are compiled in this process, as no cache fits this machine and environment:"
             " write the executables again, with thalweg-server oasis shims, as they are run"

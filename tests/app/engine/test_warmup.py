@@ -1,9 +1,11 @@
-"""Another process compiles half of the kernels; where it cannot, nothing else changes."""
+"""Another process compiles its share of the kernels; where it cannot, nothing else changes."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,33 +14,57 @@ from app.engine import warmup
 from core.warmup import Task
 from tests.app.server.lanes.small import ending
 
+TAKES = """
+import os, sys
+with open(int(sys.argv[2]), "rb", buffering=0) as queue, open({path!r}, "ab", buffering=0) as log:
+    while number := queue.read(1):
+        log.write(number)
+        {then}
+"""
+"""Another process that takes tasks, and notes them."""
 
-def test_the_other_process_is_given_names_and_tells_its_build(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+
+@pytest.mark.parametrize("then", ["pass", "os._exit(3)"])
+def test_each_task_is_of_one_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, then: str
 ) -> None:
-    said = tmp_path / "said"
-    code = f"import sys; open({str(said)!r}, 'w').write(repr(sys.argv[1:])); print('/a/build')"
-    monkeypatch.setattr(warmup, "_APART", code)
-    wait = warmup._start(["one task", "another"])
-    assert wait() == "/a/build"
-    assert said.read_text() == "['one task', 'another']"
+    path = tmp_path / "taken"
+    path.touch()
+    monkeypatch.setattr(warmup, "_APART", TAKES.format(path=str(path), then=then))
+    mine = []
+    for number in warmup._claim(50):
+        mine.append(number)
+        deadline = time.monotonic() + 10
+        while not path.stat().st_size and time.monotonic() < deadline:
+            time.sleep(0.01)
+    theirs = list(path.read_bytes())
+    assert mine
+    assert theirs
+    assert sorted(mine + theirs) == list(range(50))
 
 
-@pytest.mark.parametrize("code", ["raise SystemExit(3)", "print(None)", "print('/x'); exit(1)", ""])
-def test_a_process_without_a_build_is_as_none(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    monkeypatch.setattr(warmup, "_APART", code)
-    assert warmup._start([])() is None
-
-
-def test_a_process_that_cannot_be_started_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_another_process_all_tasks_are_of_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert warmup._start([])() is None
+    assert list(warmup._claim(5)) == [0, 1, 2, 3, 4]
+
+
+def test_the_other_process_does_the_tasks_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+    listed = [Task(name, lambda name=name: used.append(name)) for name in "abcd"]  # type: ignore[misc]
+    monkeypatch.setattr(warmup, "tasks", lambda: listed)
+    reads, writes = os.pipe()
+    os.write(writes, bytes([3, 1]))
+    os.close(writes)
+    warmup.compile_claimed(reads)
+    assert used == ["d", "b"]
 
 
 STARTER = """
 from app.engine import warmup
 warmup._APART = "import os, time; print(os.getpid(), file=sys.stderr); time.sleep(60)"
-warmup._start([])()
+list(warmup._claim(1))
 """
 
 
@@ -56,19 +82,16 @@ def test_kernels_are_compiled_for_the_process_that_was_forked_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[str] = []
-    listed = [Task(name, 10, lambda name=name: used.append(name)) for name in "abcd"]  # type: ignore[misc]
+    listed = [Task(name, lambda name=name: used.append(name)) for name in "abcd"]  # type: ignore[misc]
     monkeypatch.setattr(warmup, "tasks", lambda: listed)
-    monkeypatch.setattr(warmup, "_start", lambda names: lambda: f"build of {sorted(names)}")
-    monkeypatch.setattr(warmup, "absorb", used.append)
+    monkeypatch.setattr(warmup, "_claim", lambda count: [count - 1, 0])
     monkeypatch.setattr(warmup, "is_build_published", lambda: True)
     assert warmup.compiling() is None
     monkeypatch.setattr(warmup, "is_build_published", lambda: False)
     compiles = warmup.compiling()
     assert compiles is not None
     compiles()
-    own = used[:-1]
-    assert 0 < len(own) < 4
-    assert used[-1] == f"build of {sorted(set('abcd') - set(own))}"
+    assert used == ["d", "a"]
 
 
 def test_requests_wait_until_the_kernels_are_ready() -> None:

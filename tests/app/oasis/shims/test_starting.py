@@ -135,7 +135,7 @@ def test_warnings_are_logged_unless_the_run_wants_less(monkeypatch: pytest.Monke
 
 def test_compilation_is_logged_where_no_cache_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("eltpy", "-i", "in") == 0
-    monkeypatch.setattr("core._jit.is_build_published", lambda: False)
+    monkeypatch.setattr("core._jit.is_build_begun", lambda: False)
     monkeypatch.setenv("OASIS_PYTOOLS_LOG_DIR", "unpublished")
     assert run("eltpy", "-i", "in") == 0
     assert "compiled in this process" in logs("eltpy", Path("unpublished"))[0]
