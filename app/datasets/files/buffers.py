@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import threading
 from contextlib import AbstractContextManager, suppress
-from types import TracebackType
 
 import numpy as np
 
@@ -103,10 +102,5 @@ class _Loan:
         self._buffer = self._pool.take()
         return self._buffer
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.put(self._buffer)
