@@ -54,7 +54,7 @@ def _directory(args: argparse.Namespace) -> Path:
 def _store(args: argparse.Namespace) -> Iterator[StateStore]:
     path = _directory(args) / STATE
     if args.action != "add" and not path.exists():
-        raise ValueError(f"{path.parent} is no data directory: name it with --data-dir")
+        raise ValueError(f"{path.parent} is not a data directory: name one with --data-dir")
     store = SqliteStateStore(path)
     try:
         yield store

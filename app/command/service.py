@@ -28,7 +28,7 @@ def serve(args: argparse.Namespace) -> int:
         configure_logging(settings.log_level)
         for name, nearest in unknown_variables(os.environ):
             structlog.get_logger().warning(
-                "this variable is no setting and is ignored", variable=name, nearest=nearest
+                "this variable is not a setting and is ignored", variable=name, nearest=nearest
             )
         return serving.run_server(settings)
     except ValidationError as e:

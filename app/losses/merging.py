@@ -251,7 +251,7 @@ def _bin_pieces(path: str, job: MergeJob) -> Iterator[pa.Table]:
     size = Path(path).stat().st_size
     if size % dtype.itemsize:
         raise InputError(
-            f"it has {size} bytes, which are no whole records of {dtype.itemsize}", source=path
+            f"it has {size} bytes, not a multiple of the record size {dtype.itemsize}", source=path
         )
     with Path(path).open("rb") as file:
         octets = b""

@@ -69,7 +69,7 @@ class RunDirectory:
 
     def __init__(self, path: Path, form: str | None = None, *, join: bool = False) -> None:
         if not (path / "input").is_dir():
-            raise InputError("is no run directory: it has no folder input", source=str(path))
+            raise InputError("is not a run directory: it has no folder input", source=str(path))
         self.path = path
         found = [path / "output" / _SETTINGS, path / _SETTINGS, path / "input" / _SETTINGS]
         chosen = next((file for file in found if file.is_file()), None)

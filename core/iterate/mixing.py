@@ -162,7 +162,7 @@ class _Cycled(Indexed):
         positions = check_positions(positions, None)
         if n == 0:  # allowed with weight 0, so no item is drawn
             if len(positions):
-                raise PositionError("an item of an empty input")
+                raise PositionError("an item cannot be drawn from an empty input")
             return self.inner.at(positions)
         return self.inner.at(positions if n is None else positions % n)
 

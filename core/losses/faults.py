@@ -75,7 +75,7 @@ _RULES: dict[int, _Rule] = {
     ),
     layout.FAULT_REOPENED: _Rule(
         errors.EventReopenedError,
-        lambda f, _h: f"event {f.event} comes again after it had ended",
+        lambda f, _h: f"event {f.event} begins again after it has ended",
         "An event must be one run of blocks in one stream: its totals would be wrong otherwise",
     ),
     layout.FAULT_EVENT_ORDER: _Rule(

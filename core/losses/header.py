@@ -33,7 +33,7 @@ def _kind(octets: bytes, source: str | None) -> tuple[Kind, int, int]:
             source=source,
         )
     raise errors.HeaderError(
-        f"the stream begins with {octets[:4].hex(' ')}, which is no known type",
+        f"the stream begins with {octets[:4].hex(' ')}, which is not a known type",
         offset=0,
         hint="gul begins with 01 00 00 01 or 02 00 00 01, loss with 01 00 00 02,"
         " summary with 01 00 00 03",

@@ -266,7 +266,7 @@ def check_apart(seen: Sequence[SeenEvents]) -> None:
     """
     for index, events in enumerate(seen):
         if any(events.overlaps(other) for other in seen[:index]):
-            raise StreamError("an event comes again")
+            raise StreamError("an event is in two sections")
 
 
 class SectionLoop(Generic[W, R]):

@@ -138,7 +138,7 @@ def _order(value: Any, dimensions: int) -> tuple[int, ...]:  # noqa: ANN401 - JS
     if not isinstance(value, list) or sorted(map(str, value)) != sorted(
         map(str, range(dimensions))
     ):
-        raise Fault(f"the order {str(value)[:60]} of a transpose is no permutation of the axes")
+        raise Fault(f"the order {str(value)[:60]} of a transpose is not a permutation of the axes")
     return tuple(int(axis) for axis in value)
 
 

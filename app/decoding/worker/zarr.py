@@ -245,4 +245,4 @@ def _float(value: Any, dtype: np.dtype[Any]) -> Any:  # noqa: ANN401 - JSON
 
 
 def _no_fill(value: object) -> Fault:
-    return Fault(f"fill_value {str(value)[:60]} is no value of the array")
+    return Fault(f"fill_value {str(value)[:60]} does not fit the array's dtype")

@@ -216,7 +216,7 @@ class ServiceRuns:
             expected = {chunk: upload["stream"] for chunk, upload in enumerate(uploads, 1)}
             if streams != expected:
                 raise RuntimeError(
-                    f"run {run} of {name} has not the streams that the chunks have uploaded:"
+                    f"run {run} of {name} does not have the streams that the chunks have uploaded:"
                     f" another analysis uses it; set {NAME} to tell them apart"
                 )
             self._ids[name] = run

@@ -170,7 +170,7 @@ def check_written(name: str, read: Sum) -> None:
     if written != str(read):
         count = written.partition(" ")[0]
         raise TruncatedError(
-            f"the stream has not the {count} bytes that were written"
+            f"the stream does not have the {count} bytes that were written"
             if written
             else "what writes the stream has ended before it was whole",
             hint="A process of the run was killed, so no output is written",

@@ -117,7 +117,9 @@ def _write_bin(
             # The peer sees only the file of all, and takes it for empty if it is not whole.
             size = sum(path.stat().st_size for path in paths)
             if size % dtype.itemsize:
-                log.note_warning(f"{size} bytes are no whole records of {dtype.itemsize}: left out")
+                log.note_warning(
+                    f"{size} bytes are not a multiple of the record size {dtype.itemsize}: left out"
+                )
                 return
             for rows in _whole_records(paths, dtype):
                 tables.write(report, rows)
@@ -147,7 +149,9 @@ def _copy_rest(path: Path, out: Output, skipped_lines: int = 0) -> None:
 def _is_whole(path: Path, dtype: np.dtype[np.void], log: ProcessLog) -> bool:
     size = path.stat().st_size
     if size % dtype.itemsize:
-        log.note_warning(f"{path}: {size} bytes are no whole records of {dtype.itemsize}: left out")
+        log.note_warning(
+            f"{path}: {size} bytes are not a multiple of the record size {dtype.itemsize}: left out"
+        )
         return False
     return True
 

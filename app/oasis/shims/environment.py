@@ -47,5 +47,5 @@ def _memory(environ: Mapping[str, str]) -> int | None:
     except (ValueError, OverflowError):
         size = 0
     if size <= 0:
-        raise OptionError(f"{AAL_MEMORY_VARIABLE}={text} is no number of GB above 0")
+        raise OptionError(f"{AAL_MEMORY_VARIABLE}={text} is not a number of GB above 0")
     return size

@@ -196,7 +196,7 @@ def _read_header(source: _Source) -> dict[str, Any]:
     head = source.take(_HEAD.size, "its header")
     magic, version, length = _HEAD.unpack(head)
     if magic != _MAGIC:
-        raise source.fault("this is no partial file: it does not begin with TWLEDGER", 0)
+        raise source.fault("this is not a partial file: it does not begin with TWLEDGER", 0)
     if version != VERSION:
         raise source.fault(f"partial files of version {version} are not known", len(_MAGIC))
     if length > _LARGEST_HEADER:

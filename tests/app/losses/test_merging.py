@@ -87,7 +87,7 @@ def test_empty_tables_are_merged(tmp_path: Path) -> None:
         ([("a.csv", [1]), ("b.bin", [2])], [], 2, "not of one format"),
         ([("a.arrow", [1])], [], 2, "not of one format that can be merged"),
         ([("a.bin", [1])], [], 2, "packed records do not tell their report"),
-        ([("a.bin", [1])], ["--report", "melt"], 1, "no whole records of 44"),
+        ([("a.bin", [1])], ["--report", "melt"], 1, "not a multiple of the record size 44"),
         ([("a.csv", [1])], ["--by", "event,period"], 2, "the tables have no column Period"),
         ([("a.csv", [1])], ["missing.csv"], 1, "missing.csv: cannot be read"),
     ],

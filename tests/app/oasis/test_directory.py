@@ -140,7 +140,7 @@ def test_settings_as_given_serve_where_none_are_resolved(tmp_path: Path) -> None
 
 
 def test_folders_that_are_no_run_directories(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no run directory"):
+    with pytest.raises(InputError, match="is not a run directory"):
         RunDirectory(tmp_path)
 
 

@@ -350,7 +350,7 @@ def test_a_block_id_below_one(kind: str, width: int, ident: int) -> None:
 @every_stream
 def test_a_reopened_event(kind: str, width: int) -> None:
     stream = good(kind, width)
-    text = "event 1 comes again"
+    text = "event 1 begins again"
     check_block(
         stream, Block(1, 3), EventReopenedError, text, skip=0, event=1, block=3, closes=True
     )
@@ -369,7 +369,7 @@ def test_events_reopened_in_any_page_of_the_bitmap(again: int) -> None:
         start = len(stream.encode())
         data = stream.with_blocks([*stream.blocks, Block(last, 2)]).encode()
         place: dict[str, Any] = {"at": start, "event": last, "block": 2}
-        text = f"event {last} comes again"
+        text = f"event {last} begins again"
         check(data, stream, EventReopenedError, text, start=start, closes=True, **place)
 
 

@@ -195,7 +195,7 @@ def test_an_event_in_two_partitions_is_refused(order: Order) -> None:
     for events in ((2,), (1, 2), (1, 2, 4)):
         merged = partitions(2, Collector(), order, ["events", "selt"])
         merged.receive(0, simple(2, 5).encode())
-        with pytest.raises(EventReopenedError, match=r"^part 1: event 2 comes again") as info:
+        with pytest.raises(EventReopenedError, match=r"^part 1: event 2 begins again") as info:
             merged.receive(1, simple(*events).encode())
         assert info.value.event == 2
 

@@ -52,7 +52,7 @@ def test_a_fill_value_may_be_no_number() -> None:
     ],
 )
 def test_what_is_no_fill_value(dtype: str, value: object) -> None:
-    with pytest.raises(Fault, match="no value of the array"):
+    with pytest.raises(Fault, match="does not fit the array's dtype"):
         fill_value(value, np.dtype(dtype))
 
 

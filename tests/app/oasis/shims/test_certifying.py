@@ -79,7 +79,7 @@ def test_a_copy_that_ends_between_two_blocks_is_told_from_a_whole_one(
     assert whole.startswith(cut)
     assert len(cut) < len(whole)
     assert through_a_fifo(cut, "eltpy", "-s", "s.csv") == 1
-    assert f"has not the {len(whole)} bytes that were written" in capfd.readouterr().err
+    assert f"does not have the {len(whole)} bytes that were written" in capfd.readouterr().err
     assert not Path("s.csv").exists()
     assert is_lost(logs("eltpy")[0])
     assert through_a_fifo(whole, "eltpy", "-s", "s.csv") == 0
