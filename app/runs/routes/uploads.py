@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.errors import (
-    BadRequestError,
-)
-from app.http.dependencies import DrainDep, IdentityDep, StrictRoute
+from app.errors import BadRequestError
+from app.http.dependencies import StrictRoute
+from app.http.identity import identity_of
 from app.http.negotiation import joined
 from app.http.openapi import problem_responses
+from app.server.drain import drain_of
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import ExchangeResponse
 
@@ -33,6 +33,19 @@ _BODY: dict[str, Any] = {
     }
 }
 _EMPTY = {"description": "Answered in headers", "content": {}}
+_APPENDED: dict[int | str, Any] = {
+    200: {"model": StreamAnswer, "description": "The upload is complete"},
+    204: _EMPTY,
+    **_MANY,
+}
+
+
+async def _upload_of(request: Request) -> Upload:
+    scope = request.scope
+    return Upload(request, request.app.state.runs, identity_of(scope), drain_of(scope))
+
+
+UploadDep = Annotated[Upload, Depends(_upload_of)]
 
 
 @router.post(
@@ -45,15 +58,9 @@ _EMPTY = {"description": "Answered in headers", "content": {}}
 )
 @in_lane(LONG)
 async def create_stream(
-    run: str,
-    query: Annotated[UploadQuery, Query()],
-    request: Request,
-    service: RunsDep,
-    who: IdentityDep,
-    drain: DrainDep,
+    run: str, query: Annotated[UploadQuery, Query()], upload: UploadDep
 ) -> ExchangeResponse:
     """Create the upload of a partition, with bytes or without."""
-    upload = Upload(request, service, who, drain)
     return ExchangeResponse(lambda exchange: upload.create(exchange, run, query.partition))
 
 
@@ -63,23 +70,11 @@ async def create_stream(
     response_class=ExchangeResponse,
     status_code=200,
     openapi_extra=_BODY,
-    responses={
-        200: {"model": StreamAnswer, "description": "The upload is complete"},
-        204: _EMPTY,
-        **_MANY,
-    },
+    responses=_APPENDED,
 )
 @in_lane(LONG)
-async def append_to_stream(
-    run: str,
-    stream: str,
-    request: Request,
-    service: RunsDep,
-    who: IdentityDep,
-    drain: DrainDep,
-) -> ExchangeResponse:
+async def append_to_stream(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
     """Append bytes to an upload; what is acknowledged is durable and has been checked."""
-    upload = Upload(request, service, who, drain)
     return ExchangeResponse(lambda exchange: upload.append(exchange, run, stream))
 
 
@@ -91,16 +86,8 @@ async def append_to_stream(
     responses={200: _EMPTY, 204: _EMPTY, **_MANY},
 )
 @in_lane(FRONT)
-async def stream_offset(
-    run: str,
-    stream: str,
-    request: Request,
-    service: RunsDep,
-    who: IdentityDep,
-    drain: DrainDep,
-) -> ExchangeResponse:
+async def stream_offset(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
     """Tell in headers how far an upload has come; an append that runs ends."""
-    upload = Upload(request, service, who, drain)
     return ExchangeResponse(lambda exchange: upload.look(exchange, run, stream))
 
 
@@ -112,16 +99,8 @@ async def stream_offset(
     responses={204: _EMPTY, **_MANY},
 )
 @in_lane(FRONT)
-async def delete_stream(
-    run: str,
-    stream: str,
-    request: Request,
-    service: RunsDep,
-    who: IdentityDep,
-    drain: DrainDep,
-) -> ExchangeResponse:
+async def delete_stream(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
     """Delete an upload of a run that is not sealed; its partition can be uploaded again."""
-    upload = Upload(request, service, who, drain)
     return ExchangeResponse(lambda exchange: upload.delete(exchange, run, stream))
 
 
@@ -134,29 +113,17 @@ _METHODS = {"PATCH": "append", "DELETE": "delete", "HEAD": "look"}
     response_class=ExchangeResponse,
     status_code=204,
     openapi_extra=_BODY,
-    responses={
-        200: {"model": StreamAnswer, "description": "The upload is complete"},
-        204: _EMPTY,
-        **_MANY,
-    },
+    responses=_APPENDED,
 )
 @in_lane(LONG)
-async def override_method(
-    run: str,
-    stream: str,
-    request: Request,
-    service: RunsDep,
-    who: IdentityDep,
-    drain: DrainDep,
-) -> ExchangeResponse:
+async def override_method(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
     """Do what the method in X-HTTP-Method-Override does, for clients that cannot send it."""
-    method = joined(request.headers, "X-HTTP-Method-Override") or ""
+    method = joined(upload.headers, "X-HTTP-Method-Override") or ""
     name = _METHODS.get(method.strip().upper())
     if name is None:
         raise BadRequestError(
             "POST to an upload needs X-HTTP-Method-Override", hint="Send PATCH, HEAD or DELETE"
         )
-    upload = Upload(request, service, who, drain)
     handle = getattr(upload, name)
     return ExchangeResponse(lambda exchange: handle(exchange, run, stream))
 
