@@ -41,7 +41,7 @@ from .pipelines.layout import Field
 from .runs.blocking import EventAnswer, RowAnswer
 from .runs.description import Run, Stream
 from .runs.following import RunEvent, RunRows
-from .runs.jobs import Part
+from .runs.options import Part
 from .runs.uploading import Uploaded, Uploading
 from .tiles.blocking import Tiles, View
 from .tiles.options import ViewOptions

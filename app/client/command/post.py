@@ -7,9 +7,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from ..losses.jobs import PART_SIZE, Observe
+from ..losses.requests import PART_SIZE
 from ..losses.rows import End
-from ..losses.saving import FORMATS, label
+from ..losses.saving import FORMATS, Observe, label
 from ..losses.sources import SourceLike
 from .arguments import (
     add_behaviour,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ThalwegError
 from ..losses.sources import SourceLike
-from ..runs.jobs import PARALLEL, Part
+from ..runs.options import PARALLEL, Part
 from ..runs.uploading import Uploaded
 from ..transport.retry import is_retryable
 from .arguments import add_behaviour, add_service, connect, count, ranges

@@ -39,7 +39,7 @@ from typing import Protocol
 from xxhash import xxh3_64
 
 from ..errors import StateError
-from ..transport.effects import BLOCK
+from ..transport.requests import BLOCK
 from .durable import rename_durably, sync_directory
 
 _SPOOL = 64 << 20

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 from ..errors import ProducerFailed, SourceError
-from ..transport.effects import BLOCK
+from ..transport.requests import BLOCK
 
 _PIPE_SIZE = 1 << 20
 """Bytes; what an unprivileged process may ask for. Pipes have 64 KiB by default."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 from urllib.parse import quote, urlencode
@@ -14,12 +15,16 @@ from ..transport.requests import Head, Request
 from .rows import End, Position
 
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
+Several: TypeAlias = list[str] | tuple[str, ...]
+"""Names of reports."""
 InputLike: TypeAlias = "str | os.PathLike[str] | bytes"
 
 INPUTS = (
     *("quantiles", "event_rates", "occurrence", "periods", "return_periods"),
     *("summary_xref", "summary_map", "summary_info"),
 )
+PART_SIZE = 16 << 20
+"""Bytes of a part: some milliseconds of work, and little to send again after a cut."""
 _LISTS = {"quantiles": float, "return_periods": int}
 """Inputs that may be lists of numbers, and of which kind."""
 WHOLE_STREAM_REPORTS = frozenset({"aal", "aal_mean", "alct", "ept", "psept"})
@@ -132,7 +137,7 @@ class LossRequests:
     """Builds the requests that post one stream.
 
     Args:
-        reports: one or more names.
+        report: a name, or several.
         table_format: ``frames`` or the format of a table.
         options: of the post.
         size: bytes of the whole stream, if known.
@@ -145,14 +150,15 @@ class LossRequests:
     """
 
     def __init__(
-        self, reports: Sequence[str], table_format: str, options: SetOptions, size: int | None
+        self, report: str | Sequence[str], table_format: str, options: SetOptions, size: int | None
     ) -> None:
+        reports = (report,) if isinstance(report, str) else tuple(report)
         unknown = set(options) - SetOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"there is no option {min(unknown)}")
         if not reports or (len(reports) > 1 and table_format != "frames"):
             raise ValueError("several reports come in frames only" if reports else "no report")
-        self.reports = tuple(reports)
+        self.reports = reports
         self.format = table_format
         self._size = size
         self._query: dict[str, str] = {"format": table_format}
@@ -276,6 +282,29 @@ def position_of_table(head: Head) -> Position:
         raise ProtocolError("a partial answer does not say where to resume") from e
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How a stream is posted.
+
+    Attributes:
+        mode: ``parts``: one request per part; ``whole``: one request; ``duplex``: one, whose
+            answer is read while it is sent.
+        part_size: bytes of a part.
+
+    Raises:
+        ValueError: there is no such mode, or parts have no size.
+    """
+
+    mode: Mode
+    part_size: int
+
+    def __post_init__(self) -> None:
+        if self.mode not in {"parts", "whole", "duplex"}:
+            raise ValueError(f"there is no mode {self.mode!r}: choose parts, whole or duplex")
+        if self.part_size < 1:
+            raise ValueError("a part has at least one byte")
+
+
 class PartPlan:
     """How far each part reaches.
 
@@ -289,8 +318,6 @@ class PartPlan:
     """
 
     def __init__(self, size: int, start: int) -> None:
-        if size < 1:
-            raise ValueError("a part has at least one byte")
         self._size = size
         self.stop = start + size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -132,6 +132,42 @@ class RowReader(FrameAnswer[Group, End]):
         # Rows of an unfinished event come again after the token.
         self._tables.clear()
         return self._group(_position(header))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one report."""
+
+    report: str
+    rows: Rows
+    set_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a table that are not settled yet; valid until the next item."""
+
+    data: memoryview | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came since the last Settled is complete.
+
+    Attributes:
+        position: where the stream resumes after it; None at its end.
+    """
+
+    position: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What came since the last Settled comes again: forget it."""
+
+
+Item: TypeAlias = Table | Piece | Settled | Undone
+"""What comes of a post."""
 
 
 def _position(header: Mapping[str, Any]) -> Position:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from ..files.outputs import Mark, Output, open_output
 from ..files.state import StateFile
-from .posting import Item, Piece, Settled, Table, Undone
-from .rows import Position
+from .requests import LossRequests, Mode
+from .rows import Item, Piece, Position, Settled, Table, Undone
 from .sources import Source
 from .state import MEMBER, State
 
@@ -37,6 +38,24 @@ class Progress:
     events: int
 
 
+Observe: TypeAlias = Callable[[Progress], None]
+
+
+def save_mode(table_format: str, mode: Mode | None) -> Mode:
+    """The mode in which to ask for a format.
+
+    Raises:
+        ValueError: the format has no such mode.
+    """
+    if table_format in WHOLE_FORMATS:
+        if mode not in {None, "whole"}:
+            raise ValueError(f"{table_format} describes the whole stream: mode whole only")
+        return "whole"
+    if mode == "duplex" and table_format != "bin":
+        raise ValueError(f"{table_format} has no tokens to resume after a cut: not duplex")
+    return mode or "parts"
+
+
 def wire_format(table_format: str) -> str:
     """The format to ask the service for: packed records are the very rows of frames.
 
@@ -46,6 +65,21 @@ def wire_format(table_format: str) -> str:
     if table_format not in FORMATS:
         raise ValueError(f"there is no format {table_format!r}: choose {', '.join(FORMATS)}")
     return "frames" if table_format == "bin" else table_format
+
+
+def labels(requests: LossRequests, table_format: str) -> tuple[str, ...]:
+    """Names of the tables: reports, each with its set where a pass has several.
+
+    Raises:
+        ValueError: packed records of summary sets need their numbers.
+    """
+    if not requests.of_items or table_format != "bin":
+        return requests.reports
+    if not requests.sets:
+        raise ValueError("bin of a summary xref needs the sets to save, such as sets=[1, 2]")
+    if len(requests.sets) == 1:
+        return requests.reports
+    return tuple(label(set_id, name) for set_id in requests.sets for name in requests.reports)
 
 
 def label(set_id: int, report: str) -> str:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeAlias
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from ..errors import ProducerFailed, SourceError
-from ..transport.effects import BLOCK
+from ..transport.requests import BLOCK
 from .readers import CommandReader, DescriptorReader, FileReader, PiecesReader, Reader
 from .window import Window
 

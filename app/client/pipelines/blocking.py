@@ -1,19 +1,103 @@
 # Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
-"""Pipelines and their batches with blocking calls."""
+"""Pipelines and their batches with blocking calls.
+
+Two ways lead to the next batch. A *stream* is one answer that the service fills ahead of the
+reader: best for throughput. *Asking* is a request for each batch, several at once: best where
+a reader takes every n-th batch, or where batches take long to make and several servers share
+the work. Both yield batches in order and are resumed by the token of the last one.
+
+The position of ``Batches`` moves only when a batch is handed out. Whatever is on its way at
+that moment, in a buffer or in another thread, may therefore be dropped at any time: after an
+error, a pause or ``close`` the next call opens anew there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Generator, Mapping
+from functools import partial
 from typing import Any, Self
 
-from ..transport.blocking import BlockingRunner, BlockingShell
-from ..transport.items import Closing
-from ..transport.requests import Request
-from .batch import Batch
-from .iteration import BatchIteration
+from ..transport.channel import Channel, Closing, Connector
+from ..transport.requests import Job, Request
+from ..transport.streams import Items
+from .batch import Batch, EpochEnd
 from .layout import Field
+from .lookahead import Lookahead, Question
 from .requests import BatchRequests, PipelineInfo, creation
 from .selection import BatchSelection, Position
+from .streams import BatchStream, OneBatch
+
+
+class _Asking:
+    """Batches asked for one by one, some of them before they are needed.
+
+    Args:
+        channel: of the operation.
+        requests: builds the requests.
+        look: which batch is next.
+        batches: number of all batches of the pipeline; None if unknown.
+        ahead: batches to ask for before they are needed.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        requests: BatchRequests,
+        look: Lookahead,
+        batches: int | None,
+        ahead: int,
+    ) -> None:
+        self._channel = channel
+        self._requests = requests
+        self._look = look
+        self._batches = batches
+        self._ahead = ahead
+        self._pending: deque[tuple[Question, Job]] = deque()
+        self._answers: dict[Question, OneBatch] = {}
+        self._ended = False
+
+    @property
+    def data_finished(self) -> bool:
+        """Whether no batch follows those yielded, as far as is known."""
+        return self._ended or (not self._pending and self._look.finished)
+
+    def run(self) -> Generator[Batch, None, None]:
+        """Yield batches."""
+        while True:
+            self._ask_ahead()
+            if self._pending:
+                question, job = self._pending[0]
+                self._channel.join(job)
+                self._pending.popleft()
+            elif (found := self._look.next()) is not None:
+                question = found
+                self._ask(question, self._channel)
+            else:
+                return
+            one = self._answers.pop(question)
+            if one.batch is None:
+                self._ended = True
+                return
+            self._look.answered(question, one.batch, last=one.last)
+            yield one.batch
+
+    def _ask_ahead(self) -> None:
+        for question, _ in self._pending:
+            one = self._answers.get(question)
+            if one is not None and one.batch is not None:
+                self._look.answered(question, one.batch, last=one.last)
+        while len(self._pending) < self._ahead:
+            next_one = self._look.next()
+            if next_one is None:
+                break
+            job = self._channel.beside(partial(self._ask, next_one))
+            self._pending.append((next_one, job))
+
+    def _ask(self, question: Question, channel: Channel) -> None:
+        one = OneBatch(channel, self._requests, question, self._batches)
+        one.complete()
+        self._answers[question] = one
 
 
 class Batches(Closing):
@@ -28,32 +112,50 @@ class Batches(Closing):
         ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
     """
 
-    def __init__(self, runner: BlockingRunner, iteration: BatchIteration) -> None:
-        self._runner = runner
-        self._iteration = iteration
-        self._shell: BlockingShell | None = None
+    def __init__(
+        self,
+        connector: Connector,
+        requests: BatchRequests,
+        position: Position,
+        selection: BatchSelection,
+    ) -> None:
+        self._connector = connector
+        self._requests = requests
+        self._selection = selection
+        self._profile: Mapping[str, Any] = {}
+        self._restart(position)
+
+    def _restart(self, position: Position) -> None:
+        self._position = position
+        self._paused = False
+        self._left = self._selection.max_batches
+        self._epoch: int | None = None
+        self._held: Batch | None = None
+        self._finished = False
+        self._source: BatchStream | _Asking | None = None
+        self._items: Items[Any] | None = None
 
     @property
     def token(self) -> str | None:
         """Token to resume with after the last batch handed out; None at the beginning."""
-        return self._iteration.position.token
+        return self._position.token
 
     @property
     def data_finished(self) -> bool:
         """Whether no batch follows the last one handed out, as far as is known."""
-        return self._iteration.data_finished
+        return self._finished and self._held is None
 
     @property
     def profile(self) -> Mapping[str, Any]:
         """Seconds per stage, as the service's last answer had them."""
-        return self._iteration.profile
+        return self._profile
 
     def getstate(self) -> dict[str, Any]:
         """Where it is, as JSON values: ``{"token": ...}``, None at the beginning.
 
         With ``skip`` or ``every`` it also has ``skip``: batches to pass over from there.
         """
-        return self._iteration.position.json()
+        return self._position.json()
 
     def setstate(self, state: Mapping[str, Any] | None) -> None:
         """Resume from a state; from the beginning with None. Limits count anew.
@@ -63,33 +165,86 @@ class Batches(Closing):
         """
         position = Position.parse(state)
         self.close()
-        self._iteration.restart(position)
+        self._restart(position)
 
     def __iter__(self) -> Self:
-        self._iteration.resume()
+        if self._paused:
+            self._paused, self._epoch = False, None
         return self
 
     def __next__(self) -> Batch:
-        if self._shell is None:
-            self._shell = self._runner.shell(workers=self._iteration.connections)
         try:
-            batch = self._shell.run(self._iteration.advance())
+            batch = self._advance()
         except BaseException:
             # What was on its way may be lost: the next call opens a new answer.
             self.close()
             raise
         if batch is None:
-            if self._iteration.over:
+            if self._left == 0 or not self._paused:
                 self.close()
             raise StopIteration
         return batch
 
+    def _advance(self) -> Batch | None:
+        """The next batch; None at the end, the limit, or the end of an epoch."""
+        while not (self._paused or self._left == 0):
+            item = self._held or self._fetch()
+            if item is None:
+                break
+            batch = self._accept(item)
+            if batch is not None:
+                return batch
+        if self._left == 0 and isinstance(self._source, BatchStream):
+            # Read how the answer ended: its connection can be used again.
+            while (item := self._fetch()) is not None:
+                self._accept(item)
+        return None
+
+    def _fetch(self) -> Batch | EpochEnd | None:
+        if self._source is None or self._items is None:
+            if self._finished:
+                return None
+            channel = self._connector.channel(workers=self._selection.connections)
+            self._source = self._open(channel)
+            self._items = Items(channel, self._source.run())
+        item: Batch | EpochEnd | None = next(self._items, None)
+        self._finished = self._source.data_finished
+        if isinstance(self._source, BatchStream):
+            self._profile = self._source.profile
+        return item
+
+    def _open(self, channel: Channel) -> BatchStream | _Asking:
+        selection, position, requests = self._selection, self._position, self._requests
+        if not selection.ahead and selection.every == 1 and not position.skip:
+            return BatchStream(channel, requests, position.token, self._left)
+        batches = requests.batches(position.token)
+        look = Lookahead(position, selection.every, self._left, batches)
+        return _Asking(channel, requests, look, batches, selection.ahead)
+
+    def _accept(self, item: Batch | EpochEnd) -> Batch | None:
+        """Move on by what came next; the batch to hand out, if any."""
+        if isinstance(item, EpochEnd):
+            # After a cut, the end of an epoch that is known already may come again.
+            self._paused = self._selection.epoch and self._epoch is not None
+            return None
+        if self._selection.epoch and self._epoch not in {None, item.epoch}:
+            self._held, self._paused = item, True
+            return None
+        self._held = None
+        self._epoch = item.epoch
+        self._position = Position(item.token, self._selection.every - 1)
+        if self._left is not None:
+            self._left -= 1
+        return item
+
     def close(self) -> None:
         """Stop early; iterating again resumes after the last batch handed out."""
-        self._iteration.stop()
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            shell.close()
+        if self._held is not None:
+            # It comes again.
+            self._held, self._finished = None, False
+        items, self._items, self._source = self._items, None, None
+        if items is not None:
+            items.close()
 
 
 class Pipeline:
@@ -103,9 +258,13 @@ class Pipeline:
     """
 
     def __init__(
-        self, runner: BlockingRunner, spec: Mapping[str, Any], create: Request, info: PipelineInfo
+        self,
+        connector: Connector,
+        spec: Mapping[str, Any],
+        create: Request,
+        info: PipelineInfo,
     ) -> None:
-        self._runner = runner
+        self._connector = connector
         self._create = create
         self._info = info
         self.spec = dict(spec)
@@ -114,11 +273,11 @@ class Pipeline:
         self.info = dict(info.content)
 
     @classmethod
-    def create(cls, runner: BlockingRunner, spec: Mapping[str, Any]) -> Pipeline:
+    def create(cls, connector: Connector, spec: Mapping[str, Any]) -> Pipeline:
         """Have the service make a pipeline."""
         request = creation(spec)
-        info = PipelineInfo.parse(runner.call(request))
-        return cls(runner, spec, request, info)
+        info = PipelineInfo.parse(connector.call(request))
+        return cls(connector, spec, request, info)
 
     @property
     def schema(self) -> tuple[Field, ...]:
@@ -178,7 +337,7 @@ class Pipeline:
             ValueError: an argument is out of range.
             StateError: ``after`` is not a token.
         """
-        selection = BatchSelection.of(
+        selection = BatchSelection(
             rank=rank,
             world=world,
             max_batches=max_batches,
@@ -188,6 +347,5 @@ class Pipeline:
             parallel=parallel,
         )
         position = Position.parse({"token": after, "skip": skip})
-        requests = BatchRequests(self._create, self._info, selection.rank, selection.world)
-        iteration = BatchIteration(requests, position, selection, self._runner.retries)
-        return Batches(self._runner, iteration)
+        requests = BatchRequests(self._create, self._info, rank, world)
+        return Batches(self._connector, requests, position, selection)

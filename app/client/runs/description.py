@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import ProblemError, ProtocolError
-from ..transport.answers import call
-from ..transport.effects import Deliver, Steps
-from ..transport.requests import Request
-
-T = TypeVar("T")
 
 _UNPROCESSABLE = 422
 FINISHED = ("done", "failed")
@@ -107,34 +102,12 @@ class Stream:
             raise ProtocolError(f"the answer describes no stream: {e}") from e
 
 
-def pages(
-    build: Callable[[str | None], Request],
-    member: str,
-    parse: Callable[[Mapping[str, Any]], T],
-    retries: int,
-) -> Steps[None]:
-    """Deliver the items of all pages of a list.
-
-    Args:
-        build: the request for the page after the one that gave this value.
-        member: of the answer, which holds the items.
-        parse: makes an item of its JSON object.
-        retries: failures of one page to tolerate.
+def items_of(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the items of a page of a list.
 
     Raises:
-        ProblemError, ConnectionFailed, ProtocolError: a page did not come.
+        ProtocolError: it holds none.
     """
-    after: str | None = None
-    while True:
-        page = (yield from call(build(after), retries)).json()
-        for item in _items(page, member):
-            yield Deliver(parse(item))
-        if page.get("after") is None:
-            return
-        after = str(page["after"])
-
-
-def _items(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]]:
     items = page.get(member)
     if not isinstance(items, list):
         raise ProtocolError(f"the answer has no {member}")

@@ -1,17 +1,13 @@
-"""Reductions: their results, from the beginning after a cut."""
+"""Reductions and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ..errors import ConnectionFailed, ProtocolError
+from ..errors import ProtocolError
 from ..transport.answers import FrameAnswer
-from ..transport.effects import Finish, Steps
-from ..transport.frames import Array, Frame, FrameReader
-from ..transport.requests import Request
-from ..transport.resumable import ResumableStream
-from ..transport.retry import Backoff
+from ..transport.frames import Array, Frame
 from .options import plain
 
 Watch: TypeAlias = Callable[[int, int], None]
@@ -57,41 +53,3 @@ class ReductionReader(FrameAnswer[None, str]):
         done, total = header.get("done"), header.get("of")
         if self._watch is not None and isinstance(done, int) and isinstance(total, int):
             self._watch(done, total)
-
-
-class Reduction(ResumableStream):
-    """Asks for one reduction until its results are there.
-
-    Args:
-        request: for the reduction.
-        backoff: decides on further attempts.
-        watch: called whenever the service reports how far it is.
-
-    Attributes:
-        results: arrays by name, once all are there.
-    """
-
-    def __init__(self, request: Request, backoff: Backoff, watch: Watch | None) -> None:
-        super().__init__(backoff)
-        self._request = request
-        self._watch = watch
-        self.results: dict[str, Array] = {}
-
-    @property
-    def done(self) -> bool:
-        """Whether the results are there."""
-        return bool(self.results)
-
-    def _attempt(self) -> Steps[None]:
-        yield from self._open(self._request)
-        reader = ReductionReader(self._watch)
-        frames = FrameReader(reader.allocate)
-        while reader.end is None:
-            yield from reader.receive(frames)
-        if reader.end == "drain":
-            raise ConnectionFailed("the server is stopping")
-        if reader.end != "complete" or not reader.results:
-            count = len(reader.results)
-            raise ProtocolError(f"the answer ended with {reader.end} and {count} results")
-        yield Finish()
-        self.results = reader.results

@@ -1,4 +1,4 @@
-"""The resumable stream of tiles."""
+"""The tiles of an answer, and which of them to ask for."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConnectionFailed, ProtocolError, ThalwegError, data_changed
+from ..errors import ProtocolError
 from ..transport.answers import FrameAnswer
-from ..transport.effects import Deliver, Finish, Steps
-from ..transport.frames import Array, Frame, FrameReader, Octets
-from ..transport.resumable import ResumableStream
-from ..transport.retry import Backoff
+from ..transport.frames import Array, Frame, Octets
 from .memory import Memory
 from .plan import Box, Plan, Tile
-from .requests import TileRequests
 
 _TOKEN_LENGTH = 512
 """Characters; the contract allows 100."""
@@ -102,81 +98,25 @@ class Start:
     tile: int | None = None
 
 
-class TileStream(ResumableStream):
-    """Delivers tiles up to the limit.
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Tiles of a view, one after the other.
 
-    Args:
-        requests: builds the requests.
+    Attributes:
         plan: of the view.
         start: where to begin.
         limit: number of tiles; None for all.
         memory: for the values.
-        backoff: decides on further attempts.
 
-    Attributes:
-        token: that follows the last tile delivered.
+    Raises:
+        ValueError: the limit is negative.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a stream consists of
-        self,
-        requests: TileRequests,
-        plan: Plan,
-        start: Start,
-        limit: int | None,
-        memory: Memory,
-        backoff: Backoff,
-    ) -> None:
-        if limit is not None and limit < 0:
+    plan: Plan
+    start: Start
+    limit: int | None
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 0:
             raise ValueError("the number of tiles cannot be negative")
-        super().__init__(backoff, start.token)
-        self.plan = plan
-        self._next = 0 if start.token is None else start.tile
-        self._left = limit
-        self._requests = requests
-        self._memory = memory
-        self._ended = False
-
-    @property
-    def done(self) -> bool:
-        """Whether every tile up to the limit was delivered."""
-        return self._ended or self._left == 0
-
-    def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
-        has_all = self._left == 0 or self._next == self.plan.tiles
-        return has_all and isinstance(failure, ConnectionFailed)
-
-    def _attempt(self) -> Steps[None]:
-        head = yield from self._open(self._requests.stream(self.token, self._left))
-        tiles = head.headers.get("thalweg-tiles")
-        if tiles is not None and tiles != str(self.plan.tiles):
-            raise data_changed(f"the view had {self.plan.tiles} tiles and has {tiles[:20]} now")
-        before = self.token
-        reason = yield from self._take_frames()
-        if reason == "complete":
-            self._ended = True
-        elif reason == "drain":
-            if self._left != 0:
-                raise ConnectionFailed("the server is stopping")
-        elif reason != "count" or self._left is None:
-            raise ProtocolError(f"the answer ended with {reason}")
-        elif self._left and self.token == before:
-            raise ProtocolError("the answer holds no tile")
-
-    def _take_frames(self) -> Steps[str]:
-        reader = TileReader(self.plan, self._next, self._memory)
-        frames = FrameReader(reader.allocate)
-        while reader.end is None:
-            tile = yield from reader.receive(frames)
-            if tile is not None:
-                self._note(tile)
-                yield Deliver(tile)
-        yield Finish()
-        return reader.end
-
-    def _note(self, tile: Tile) -> None:
-        if self._left is not None:
-            if not self._left:
-                raise ProtocolError("more tiles came than were asked for")
-            self._left -= 1
-        self._next = tile.index + 1
-        self.token = tile.token

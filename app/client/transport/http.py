@@ -13,7 +13,7 @@ import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,12 +24,11 @@ from http.client import (
     HTTPSConnection,
     parse_headers,
 )
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ConnectionFailed, ThalwegError
-from .effects import Body
-from .requests import Head, Request
+from .requests import Body, Head, Interim, Request
 
 _IDLE_CONNECTIONS = 4
 TIMEOUT = 60.0
@@ -48,10 +47,6 @@ class _WholeLines(io.BufferedReader):
         if not line.endswith(b"\n") and len(line) != size:
             raise ConnectionError("closed by the service")
         return line
-
-
-Interim: TypeAlias = Callable[[Head], None]
-"""Called with an answer that comes before the answer: one with a status of 1xx."""
 
 
 class _Response(HTTPResponse):

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeAlias
 
 from ..errors import ProtocolError
+
+BLOCK = 1 << 20
+"""Bytes moved at once: with less, the work per piece shows; more gains nothing."""
+
+
+class Body(Protocol):
+    """The bytes sent with a request."""
+
+    @property
+    def length(self) -> int | None:
+        """Their number, if known."""
+
+    def views(self) -> Iterator[memoryview]:
+        """Pieces of about 1 MiB, each valid until the next one is asked for."""
+
+    def interrupt(self) -> None:
+        """Stop another thread that waits for a piece."""
+
+
+class Job(Protocol):
+    """An operation that runs beside the one that began it."""
+
+    def done(self) -> bool:
+        """Whether it has returned or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +57,10 @@ class Head:
 
     status: int
     headers: Mapping[str, str]
+
+
+Interim: TypeAlias = Callable[[Head], None]
+"""Called with an answer that comes before the answer: one with a status of 1xx."""
 
 
 @dataclass(frozen=True, slots=True)

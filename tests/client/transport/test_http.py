@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.client.errors import ConnectionFailed
-from app.client.transport.answers import exchange
-from app.client.transport.blocking import BlockingShell
+from app.client.transport.blocking import SocketChannel
 from app.client.transport.http import Address, Connection, Pool
 from app.client.transport.requests import Request
 
@@ -19,7 +18,8 @@ READY = Request("GET", "/readyz")
 
 
 def status(pool: Pool) -> int:
-    return BlockingShell(pool).run_and_close(exchange(READY)).head.status
+    with SocketChannel(pool, 0) as channel:
+        return channel.exchange(READY).head.status
 
 
 class Raw:
