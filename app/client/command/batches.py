@@ -17,20 +17,21 @@ from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
-from .arguments import add_service, connect, count, spec_file
+from .arguments import connect, count, new_command, spec_file
 from .console import say
 
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    batches = commands.add_parser(
+    batches = new_command(
+        commands,
         "batches",
-        help="read the batches of a pipeline",
-        description="Read the batches of a pipeline: a line of JSON for each, and with --out"
-        " its fields as .npy files. With --token-file the same command resumes where it"
-        " stopped, even with another --rank and --world.",
+        _batches,
+        "read the batches of a pipeline",
+        "Read the batches of a pipeline: a line of JSON for each, and with --out its fields as"
+        " .npy files. With --token-file the same command resumes where it stopped, even with"
+        " another --rank and --world.",
     )
-    batches.set_defaults(run=_batches)
     batches.add_argument("spec", metavar="SPEC", help="file with the spec, or its JSON")
     batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
     batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="for .npy files")
@@ -47,7 +48,6 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     )
     batches.add_argument("--parallel", type=count, metavar="K", help="connections to ask with")
     batches.add_argument("--quiet", action="store_true", help="report errors only")
-    add_service(batches)
 
 
 def _batches(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from .. import __version__
 from ..errors import ThalwegError
 from ..transport.retry import is_retryable
 from . import batches, post, runs, tiles
-from .arguments import add_service, connect
+from .arguments import connect, new_command
 from .console import (
     EXIT_BROKEN_PIPE,
     EXIT_CONNECTION,
@@ -49,26 +49,17 @@ def build_parser() -> argparse.ArgumentParser:
     tiles.add_commands(commands)
     batches.add_command(commands)
     group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
-    put = group.add_parser("put", help="store a file and print its digest")
-    put.set_defaults(run=_put)
+    put = new_command(group, "put", _put, "store a file and print its digest")
     put.add_argument("name", choices=INPUTS)
     put.add_argument("file", type=Path)
-    add_service(put)
-    delete = group.add_parser("delete", help="delete a stored file")
-    delete.set_defaults(run=_delete_input)
+    delete = new_command(group, "delete", _delete_input, "delete a stored file")
     delete.add_argument("name", choices=INPUTS)
     delete.add_argument("digest")
-    add_service(delete)
     group = commands.add_parser("pipelines", help="pipelines").add_subparsers(required=True)
-    delete = group.add_parser("delete", help="have the service forget a pipeline")
-    delete.set_defaults(run=_delete_pipeline)
-    delete.add_argument("id")
-    add_service(delete)
+    about = "have the service forget a pipeline"
+    new_command(group, "delete", _delete_pipeline, about).add_argument("id")
     group = commands.add_parser("token", help="tokens").add_subparsers(required=True)
-    inspect = group.add_parser("inspect", help="print what a token says")
-    inspect.set_defaults(run=_inspect)
-    inspect.add_argument("token")
-    add_service(inspect)
+    new_command(group, "inspect", _inspect, "print what a token says").add_argument("token")
     return parser
 
 

@@ -11,19 +11,20 @@ from ..losses.sources import SourceLike
 from ..runs.options import PARALLEL, Part
 from ..runs.uploading import Uploaded
 from ..transport.retry import is_retryable
-from .arguments import add_behaviour, add_service, connect, count, ranges
+from .arguments import add_behaviour, connect, count, new_command, ranges
 from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, say
 
 
 def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    upload = group.add_parser(
+    upload = new_command(
+        group,
         "upload",
-        help="upload streams of partitions",
-        description="Upload each FILE as the stream of a partition, several at a time. Running"
-        " a killed or cut-off command again goes on where it stopped.",
+        _upload,
+        "upload streams of partitions",
+        "Upload each FILE as the stream of a partition, several at a time. Running a killed or"
+        " cut-off command again goes on where it stopped.",
     )
-    upload.set_defaults(run=_upload)
     upload.add_argument("id", metavar="RUN")
     upload.add_argument("file", nargs="*", metavar="FILE", help="files or fifos, - for stdin")
     upload.add_argument(
@@ -46,7 +47,6 @@ def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public typ
         help="delete the stream that a partition has, unless a state file goes on with it",
     )
     add_behaviour(upload, state="directory for state files (default: RUN.thalweg-state)")
-    add_service(upload)
     upload.add_argument(
         "--exec",
         nargs=argparse.REMAINDER,

@@ -11,20 +11,26 @@ from typing import Any
 
 from ..losses.saving import label
 from ..runs.description import Run
-from .arguments import add_service, connect, count, list_or_file, names, numbers
+from .arguments import (
+    REPORT_OPTIONS,
+    STREAM_OPTIONS,
+    add_options,
+    connect,
+    count,
+    given,
+    names,
+    new_command,
+    numbers,
+)
 from .console import say
 from .run_upload import add_upload
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
-_INPUTS = (
-    *("event_rates", "occurrence", "periods"),
-    *("summary_xref", "summary_map", "summary_info"),
-)
 _LISTS = {"quantiles": float, "return_periods": int}
-_OPTIONS = (
-    *("partitions", "no_of_periods", "confidence", "curves", "tvar", "float_width", "nan"),
-    *("negative", "sample_order", "order", "summary_ids", "sets"),
-)
+_RUN_OPTIONS: dict[str, dict[str, Any]] = {
+    "partitions": {"type": count, "metavar": "N", "help": "that sealing requires"}
+}
+_CREATE_OPTIONS = REPORT_OPTIONS | STREAM_OPTIONS | _RUN_OPTIONS
 
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -35,89 +41,52 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         description="A run takes the streams of its partitions, from as many machines as there"
         " are, until it is sealed; then it has the reports of all of them.",
     ).add_subparsers(required=True, metavar="COMMAND")
-    _add_create(group)
-    add_upload(group)
-    _add_compute(group)
-    status = group.add_parser("status", help="print how far a run is")
-    status.set_defaults(run=_status)
-    status.add_argument("id", metavar="RUN")
-    status.add_argument(
-        "--json", action="store_true", help="all that the service says, with its partitions"
-    )
-    add_service(status)
-    seal = group.add_parser("seal", help="announce that no more streams come, and wait")
-    seal.set_defaults(run=_seal)
-    seal.add_argument("id", metavar="RUN")
-    seal.add_argument("--no-wait", action="store_true", help="for the reports to be computed")
-    add_service(seal)
-    _add_fetch(group)
-    listing = group.add_parser("list", help="print your runs")
-    listing.set_defaults(run=_list)
-    add_service(listing)
-    delete = group.add_parser("delete", help="delete a run, or one of its streams")
-    delete.set_defaults(run=_delete)
-    delete.add_argument("id", metavar="RUN")
-    delete.add_argument("--partition", type=count, metavar="N", help="only this one's stream")
-    add_service(delete)
-
-
-def _add_create(group: Any) -> None:  # noqa: ANN401 - as above
-    create = group.add_parser("create", help="create a run and print its id")
-    create.set_defaults(run=_create)
+    create = new_command(group, "create", _create, "create a run and print its id")
     create.add_argument("--perspective", choices=("gul", "il", "ri", "rl"), required=True)
     create.add_argument("--report", type=names, required=True, metavar="LIST")
-    create.add_argument("--partitions", type=count, metavar="N", help="that sealing requires")
-    _add_report_options(create)
-    create.add_argument("--float-width", type=int, choices=(4, 8))
-    create.add_argument("--nan", choices=("error", "zero", "drop"))
-    create.add_argument("--negative", choices=("error", "keep"))
-    create.add_argument("--sample-order", choices=("ascending", "any"))
-    create.add_argument("--order", choices=("received", "event"))
-    create.add_argument("--summary-ids", metavar="LIST", help="such as 1,5,10-20")
-    create.add_argument("--sets", type=numbers, metavar="LIST", help="of the xref, such as 1,2")
+    add_options(create, _CREATE_OPTIONS)
     create.add_argument("--days", type=float, metavar="D", help="lifetime after the last change")
     create.add_argument(
         "--idempotency-key",
         metavar="TEXT",
         help="of this creation: the same one gives the same run, on whatever machine",
     )
-    add_service(create)
-
-
-def _add_compute(group: Any) -> None:  # noqa: ANN401 - as above
-    compute = group.add_parser(
+    add_upload(group)
+    compute = new_command(
+        group,
         "compute",
-        help="have a sealed run compute further reports, and print their variant",
-        description="Have a sealed run compute further reports, or with other options; nothing"
-        " is uploaded again. Prints the variant for: thalweg run fetch RUN --variant V",
+        _compute,
+        "have a sealed run compute further reports, and print their variant",
+        "Have a sealed run compute further reports, or with other options; nothing is uploaded"
+        " again. Prints the variant for: thalweg run fetch RUN --variant V",
     )
-    compute.set_defaults(run=_compute)
     compute.add_argument("id", metavar="RUN")
     compute.add_argument("--report", type=names, required=True, metavar="LIST")
-    _add_report_options(compute)
-    add_service(compute)
-
-
-def _add_report_options(parser: argparse.ArgumentParser) -> None:
-    """Add the inputs of reports, and the options that a sealed run takes too."""
-    for name in _INPUTS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="F")
-    parser.add_argument("--quantiles", metavar="F", help="file, or a list such as 0.5,0.9")
-    parser.add_argument("--return-periods", metavar="F", help="file, or a list such as 250,100")
-    parser.add_argument("--no-of-periods", type=count, metavar="N")
-    parser.add_argument("--confidence", type=float, metavar="P", help="of alct (default 0.95)")
-    parser.add_argument("--curves", metavar="LETTERS", help="of ept and psept")
-    parser.add_argument("--tvar", choices=("count", "weight"))
+    add_options(compute, REPORT_OPTIONS)
+    status = new_command(group, "status", _status, "print how far a run is")
+    status.add_argument("id", metavar="RUN")
+    status.add_argument(
+        "--json", action="store_true", help="all that the service says, with its partitions"
+    )
+    seal = new_command(group, "seal", _seal, "announce that no more streams come, and wait")
+    seal.add_argument("id", metavar="RUN")
+    seal.add_argument("--no-wait", action="store_true", help="for the reports to be computed")
+    _add_fetch(group)
+    new_command(group, "list", _list, "print your runs")
+    delete = new_command(group, "delete", _delete, "delete a run, or one of its streams")
+    delete.add_argument("id", metavar="RUN")
+    delete.add_argument("--partition", type=count, metavar="N", help="only this one's stream")
 
 
 def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
-    fetch = group.add_parser(
+    fetch = new_command(
+        group,
         "fetch",
-        help="write finished reports to files",
-        description="Write finished reports of a sealed run to files. Running a killed or"
-        " cut-off command again completes them.",
+        _fetch,
+        "write finished reports to files",
+        "Write finished reports of a sealed run to files. Running a killed or cut-off command"
+        " again completes them.",
     )
-    fetch.set_defaults(run=_fetch)
     fetch.add_argument("id", metavar="RUN")
     fetch.add_argument("--report", type=names, metavar="LIST", help="default: all of the run")
     fetch.add_argument(
@@ -129,24 +98,16 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
     fetch.add_argument("--event-ids", metavar="LIST", help="only these, such as 1,5,10-20")
     fetch.add_argument("--variant", help="of further reports, as their request was answered")
     fetch.add_argument("--quiet", action="store_true", help="report errors only")
-    add_service(fetch)
 
 
 def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and options of reports."""
-    given = {name: value for name, value in vars(args).items() if value is not None}
-    inputs = {name: given[name] for name in _INPUTS if name in given}
-    options = {name: given[name] for name in _OPTIONS if name in given}
+    options = given(args, _CREATE_OPTIONS)
+    inputs = {name: value for name, value in options.items() if isinstance(value, Path)}
     for name, kind in _LISTS.items():
-        text = getattr(args, name)
-        if text is None:
-            continue
-        value = list_or_file(text)
-        if isinstance(value, Path):
-            inputs[name] = value
-        else:
-            options[name] = [kind(number) for number in value.split(",")]
-    return inputs, options
+        if isinstance(options.get(name), str):
+            options[name] = [kind(number) for number in options[name].split(",")]
+    return inputs, {name: value for name, value in options.items() if name not in inputs}
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -237,8 +198,7 @@ def _fetch(args: argparse.Namespace) -> int:
 def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, dict[str, Any]]]:
     """Path, report and options of each file."""
     sets: list[int | None] = args.sets or [None]
-    chosen = ("summary_ids", "event_ids", "variant")
-    common = {name: getattr(args, name) for name in chosen if getattr(args, name) is not None}
+    common = given(args, ("summary_ids", "event_ids", "variant"))
     options: list[dict[str, Any]] = [
         common if number is None else common | {"set": number} for number in sets
     ]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..tiles.options import ViewOptions
-from .arguments import add_behaviour, add_service, connect, count, size, spec_file
+from .arguments import add_behaviour, connect, count, given, new_command, size, spec_file
 from .console import make_bar, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -22,21 +22,21 @@ _ENDINGS = (".npy", ".raw")
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add both commands to a command line."""
-    datasets = commands.add_parser("datasets", help="list, show, register and delete datasets")
-    datasets.set_defaults(run=_datasets)
+    about = "list, show, register and delete datasets"
+    datasets = new_command(commands, "datasets", _datasets, about)
     datasets.add_argument("action", nargs="?", choices=tuple(_NEEDS), default="list")
     datasets.add_argument(
         "value", nargs="?", metavar="ID|JSON", help="to show or delete, or to register"
     )
     datasets.add_argument("--view", metavar="ID", help="delete this view, not the dataset")
     datasets.add_argument("--file", type=Path, metavar="F", help="JSON of the dataset to register")
-    add_service(datasets)
-    tiles = commands.add_parser(
+    tiles = new_command(
+        commands,
         "tiles",
-        help="read a view of a dataset into a file",
-        description="Read a view of a dataset into a .npy file, or a .raw file without header.",
+        _tiles,
+        "read a view of a dataset into a file",
+        "Read a view of a dataset into a .npy file, or a .raw file without header.",
     )
-    tiles.set_defaults(run=_tiles)
     tiles.add_argument("dataset", metavar="DATASET")
     tiles.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .raw")
     which = tiles.add_mutually_exclusive_group()
@@ -58,7 +58,6 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
     shape.add_argument("--target-bytes", type=size, metavar="SIZE", help="of a tile")
     add_behaviour(tiles)
-    add_service(tiles)
 
 
 def _indices(text: str) -> list[int]:
@@ -94,22 +93,15 @@ def _options(args: argparse.Namespace) -> ViewOptions:
         OSError, ValueError: the mask cannot be read.
     """
     binning = {"nav": args.bin_nav, "sig": args.bin_sig}
-    given = {
-        "frames": args.frames,
-        "nav": args.nav,
-        "mask": None if args.mask is None else np.load(args.mask, allow_pickle=False),
-        "shuffle": args.shuffle,
-        "sig": args.sig,
-        "bin": {name: n for name, n in binning.items() if n is not None} or None,
-        "dtype": None if args.dtype is None else _dtype(args.dtype),
-        "casting": args.casting,
-        "corrections": False if args.no_corrections else None,
-        "sync_offset": args.sync_offset,
-        "missing": args.missing,
-        "tile_shape": args.tile_shape,
-        "target_bytes": args.target_bytes,
-    }
-    options: Any = {name: value for name, value in given.items() if value is not None}
+    options: Any = given(args, ViewOptions.__annotations__)
+    if args.mask is not None:
+        options["mask"] = np.load(args.mask, allow_pickle=False)
+    if any(n is not None for n in binning.values()):
+        options["bin"] = {name: n for name, n in binning.items() if n is not None}
+    if args.dtype is not None:
+        options["dtype"] = _dtype(args.dtype)
+    if args.no_corrections:
+        options["corrections"] = False
     view: ViewOptions = options
     return view
 
