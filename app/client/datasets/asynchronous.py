@@ -14,11 +14,18 @@ from ..files.outputs import write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.reductions import Watch, reduction_json
-from ..tiles.requests import TileRequests, view_deletion
+from ..tiles.requests import (
+    TileRequests,
+    dataset_deletion,
+    description,
+    image,
+    listing,
+    registration,
+    view_deletion,
+)
+from ..tiles.stream import Watch, reduction_json
 from ..transport.async_channel import AsyncConnector
 from ..transport.frames import Array
-from .requests import deletion, description, image, listing, registration
 
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
@@ -95,7 +102,7 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(deletion(self.id))
+        await self._connector.delete(dataset_deletion(self.id))
         self._info = None
 
     async def delete_view(self, view: str) -> None:

@@ -14,12 +14,19 @@ from ..errors import ProtocolError
 from ..files.outputs import write_file
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.reductions import Watch, reduction_json
-from ..tiles.requests import TileRequests, view_deletion
+from ..tiles.requests import (
+    TileRequests,
+    dataset_deletion,
+    description,
+    image,
+    listing,
+    registration,
+    view_deletion,
+)
+from ..tiles.stream import Watch, reduction_json
 from ..tiles.streams import Reduction
 from ..transport.channel import Connector
 from ..transport.frames import Array
-from .requests import deletion, description, image, listing, registration
 
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
@@ -101,7 +108,7 @@ class Dataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(deletion(self.id))
+        self._connector.delete(dataset_deletion(self.id))
         self._info = None
 
     def delete_view(self, view: str) -> None:

@@ -30,9 +30,8 @@ from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable, Cure
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
-from .ndjson import RowLines
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowReader, Settled, Table, Undone
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
 from .saving import Observe, Progress
 from .sources import Filled, Source, SourceBody
 

@@ -25,9 +25,8 @@ from .requests import (
     Several,
     with_xref,
 )
-from .rows import End, Position, Table
+from .rows import End, Position, ReportTable, Table
 from .saving import Observe, Saving, labels, save_mode, wire_format
-from .tables import ReportTable
 
 T = TypeVar("T")
 

@@ -30,9 +30,8 @@ from ..transport.channel import Channel
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
 from ..transport.streams import Cure, Resumable
-from .ndjson import RowLines
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowReader, Settled, Table, Undone
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
 from .saving import Observe, Progress
 from .sources import Filled, Source, SourceBody
 

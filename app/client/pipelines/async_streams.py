@@ -10,9 +10,9 @@ from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncRepeated, AsyncResumable, Cure
 from ..transport.frames import FrameReader
 from .batch import Batch, EpochEnd
-from .lookahead import Question
+from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
-from .stream import BatchesEnd, BatchReader
+from .selection import Question
 
 T = TypeVar("T")
 

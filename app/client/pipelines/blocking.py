@@ -23,9 +23,8 @@ from ..transport.requests import Job, Request
 from ..transport.streams import Items
 from .batch import Batch, EpochEnd
 from .layout import Field
-from .lookahead import Lookahead, Question
 from .requests import BatchRequests, PipelineInfo, creation
-from .selection import BatchSelection, Position
+from .selection import BatchSelection, Lookahead, Position, Question
 from .streams import BatchStream, OneBatch
 
 

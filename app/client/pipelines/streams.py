@@ -11,9 +11,9 @@ from ..transport.channel import Channel
 from ..transport.frames import FrameReader
 from ..transport.streams import Cure, Repeated, Resumable
 from .batch import Batch, EpochEnd
-from .lookahead import Question
+from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
-from .stream import BatchesEnd, BatchReader
+from .selection import Question
 
 T = TypeVar("T")
 

@@ -29,11 +29,19 @@ from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncRepeated, Cure
 from ..transport.requests import Body, Head, Reply, Request
 from .async_streams import pages
-from .description import Stream
-from .options import Part
+from .description import Part, Stream
 from .requests import RunRequests, append, retrieve_offset, stream_of_location
-from .uploading import CountedBody, Observe, Uploaded, Uploading, UploadState, header, number
-from .windows import Acknowledged, OpenBody
+from .uploading import (
+    Acknowledged,
+    CountedBody,
+    Observe,
+    OpenBody,
+    Uploaded,
+    Uploading,
+    UploadState,
+    header,
+    number,
+)
 
 PART_SIZE = 16 << 20
 """Bytes of a first append: whether the service announces commits is not known yet."""

@@ -19,9 +19,19 @@ from ..transport.requests import Request
 from ..transport.retry import Backoff
 from .async_streams import AsyncEventStream, AsyncRowStream, pages
 from .async_upload import AsyncUpload, upload_parts
-from .description import FINISHED, Run, Stream
+from .description import (
+    FINISHED,
+    PARALLEL,
+    Part,
+    Perspective,
+    ReportOptions,
+    Run,
+    RunLike,
+    RunOptions,
+    Stream,
+    run_id,
+)
 from .following import RunEvent, RunRows
-from .options import PARALLEL, Part, Perspective, ReportOptions, RunLike, RunOptions, run_id
 from .requests import RunRequests, create_run, list_runs
 from .uploading import Observe, Uploaded
 

@@ -18,9 +18,19 @@ from ..transport.channel import Channel, Connector
 from ..transport.requests import Request
 from ..transport.retry import Backoff
 from ..transport.streams import Items
-from .description import FINISHED, Run, Stream
+from .description import (
+    FINISHED,
+    PARALLEL,
+    Part,
+    Perspective,
+    ReportOptions,
+    Run,
+    RunLike,
+    RunOptions,
+    Stream,
+    run_id,
+)
 from .following import RunEvent, RunRows
-from .options import PARALLEL, Part, Perspective, ReportOptions, RunLike, RunOptions, run_id
 from .requests import RunRequests, create_run, list_runs
 from .streams import EventStream, RowStream, pages
 from .upload import Upload, upload_parts

@@ -1,12 +1,28 @@
-"""How far an upload is, and what its requests and answers hold."""
+"""The bytes of an append: as many as may wait for their acknowledgement; and how far it is.
+
+The service commits what it has received every few megabytes or every half second, and says so
+in an interim answer (104) while the append goes on. Bytes that are committed need not be sent
+again; the others must stay at hand. For a stream that comes once they lie in a window::
+
+    stream  |--- committed ---|--- sent, not committed ---|- not read yet -
+                              ▲ released                  ▲ at most LIMIT beyond
+
+The body of an append ends by itself where the window is full and no commit comes: the answer
+to it is an acknowledgement, too. So an upload needs no interim answers, which proxies may drop,
+but with them one append lasts as long as its stream, and the time of a commit costs nothing.
+It also ends when the source is silent for a while, as a server takes silence for a stall.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from ..errors import ProtocolError
+from ..losses.sources import Source
 from ..transport.requests import Body, Head
 
 
@@ -133,3 +149,123 @@ def number(head: Head, name: str) -> int:
     if not text.isdecimal():
         raise ProtocolError(f"{name} of the answer is {text!r}")
     return int(text)
+
+
+LIMIT = 48 << 20
+"""Bytes that may wait for a commit; less than a source that comes once holds in memory."""
+_COMMIT_SECONDS = 10.0
+"""Wait for a commit of a service that has announced others."""
+_SILENCE_SECONDS = 5.0
+"""Silence of the source after which an append ends."""
+
+
+class Acknowledged:
+    """How many bytes of a stream are committed; for one thread that sends and one that reads.
+
+    Args:
+        offset: bytes committed.
+        limit: bytes that may be sent beyond.
+        heard: whether the service has announced commits before.
+    """
+
+    def __init__(self, offset: int, limit: int = LIMIT, *, heard: bool = False) -> None:
+        self.offset = offset
+        self._heard = heard
+        self._limit = limit
+        self._moved = threading.Condition()
+        self._stopped = False
+
+    def move(self, offset: int) -> None:
+        """Take the offset of a commit."""
+        with self._moved:
+            self._heard = True
+            self.offset = max(self.offset, offset)
+            self._moved.notify_all()
+
+    def stop(self) -> None:
+        """Let nobody wait any more."""
+        with self._moved:
+            self._stopped = True
+            self._moved.notify_all()
+
+    def wait_for_room(self, sent: int) -> bool:
+        """Whether more may be sent after so many bytes of the stream; it waits for commits."""
+
+        def fits() -> bool:
+            return self._stopped or sent - self.offset < self._limit
+
+        with self._moved:
+            if self._heard:
+                self._moved.wait_for(fits, _COMMIT_SECONDS)
+            return fits() and not self._stopped
+
+
+class OpenBody:
+    """The bytes of a source from an offset on, as many as the window takes; sent in chunks.
+
+    Args:
+        source: of the bytes.
+        start: offset of the first one.
+        acknowledged: what is committed.
+    """
+
+    length = None
+
+    def __init__(self, source: Source, start: int, acknowledged: Acknowledged) -> None:
+        self._source = source
+        self._start = start
+        self._acknowledged = acknowledged
+
+    def views(self) -> Iterator[memoryview]:
+        """Pieces as they come; none after the window is full or the source silent.
+
+        Raises:
+            ProducerFailed, SourceError: as from the source.
+        """
+        sent = self._start
+        alarm = _Alarm(self._source)
+        pieces = self._source.views(self._start, None)
+        try:
+            while self._acknowledged.wait_for_room(sent):
+                with alarm:
+                    view = next(pieces, None)
+                if view is None:
+                    return
+                sent += len(view)
+                yield view
+        except InterruptedError:
+            return
+        finally:
+            alarm.close()
+
+    def interrupt(self) -> None:
+        """Stop a thread that waits for a piece, or for room."""
+        self._acknowledged.stop()
+        self._source.interrupt()
+
+
+class _Alarm:
+    """Interrupts a source that is silent while somebody waits for it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._since = 0.0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="thalweg-silence", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._since = 0.0
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_SILENCE_SECONDS / 5):
+            since = self._since
+            if since and time.monotonic() - since > _SILENCE_SECONDS:
+                self._source.interrupt()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()

@@ -10,9 +10,8 @@ from ..transport.async_streams import AsyncRepeated, AsyncResumable
 from ..transport.frames import Array, FrameReader
 from ..transport.requests import Request
 from .plan import Tile
-from .reductions import ReductionReader, Watch
 from .requests import TileRequests
-from .stream import Stretch, TileReader
+from .stream import ReductionReader, Stretch, TileReader, Watch
 
 
 class AsyncTileStream(AsyncResumable[Tile]):

@@ -17,11 +17,10 @@ from ..transport.async_channel import AsyncChannel, AsyncConnector
 from ..transport.async_streams import AsyncItems
 from ..transport.frames import Array
 from .async_streams import AsyncTileStream
-from .memory import OneMemory, memory_for
 from .plan import Plan, Tile
 from .requests import TileRequests
 from .saving import Count, Observe, TileProgress, TileSaving
-from .stream import Start, Stretch
+from .stream import OneMemory, Start, Stretch, memory_for
 
 
 class AsyncTiles(AsyncItems[Tile]):

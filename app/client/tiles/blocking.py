@@ -16,11 +16,10 @@ from ..files.downloads import Download
 from ..transport.channel import Channel, Connector
 from ..transport.frames import Array
 from ..transport.streams import Items
-from .memory import OneMemory, memory_for
 from .plan import Plan, Tile
 from .requests import TileRequests
 from .saving import Count, Observe, TileProgress, TileSaving
-from .stream import Start, Stretch
+from .stream import OneMemory, Start, Stretch, memory_for
 from .streams import TileStream
 
 

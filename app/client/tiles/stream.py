@@ -1,16 +1,109 @@
-"""The tiles of an answer, and which of them to ask for."""
+"""What answers about views hold: tiles, and results of reductions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from ..errors import ProtocolError
 from ..transport.answers import FrameAnswer
 from ..transport.frames import Array, Frame, Octets
-from .memory import Memory
+from .options import plain
 from .plan import Box, Plan, Tile
+
+
+class Memory(Protocol):
+    """Provides arrays for tiles."""
+
+    def prepare(self, box: Box) -> Array:
+        """Contiguous memory for a tile that is about to arrive."""
+
+    def settle(self, box: Box, values: Array) -> Array:
+        """The array to hand out for a tile that arrived undamaged."""
+
+
+class OwnMemory:
+    """Each tile has an array of its own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._dtype = plan.dtype
+
+    def prepare(self, box: Box) -> Array:
+        """A new array."""
+        return np.empty(box.shape, self._dtype)
+
+    def settle(self, box: Box, values: Array) -> Array:  # noqa: ARG002 - of Memory
+        """The same array."""
+        return values
+
+
+class OneMemory:
+    """All tiles share one buffer, each overwriting the one before."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._octets = np.empty(plan.largest, np.uint8)
+        self._dtype = plan.dtype
+
+    def prepare(self, box: Box) -> Array:
+        """The buffer, as an array of the tile's shape."""
+        return self._octets[: box.nbytes].view(self._dtype).reshape(box.shape)
+
+    def settle(self, box: Box, values: Array) -> Array:  # noqa: ARG002 - of Memory
+        """The same array."""
+        return values
+
+
+class InPlace:
+    """Each tile goes to its place in an array of the whole view.
+
+    Args:
+        plan: of the view.
+        out: the array; after a failure it may hold a damaged tile.
+
+    Raises:
+        ValueError: it has another shape or dtype, or is read-only.
+    """
+
+    def __init__(self, plan: Plan, out: Array) -> None:
+        if out.shape != plan.shape or out.dtype != plan.dtype:
+            raise ValueError(
+                f"out is {out.dtype.str} {list(out.shape)}, "
+                f"but the view is {plan.dtype.str} {list(plan.shape)}"
+            )
+        if not out.flags.writeable:
+            raise ValueError("out is read-only")
+        self._out = out
+        self._plan = plan
+        self._one: OneMemory | None = None
+
+    def prepare(self, box: Box) -> Array:
+        """The place itself if it is contiguous, else a buffer."""
+        place = self._out[box.slices]
+        if place.flags.c_contiguous:
+            return place
+        if self._one is None:
+            self._one = OneMemory(self._plan)
+        return self._one.prepare(box)
+
+    def settle(self, box: Box, values: Array) -> Array:
+        """The place, filled."""
+        place = self._out[box.slices]
+        if not place.flags.c_contiguous:
+            place[...] = values
+        return place
+
+
+def memory_for(plan: Plan, out: Array | None) -> Memory:
+    """Memory in an array of the whole view, or an array per tile.
+
+    Raises:
+        ValueError: the array does not fit.
+    """
+    return OwnMemory(plan) if out is None else InPlace(plan, out)
+
 
 _TOKEN_LENGTH = 512
 """Characters; the contract allows 100."""
@@ -120,3 +213,48 @@ class Stretch:
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 0:
             raise ValueError("the number of tiles cannot be negative")
+
+
+Watch: TypeAlias = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+
+def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A reduction as JSON values; one without parameters may be given by name."""
+    if isinstance(reduction, str):
+        return {"op": reduction}
+    content: dict[str, Any] = plain(reduction)
+    return content
+
+
+class ReductionReader(FrameAnswer[None, str]):
+    """The results of one answer.
+
+    Args:
+        watch: called whenever the service reports how far it is.
+
+    Attributes:
+        results: arrays by name.
+    """
+
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch = watch
+        self.results: dict[str, Array] = {}
+
+    def _data(self, frame: Frame) -> None:
+        name = frame.header.get("name")
+        if not isinstance(name, str) or name in self.results:
+            raise ProtocolError(f"a result has the name {name}")
+        try:
+            array = str(frame.header["arrays"][0]["name"])
+        except (IndexError, KeyError, TypeError) as e:
+            raise ProtocolError("a frame does not describe its array") from e
+        self.results[name] = frame.array(array)
+
+    def _finish(self, header: Mapping[str, Any]) -> None:
+        self.end = str(header.get("reason"))
+
+    def _beat(self, header: Mapping[str, Any]) -> None:
+        done, total = header.get("done"), header.get("of")
+        if self._watch is not None and isinstance(done, int) and isinstance(total, int):
+            self._watch(done, total)

@@ -11,9 +11,8 @@ from ..transport.frames import Array, FrameReader
 from ..transport.requests import Request
 from ..transport.streams import Repeated, Resumable
 from .plan import Tile
-from .reductions import ReductionReader, Watch
 from .requests import TileRequests
-from .stream import Stretch, TileReader
+from .stream import ReductionReader, Stretch, TileReader, Watch
 
 
 class TileStream(Resumable[Tile]):
