@@ -34,7 +34,7 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from xxhash import xxh3_64
 
@@ -57,31 +57,6 @@ class Mark:
 
     size: int
     digest: str
-
-
-class Output(Protocol):
-    """Where a table is written to."""
-
-    def write(self, data: memoryview | bytes) -> None:
-        """Write bytes that are not settled yet."""
-
-    def settle(self) -> None:
-        """Confirm what was written."""
-
-    def undo(self) -> None:
-        """Take back what was written since it was last settled."""
-
-    def mark(self) -> Mark | None:
-        """How far it is settled; None if another process cannot continue it."""
-
-    def sync(self) -> None:
-        """Make what is settled durable, before a state names it."""
-
-    def finish(self) -> None:
-        """End the output: everything was written."""
-
-    def close(self, *, keep: bool) -> None:
-        """Stop; keep what is settled for another process, or remove it."""
 
 
 class FileOutput:
@@ -234,11 +209,15 @@ class StreamOutput:
             raise
         self.close(keep=True)
 
-    def close(self, *, keep: bool) -> None:  # noqa: ARG002 - part of Output
+    def close(self, *, keep: bool) -> None:  # noqa: ARG002 - as of FileOutput
         """Stop; what was sent stays sent."""
         self._spool.close()
         if self._owned:
             os.close(self._fd)
+
+
+Output: TypeAlias = FileOutput | StreamOutput
+"""Where a table is written to."""
 
 
 def open_output(path: Path | int, mark: Mark | None = None, *, live: bool = False) -> Output:

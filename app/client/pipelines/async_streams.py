@@ -1,18 +1,22 @@
-"""The resumable stream of batches, and single batches."""
+"""The resumable stream of batches, and batches that are asked for one by one."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncRepeated, AsyncResumable, Cure
 from ..transport.frames import FrameReader
+from ..transport.requests import Job
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
-from .selection import Question
+from .selection import BatchSelection, Position
 
 T = TypeVar("T")
 
@@ -21,6 +25,23 @@ _STATUS_PAST_THE_END = 416
 
 _LIMITS = frozenset({"count", "bytes", "time", "epoch"})
 """Reasons why an answer ends before the pipeline does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One batch to ask for.
+
+    Attributes:
+        index: rank among the questions, from 0.
+        token: after which it is.
+        offset: batches to pass over from there.
+        number: its number among all batches, if known.
+    """
+
+    index: int
+    token: str | None
+    offset: int
+    number: int | None
 
 
 class _PipelineStream(AsyncResumable[T]):
@@ -187,3 +208,113 @@ class AsyncOneBatch(_PipelineStream[None], AsyncRepeated):
             _check_last(batch.sequence + 1, self._batches)
         await self._channel.finish()
         self.batch, self.last = batch, last
+
+
+class AsyncAsking:
+    """Batches asked for one by one, some of them before they are needed.
+
+    Each is asked for by the newest token that is known, so that however far a reader has
+    come, a service that cannot jump has few batches to pass over.
+
+    Args:
+        channel: of the operation.
+        requests: builds the requests.
+        position: where to begin.
+        selection: which batches.
+        limit: number of batches; None for all.
+    """
+
+    def __init__(
+        self,
+        channel: AsyncChannel,
+        requests: BatchRequests,
+        position: Position,
+        selection: BatchSelection,
+        limit: int | None,
+    ) -> None:
+        self._channel = channel
+        self._requests = requests
+        self._position = position
+        self._every = selection.every
+        self._ahead = selection.ahead
+        self._limit = limit
+        self._batches = requests.batches(position.token)
+        self._asked = 0
+        self._known: tuple[int, Batch] | None = None
+        self._last = False
+        self._pending: deque[tuple[Question, Job]] = deque()
+        self._answers: dict[Question, AsyncOneBatch] = {}
+
+    @property
+    def data_finished(self) -> bool:
+        """Whether no batch follows those yielded, as far as is known."""
+        return not self._pending and self._is_over()
+
+    async def run(self) -> AsyncGenerator[Batch, None]:
+        """Yield batches."""
+        while True:
+            self._ask_ahead()
+            if self._pending:
+                question, job = self._pending[0]
+                await self._channel.join(job)
+                self._pending.popleft()
+            elif (found := self._next()) is not None:
+                question = found
+                await self._ask(question, self._channel)
+            else:
+                return
+            one = self._answers.pop(question)
+            if one.batch is None:
+                self._pending.clear()
+                self._last = True
+                return
+            self._note(question, one)
+            yield one.batch
+
+    def _ask_ahead(self) -> None:
+        for question, _ in self._pending:
+            if (one := self._answers.get(question)) is not None:
+                self._note(question, one)
+        while len(self._pending) < self._ahead and (found := self._next()) is not None:
+            job = self._channel.beside(partial(self._ask, found))
+            self._pending.append((found, job))
+
+    async def _ask(self, question: Question, channel: AsyncChannel) -> None:
+        one = AsyncOneBatch(channel, self._requests, question, self._batches)
+        await one.complete()
+        self._answers[question] = one
+
+    def _is_over(self) -> bool:
+        """Whether it is known that no batch is left to ask for."""
+        if self._last:
+            return True
+        number, batches = self._number(), self._batches
+        return number is not None and batches is not None and number >= batches
+
+    def _number(self) -> int | None:
+        """Number of the batch to ask for next, if known."""
+        if self._known is not None:
+            index, batch = self._known
+            return batch.sequence + (self._asked - index) * self._every
+        if self._position.token is None:
+            return self._position.skip + self._asked * self._every
+        return None
+
+    def _next(self) -> Question | None:
+        """What to ask for next; None at the limit or the end."""
+        if self._asked == self._limit or self._is_over():
+            return None
+        index, number = self._asked, self._number()
+        token, offset = self._position.token, self._position.skip + index * self._every
+        if self._known is not None:
+            known, batch = self._known
+            token, offset = batch.token, (index - known) * self._every - 1
+        self._asked += 1
+        return Question(index, token, offset, number)
+
+    def _note(self, question: Question, one: AsyncOneBatch) -> None:
+        """Take note of an answer, in any order; perhaps the last batch there is."""
+        self._last = self._last or one.last
+        if one.batch is not None and (self._known is None or self._known[0] < question.index):
+            # Without its values, which nobody needs here.
+            self._known = (question.index, replace(one.batch, columns={}))

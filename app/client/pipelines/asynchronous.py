@@ -12,90 +12,17 @@ error, a pause or ``aclose`` the next call opens anew there.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncGenerator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Self
 
 from ..transport.async_channel import AsyncChannel, AsyncClosing, AsyncConnector
 from ..transport.async_streams import AsyncItems
-from ..transport.requests import Job, Request
-from .async_streams import AsyncBatchStream, AsyncOneBatch
+from ..transport.requests import Request
+from .async_streams import AsyncAsking, AsyncBatchStream
 from .batch import Batch, EpochEnd
 from .layout import Field
 from .requests import BatchRequests, PipelineInfo, creation
-from .selection import BatchSelection, Lookahead, Position, Question
-
-
-class _Asking:
-    """Batches asked for one by one, some of them before they are needed.
-
-    Args:
-        channel: of the operation.
-        requests: builds the requests.
-        look: which batch is next.
-        batches: number of all batches of the pipeline; None if unknown.
-        ahead: batches to ask for before they are needed.
-    """
-
-    def __init__(
-        self,
-        channel: AsyncChannel,
-        requests: BatchRequests,
-        look: Lookahead,
-        batches: int | None,
-        ahead: int,
-    ) -> None:
-        self._channel = channel
-        self._requests = requests
-        self._look = look
-        self._batches = batches
-        self._ahead = ahead
-        self._pending: deque[tuple[Question, Job]] = deque()
-        self._answers: dict[Question, AsyncOneBatch] = {}
-        self._ended = False
-
-    @property
-    def data_finished(self) -> bool:
-        """Whether no batch follows those yielded, as far as is known."""
-        return self._ended or (not self._pending and self._look.finished)
-
-    async def run(self) -> AsyncGenerator[Batch, None]:
-        """Yield batches."""
-        while True:
-            self._ask_ahead()
-            if self._pending:
-                question, job = self._pending[0]
-                await self._channel.join(job)
-                self._pending.popleft()
-            elif (found := self._look.next()) is not None:
-                question = found
-                await self._ask(question, self._channel)
-            else:
-                return
-            one = self._answers.pop(question)
-            if one.batch is None:
-                self._ended = True
-                return
-            self._look.answered(question, one.batch, last=one.last)
-            yield one.batch
-
-    def _ask_ahead(self) -> None:
-        for question, _ in self._pending:
-            one = self._answers.get(question)
-            if one is not None and one.batch is not None:
-                self._look.answered(question, one.batch, last=one.last)
-        while len(self._pending) < self._ahead:
-            next_one = self._look.next()
-            if next_one is None:
-                break
-            job = self._channel.beside(partial(self._ask, next_one))
-            self._pending.append((next_one, job))
-
-    async def _ask(self, question: Question, channel: AsyncChannel) -> None:
-        one = AsyncOneBatch(channel, self._requests, question, self._batches)
-        await one.complete()
-        self._answers[question] = one
+from .selection import BatchSelection, Position
 
 
 class AsyncBatches(AsyncClosing):
@@ -130,7 +57,7 @@ class AsyncBatches(AsyncClosing):
         self._epoch: int | None = None
         self._held: Batch | None = None
         self._finished = False
-        self._source: AsyncBatchStream | _Asking | None = None
+        self._source: AsyncBatchStream | AsyncAsking | None = None
         self._items: AsyncItems[Any] | None = None
 
     @property
@@ -211,13 +138,11 @@ class AsyncBatches(AsyncClosing):
             self._profile = self._source.profile
         return item
 
-    def _open(self, channel: AsyncChannel) -> AsyncBatchStream | _Asking:
+    def _open(self, channel: AsyncChannel) -> AsyncBatchStream | AsyncAsking:
         selection, position, requests = self._selection, self._position, self._requests
         if not selection.ahead and selection.every == 1 and not position.skip:
             return AsyncBatchStream(channel, requests, position.token, self._left)
-        batches = requests.batches(position.token)
-        look = Lookahead(position, selection.every, self._left, batches)
-        return _Asking(channel, requests, look, batches, selection.ahead)
+        return AsyncAsking(channel, requests, position, selection, self._left)
 
     def _accept(self, item: Batch | EpochEnd) -> Batch | None:
         """Move on by what came next; the batch to hand out, if any."""
@@ -253,6 +178,11 @@ class AsyncPipeline:
         id: the same for the same spec and data.
         token: at its beginning.
         info: the service's whole description.
+        schema: fields of its batches.
+        batch_size: rows of a global batch; None if it varies.
+        batches_in_all: number of batches; None if there is no end, or it is unknown.
+        batches_per_epoch: number of batches of an epoch; None if it is unknown.
+        fingerprint: identifies the data: it differs once a file has changed.
     """
 
     def __init__(
@@ -269,6 +199,11 @@ class AsyncPipeline:
         self.id = info.id
         self.token = info.token
         self.info = dict(info.content)
+        self.schema: tuple[Field, ...] = info.layout.fields
+        self.batch_size = info.batch_size
+        self.batches_in_all = info.batches
+        self.batches_per_epoch = info.batches_per_epoch
+        self.fingerprint = info.fingerprint
 
     @classmethod
     async def create(cls, connector: AsyncConnector, spec: Mapping[str, Any]) -> AsyncPipeline:
@@ -276,31 +211,6 @@ class AsyncPipeline:
         request = creation(spec)
         info = PipelineInfo.parse(await connector.call(request))
         return cls(connector, spec, request, info)
-
-    @property
-    def schema(self) -> tuple[Field, ...]:
-        """Fields of its batches."""
-        return self._info.layout.fields
-
-    @property
-    def batch_size(self) -> int | None:
-        """Rows of a global batch; None if it varies."""
-        return self._info.batch_size
-
-    @property
-    def batches_in_all(self) -> int | None:
-        """Number of batches; None if there is no end, or it is unknown."""
-        return self._info.batches
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """Number of batches of an epoch; None if it is unknown."""
-        return self._info.batches_per_epoch
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the data: it differs once a file has changed."""
-        return self._info.fingerprint
 
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,

@@ -301,9 +301,9 @@ class AsyncRuns:
             ProblemError: the service refused, or the stream in hand is faulty.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        channel, requests = self._connector.channel(), RunRequests(run_id(run))
-        rows = AsyncRowStream(channel, requests, report, after, stream, follow=follow)
-        return AsyncRowAnswer(channel, rows)
+        channel = self._connector.channel()
+        build = partial(RunRequests(run_id(run)).rows, report, stream=stream, follow=follow)
+        return AsyncRowAnswer(channel, AsyncRowStream(channel, build, after))
 
     def watch(self, run: RunLike, *, after: str | None = None) -> AsyncEventAnswer:
         """Iterate over what happens to a run until it is done or has failed.
@@ -317,7 +317,7 @@ class AsyncRuns:
             ConnectionFailed: more failures in a row than are tolerated.
         """
         channel = self._connector.channel()
-        events = AsyncEventStream(channel, RunRequests(run_id(run)), after)
+        events = AsyncEventStream(channel, RunRequests(run_id(run)).progress, after)
         return AsyncEventAnswer(channel, events.run())
 
     async def report(

@@ -302,9 +302,9 @@ class Runs:
             ProblemError: the service refused, or the stream in hand is faulty.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        channel, requests = self._connector.channel(), RunRequests(run_id(run))
-        rows = RowStream(channel, requests, report, after, stream, follow=follow)
-        return RowAnswer(channel, rows)
+        channel = self._connector.channel()
+        build = partial(RunRequests(run_id(run)).rows, report, stream=stream, follow=follow)
+        return RowAnswer(channel, RowStream(channel, build, after))
 
     def watch(self, run: RunLike, *, after: str | None = None) -> EventAnswer:
         """Iterate over what happens to a run until it is done or has failed.
@@ -318,7 +318,7 @@ class Runs:
             ConnectionFailed: more failures in a row than are tolerated.
         """
         channel = self._connector.channel()
-        events = EventStream(channel, RunRequests(run_id(run)), after)
+        events = EventStream(channel, RunRequests(run_id(run)).progress, after)
         return EventAnswer(channel, events.run())
 
     def report(

@@ -89,7 +89,7 @@ class RunRequests:
 
     # -- results -----------------------------------------------------------------------
 
-    def rows(self, report: str, after: str | None, stream: str | None, *, follow: bool) -> Request:
+    def rows(self, report: str, after: str | None, *, stream: str | None, follow: bool) -> Request:
         """Ask for the rows of a report, in frames."""
         query = _query(
             format="frames", after=after, stream=stream, follow="true" if follow else None

@@ -15,7 +15,6 @@ from ..transport.requests import Reply, Request
 from ..transport.streams import Resumable
 from .description import items_of
 from .following import EventLines, RowFrames, RunEvent, RunRows
-from .requests import RunRequests
 
 T = TypeVar("T")
 
@@ -25,31 +24,18 @@ class RowStream(Resumable[RunRows]):
 
     Args:
         channel: of the operation.
-        requests: about the run.
-        report: name of a report with rows of events.
+        build: the request for the rows after a token.
         after: token to resume with; None to begin.
-        stream: id of the only stream wanted, or None.
-        follow: go on until the run is sealed.
 
     Attributes:
         end: why the rows ended, once they have.
     """
 
-    def __init__(  # noqa: PLR0913 - what a stream consists of
-        self,
-        channel: Channel,
-        requests: RunRequests,
-        report: str,
-        after: str | None,
-        stream: str | None,
-        *,
-        follow: bool,
+    def __init__(
+        self, channel: Channel, build: Callable[[str | None], Request], after: str | None
     ) -> None:
         super().__init__(channel, after)
-        self._requests = requests
-        self._report = report
-        self._stream = stream
-        self._follow = follow
+        self._build = build
         self.end: str | None = None
 
     @property
@@ -58,8 +44,7 @@ class RowStream(Resumable[RunRows]):
         return self.end is not None
 
     def _attempt(self) -> Generator[RunRows, None, None]:
-        request = self._requests.rows(self._report, self.token, self._stream, follow=self._follow)
-        self._channel.open(request)
+        self._channel.open(self._build(self.token))
         rows = RowFrames()
         frames = FrameReader(rows.allocate)
         while (tables := self._take(rows, frames)) is not None:
@@ -79,13 +64,15 @@ class EventStream(Resumable[RunEvent]):
 
     Args:
         channel: of the operation.
-        requests: about the run.
+        build: the request for the events after one of them.
         after: id of the last event that is known; None to begin.
     """
 
-    def __init__(self, channel: Channel, requests: RunRequests, after: str | None) -> None:
+    def __init__(
+        self, channel: Channel, build: Callable[[str | None], Request], after: str | None
+    ) -> None:
         super().__init__(channel, after)
-        self._requests = requests
+        self._build = build
         self._finished = False
 
     @property
@@ -94,7 +81,7 @@ class EventStream(Resumable[RunEvent]):
         return self._finished
 
     def _attempt(self) -> Generator[RunEvent, None, None]:
-        self._channel.open(self._requests.progress(self.token))
+        self._channel.open(self._build(self.token))
         lines = EventLines()
         buffer = memoryview(bytearray(1))
         # A view is filled before it is given back: an event must not wait for another.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,48 +15,38 @@ from .options import plain
 from .plan import Box, Plan, Tile
 
 
-class Memory(Protocol):
-    """Provides arrays for tiles."""
+class Memory:
+    """Provides arrays for tiles: here, each has one of its own.
+
+    Args:
+        plan: of the view.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
 
     def prepare(self, box: Box) -> Array:
         """Contiguous memory for a tile that is about to arrive."""
+        return np.empty(box.shape, self._plan.dtype)
 
-    def settle(self, box: Box, values: Array) -> Array:
+    def settle(self, box: Box, values: Array) -> Array:  # noqa: ARG002 - for others
         """The array to hand out for a tile that arrived undamaged."""
-
-
-class OwnMemory:
-    """Each tile has an array of its own."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._dtype = plan.dtype
-
-    def prepare(self, box: Box) -> Array:
-        """A new array."""
-        return np.empty(box.shape, self._dtype)
-
-    def settle(self, box: Box, values: Array) -> Array:  # noqa: ARG002 - of Memory
-        """The same array."""
         return values
 
 
-class OneMemory:
+class OneMemory(Memory):
     """All tiles share one buffer, each overwriting the one before."""
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
         self._octets = np.empty(plan.largest, np.uint8)
-        self._dtype = plan.dtype
 
     def prepare(self, box: Box) -> Array:
         """The buffer, as an array of the tile's shape."""
-        return self._octets[: box.nbytes].view(self._dtype).reshape(box.shape)
-
-    def settle(self, box: Box, values: Array) -> Array:  # noqa: ARG002 - of Memory
-        """The same array."""
-        return values
+        return self._octets[: box.nbytes].view(self._plan.dtype).reshape(box.shape)
 
 
-class InPlace:
+class InPlace(Memory):
     """Each tile goes to its place in an array of the whole view.
 
     Args:
@@ -68,6 +58,7 @@ class InPlace:
     """
 
     def __init__(self, plan: Plan, out: Array) -> None:
+        super().__init__(plan)
         if out.shape != plan.shape or out.dtype != plan.dtype:
             raise ValueError(
                 f"out is {out.dtype.str} {list(out.shape)}, "
@@ -76,7 +67,6 @@ class InPlace:
         if not out.flags.writeable:
             raise ValueError("out is read-only")
         self._out = out
-        self._plan = plan
         self._one: OneMemory | None = None
 
     def prepare(self, box: Box) -> Array:
@@ -102,7 +92,7 @@ def memory_for(plan: Plan, out: Array | None) -> Memory:
     Raises:
         ValueError: the array does not fit.
     """
-    return OwnMemory(plan) if out is None else InPlace(plan, out)
+    return Memory(plan) if out is None else InPlace(plan, out)
 
 
 _TOKEN_LENGTH = 512

@@ -113,6 +113,10 @@ def dtype_of(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
     return np.dtype([(str(field[0]), *field[1:]) for field in description])
 
 
+def _plain_memory(_kind: Kind, _header: dict[str, Any], size: int) -> Octets:
+    return np.empty(size, np.uint8)
+
+
 class _Part(enum.Enum):
     """The part of a frame that is being read."""
 
@@ -129,17 +133,17 @@ class FrameReader:
     """
 
     def __init__(self, memory: Memory | None = None) -> None:
-        self._memory = memory
+        self._memory = memory or _plain_memory
         self._prefix = np.empty(_PREFIX.size, np.uint8)
         self._header = np.empty(0, np.uint8)
         self._payload = np.empty(0, np.uint8)
+        self._parsed: Any = {}
         self._sequence = 0
         self._begin()
 
     def _begin(self) -> None:
         self._part = _Part.PREFIX
         self._target = self._prefix.data
-        self._parsed: dict[str, Any] | None = None
 
     @property
     def between_frames(self) -> bool:
@@ -203,21 +207,14 @@ class FrameReader:
         self._part, self._target = _Part.HEADER, self._header.data
 
     def _read_header(self) -> None:
-        if self._memory is None:
-            self._payload = np.empty(self._size, np.uint8)
-        else:
-            self._parsed = self._parse()
-            self._payload = self._memory(self._kind, self._parsed, self._size)
-        self._part, self._target = _Part.PAYLOAD, self._payload.data
-
-    def _parse(self) -> dict[str, Any]:
         try:
-            header = json.loads(self._header.tobytes() or b"{}")
+            self._parsed = json.loads(self._header.tobytes() or b"{}")
         except ValueError as e:
             raise ProtocolError(f"the header of frame {self._sequence} is not JSON") from e
-        if not isinstance(header, dict):
+        if not isinstance(self._parsed, dict):
             raise ProtocolError(f"the header of frame {self._sequence} is not an object")
-        return header
+        self._payload = self._memory(self._kind, self._parsed, self._size)
+        self._part, self._target = _Part.PAYLOAD, self._payload.data
 
     def _finish(self) -> Frame:
         prefix = self._prefix.tobytes()
@@ -227,8 +224,7 @@ class FrameReader:
         digest.update(self._payload.data)
         if digest.intdigest() != checksum:
             raise ProtocolError(f"frame {sequence} is damaged: its checksum is wrong")
-        header = self._parse() if self._parsed is None else self._parsed
-        frame = Frame(self._kind, bool(flags & _MORE), header, self._payload)
+        frame = Frame(self._kind, bool(flags & _MORE), self._parsed, self._payload)
         self._sequence += 1
         self._begin()
         return frame
