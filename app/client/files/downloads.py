@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
@@ -25,71 +26,101 @@ _SAID = {"view": "data"}
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
-class _Saving:
+class Download(Resumable[memoryview]):
     """The bytes of a resource on their way into a file.
 
     Args:
-        path: of the file.
-        resource: what is downloaded.
+        channel: of the operation.
+        build: the request for the bytes from an offset on, of the data with a tag.
+        name: of what kind the resource is; member of the state file.
+        resource: what is downloaded, for the state file.
+        path: of the file; it appears once it is complete.
         state: path of the file to resume from and to write; None for none.
-        kind: what the resource is; member of the state file.
+        size: bytes of the whole, if known.
 
     Attributes:
-        offset: bytes that are there; known after ``open``.
-        etag: of the data they are from, if there are any.
+        offset: bytes that are there.
+        etag: of the data they are from; None before the first answer.
     """
 
-    def __init__(self, path: Path, resource: str, state: Path | None, kind: str) -> None:
-        self._path = path
+    def __init__(  # noqa: PLR0913, PLR0917 - what a download consists of
+        self,
+        channel: Channel,
+        build: Callable[[int, str | None], Request],
+        name: str,
+        resource: str,
+        path: str | os.PathLike[str],
+        state: str | os.PathLike[str] | None,
+        size: int | None = None,
+    ) -> None:
+        super().__init__(channel)
+        self._build = build
+        self._name = name
         self._resource = resource
-        self._kind = kind
-        self._state = StateFile(state, "thalweg_raw_state")
+        self._path = Path(path)
+        self._state = StateFile(None if state is None else Path(state), "thalweg_raw_state")
+        self._size = size
         self._output: FileOutput | None = None
+        self._finished = False
         self.offset = 0
         self.etag: str | None = None
 
-    def open(self) -> None:
-        """Read the state and open the file.
+    def save(self, observe: Callable[[int], None] | None = None) -> int:
+        """Write the file, or complete what another process began; the number of its bytes.
+
+        Args:
+            observe: called now and then with the bytes that are there.
 
         Raises:
             StateError: the state file does not fit.
             OSError: the file cannot be written.
         """
+        try:
+            self._channel.work(self._open)
+            for piece in self.run():
+                self._channel.work(partial(self._write, piece))
+                if observe is not None:
+                    observe(self.offset)
+            self._channel.work(self._finish)
+        finally:
+            self._stop()
+        return self.offset
+
+    # -- the file ------------------------------------------------------------------------
+
+    def _open(self) -> None:
         mark = self._state.load(self._parse)
         self._output = FileOutput(self._path, mark)
         self.offset = mark.size if mark is not None else 0
 
     def _parse(self, content: Mapping[str, Any]) -> Mark:
-        if content[self._kind] != self._resource:
+        if content[self._name] != self._resource:
             raise StateError(
-                f"{self._state.path} is of another {self._kind}: remove it to start over"
+                f"{self._state.path} is of another {self._name}: remove it to start over"
             )
         self.etag = str(content["etag"])
         return Mark(int(content["size"]), str(content["xxh3"]))
 
-    def take(self, piece: memoryview, etag: str | None) -> None:
-        """Write a piece of the data with a tag."""
+    def _write(self, piece: memoryview) -> None:
         assert self._output is not None  # noqa: S101 - it is open
         self._output.write(piece)
         self._output.settle()
-        self.etag = etag
         if self._state.is_due:
             self._save_state(self._output)
 
     def _save_state(self, output: FileOutput) -> None:
         mark = output.mark()
         if mark.size and self.etag is not None:
-            content = {self._kind: self._resource, "etag": self.etag, "size": mark.size}
+            content = {self._name: self._resource, "etag": self.etag, "size": mark.size}
             self._state.save({**content, "xxh3": mark.digest}, output.sync)
 
-    def finish(self) -> None:
-        """Give the file its final name: every byte was written."""
+    def _finish(self) -> None:
         output, self._output = self._output, None
         assert output is not None  # noqa: S101 - it is open
         output.finish()
         self._state.remove()
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Unless finished, keep what another process can complete, or remove the file."""
         output, self._output = self._output, None
         if output is not None:
@@ -97,35 +128,7 @@ class _Saving:
             self._save_state(output)
             output.close(keep=self._state.exists())
 
-
-class Download(Resumable[memoryview]):
-    """Yields the bytes of a resource in pieces, each valid until the next one.
-
-    Args:
-        channel: of the operation.
-        build: the request for the bytes from an offset on, of the data with a tag.
-        name: of what is downloaded; member of the state file.
-        size: bytes of the whole, if known.
-
-    Attributes:
-        offset: bytes that came, those that were there at the beginning included.
-        etag: of the data; None before the first answer.
-    """
-
-    def __init__(
-        self,
-        channel: Channel,
-        build: Callable[[int, str | None], Request],
-        name: str,
-        size: int | None = None,
-    ) -> None:
-        super().__init__(channel)
-        self._build = build
-        self._name = name
-        self._size = size
-        self._finished = False
-        self.offset = 0
-        self.etag: str | None = None
+    # -- its bytes -----------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
@@ -135,38 +138,6 @@ class Download(Resumable[memoryview]):
     @property
     def position(self) -> int:
         """The offset."""
-        return self.offset
-
-    def save(
-        self,
-        path: Path,
-        resource: str,
-        state: Path | None,
-        observe: Callable[[int], None] | None = None,
-    ) -> int:
-        """Write the bytes to a file, or complete what another process began; their number.
-
-        Args:
-            path: of the file; it appears once it is complete.
-            resource: what it is, for the state file.
-            state: path of the state file; None for none.
-            observe: called now and then with the bytes that are there.
-
-        Raises:
-            StateError: the state file does not fit.
-            OSError: the file cannot be written.
-        """
-        saving = _Saving(path, resource, state, self._name)
-        try:
-            self._channel.work(saving.open)
-            self.offset, self.etag = saving.offset, saving.etag
-            for piece in self.run():
-                self._channel.work(partial(saving.take, piece, self.etag))
-                if observe is not None:
-                    observe(self.offset)
-            self._channel.work(saving.finish)
-        finally:
-            saving.stop()
         return self.offset
 
     def _attempt(self) -> Generator[memoryview, None, None]:

@@ -348,13 +348,12 @@ class AsyncRuns:
             StateError: the state file does not fit.
             OSError: the file cannot be written.
         """
-        out = Path(path)
-        query = {"format": format or out.suffix.removeprefix(".") or "csv", **options}
+        ending = Path(path).suffix.removeprefix(".")
+        query = {"format": format or ending or "csv", **options}
         build = partial(RunRequests(run_id(run)).report, report, query)
         async with self._connector.channel() as channel:
-            download = AsyncDownload(channel, build, "report")
             resource = build(0, None).target
-            return await download.save(out, resource, None if state is None else Path(state))
+            return await AsyncDownload(channel, build, "report", resource, path, state).save()
 
     async def add_reports(
         self,

@@ -349,13 +349,12 @@ class Runs:
             StateError: the state file does not fit.
             OSError: the file cannot be written.
         """
-        out = Path(path)
-        query = {"format": format or out.suffix.removeprefix(".") or "csv", **options}
+        ending = Path(path).suffix.removeprefix(".")
+        query = {"format": format or ending or "csv", **options}
         build = partial(RunRequests(run_id(run)).report, report, query)
         with self._connector.channel() as channel:
-            download = Download(channel, build, "report")
             resource = build(0, None).target
-            return download.save(out, resource, None if state is None else Path(state))
+            return Download(channel, build, "report", resource, path, state).save()
 
     def add_reports(
         self,

@@ -335,10 +335,8 @@ class AsyncView:
 
         async with self._connector.channel() as channel:
             build = partial(self._requests.raw, kept.id)
-            download = AsyncDownload(channel, build, "view", plan.nbytes)
-            await download.save(
-                Path(path), kept.id, None if state is None else Path(state), observe
-            )
+            download = AsyncDownload(channel, build, "view", kept.id, path, state, plan.nbytes)
+            await download.save(observe)
 
 
 async def _known(stretch: Stretch) -> Stretch:

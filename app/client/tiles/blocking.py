@@ -336,8 +336,8 @@ class View:
 
         with self._connector.channel() as channel:
             build = partial(self._requests.raw, kept.id)
-            download = Download(channel, build, "view", plan.nbytes)
-            download.save(Path(path), kept.id, None if state is None else Path(state), observe)
+            download = Download(channel, build, "view", kept.id, path, state, plan.nbytes)
+            download.save(observe)
 
 
 def _known(stretch: Stretch) -> Stretch:
