@@ -21,6 +21,11 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 EXIT_TERMINATED = 143
 
+_INTERVAL = 0.1
+"""Seconds between two drawings."""
+_WIDTH = 24
+_MEGABYTE = 1e6
+
 
 def say(text: str) -> None:
     """Write a line to stderr."""
@@ -53,12 +58,6 @@ def stopped(bar: Bar | None, state: str | None) -> None:
         bar.clear()
     if state is not None and Path(state).exists():
         say(f"progress is saved in {state}: the same command resumes from there")
-
-
-_INTERVAL = 0.1
-"""Seconds between two drawings."""
-_WIDTH = 24
-_MEGABYTE = 1e6
 
 
 class Bar:

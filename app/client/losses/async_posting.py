@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -216,7 +216,7 @@ class AsyncPosting(AsyncResumable[Item]):
     async def _post(self, sending: _Sending) -> AsyncGenerator[Item, None]:
         body = SourceBody(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
-        head = await self._channel.open(sending.request, body, duplex=duplex)
+        head = await self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"
         answer = self._take_frames(sending) if frames else self._take_table(head, sending)
         async with aclosing(answer) as items:

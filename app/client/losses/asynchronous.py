@@ -103,32 +103,12 @@ class AsyncLosses:
     @overload
     def post(
         self,
-        report: Several,
+        report: str | Several,
         source: AsyncSourceLike | None = ...,
         *,
-        summary_xref: None = ...,
+        summary_xref: InputLike | None = ...,
         **options: Unpack[PostOptions],
-    ) -> AsyncAnswer[tuple[str, Rows]]: ...
-
-    @overload
-    def post(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
-    ) -> AsyncAnswer[tuple[int, Rows]]: ...
-
-    @overload
-    def post(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
-    ) -> AsyncAnswer[tuple[str, int, Rows]]: ...
+    ) -> AsyncAnswer[Any]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -196,32 +176,12 @@ class AsyncLosses:
     @overload
     async def read(
         self,
-        report: Several,
+        report: str | Several,
         source: AsyncSourceLike | None = ...,
         *,
-        summary_xref: None = ...,
+        summary_xref: InputLike | None = ...,
         **options: Unpack[ReadOptions],
-    ) -> dict[str, ReportTable]: ...
-
-    @overload
-    async def read(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
-    ) -> dict[int, ReportTable]: ...
-
-    @overload
-    async def read(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
-    ) -> dict[str, dict[int, ReportTable]]: ...
+    ) -> Any: ...  # noqa: ANN401 - tables by report, by set, or by both
 
     async def read(  # noqa: PLR0913 - each is a choice of the caller
         self,

@@ -102,32 +102,12 @@ class Losses:
     @overload
     def post(
         self,
-        report: Several,
+        report: str | Several,
         source: SourceLike | None = ...,
         *,
-        summary_xref: None = ...,
+        summary_xref: InputLike | None = ...,
         **options: Unpack[PostOptions],
-    ) -> Answer[tuple[str, Rows]]: ...
-
-    @overload
-    def post(
-        self,
-        report: str,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
-    ) -> Answer[tuple[int, Rows]]: ...
-
-    @overload
-    def post(
-        self,
-        report: Several,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
-    ) -> Answer[tuple[str, int, Rows]]: ...
+    ) -> Answer[Any]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -195,32 +175,12 @@ class Losses:
     @overload
     def read(
         self,
-        report: Several,
+        report: str | Several,
         source: SourceLike | None = ...,
         *,
-        summary_xref: None = ...,
+        summary_xref: InputLike | None = ...,
         **options: Unpack[ReadOptions],
-    ) -> dict[str, ReportTable]: ...
-
-    @overload
-    def read(
-        self,
-        report: str,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
-    ) -> dict[int, ReportTable]: ...
-
-    @overload
-    def read(
-        self,
-        report: Several,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
-    ) -> dict[str, dict[int, ReportTable]]: ...
+    ) -> Any: ...  # noqa: ANN401 - tables by report, by set, or by both
 
     def read(  # noqa: PLR0913 - each is a choice of the caller
         self,

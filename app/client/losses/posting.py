@@ -19,7 +19,7 @@ grow with long events (see PartPlan), so that the price stays below half of what
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -212,7 +212,7 @@ class Posting(Resumable[Item]):
     def _post(self, sending: _Sending) -> Generator[Item, None, None]:
         body = SourceBody(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
-        head = self._channel.open(sending.request, body, duplex=duplex)
+        head = self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"
         answer = self._take_frames(sending) if frames else self._take_table(head, sending)
         yield from answer

@@ -34,24 +34,11 @@ _SETS = re.compile(r"\d+(,\d+)*")
 _SUMMARY_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
-class LossOptions(TypedDict, total=False):
-    """Options of a post; those left out have the server's defaults.
+class StreamOptions(TypedDict, total=False):
+    """Options of posts and of runs; those left out have the server's defaults."""
 
-    An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
-    """
-
-    quantiles: InputLike | Sequence[float]
-    """For qelt and qplt: numbers from 0 to 1, or an input."""
-    event_rates: InputLike
-    """For melt: rate of each event per year, instead of the occurrences'."""
-    occurrence: InputLike
-    """When each event occurs: for reports of periods and of whole runs, and the rates of melt."""
     no_of_periods: int
     """Periods of an occurrence csv."""
-    periods: InputLike
-    """Weight of each period; equal ones without."""
-    return_periods: InputLike | Sequence[int]
-    """For ept and psept: years, or an input; every point of a curve without."""
     confidence: float
     """Confidence level of alct, 0 to below 1."""
     curves: str
@@ -65,6 +52,24 @@ class LossOptions(TypedDict, total=False):
     negative: Literal["error", "keep"]
     sample_order: Literal["ascending", "any"]
     order: Literal["received", "event"]
+
+
+class LossOptions(StreamOptions, total=False):
+    """Options of a post; those left out have the server's defaults.
+
+    An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
+    """
+
+    quantiles: InputLike | Sequence[float]
+    """For qelt and qplt: numbers from 0 to 1, or an input."""
+    event_rates: InputLike
+    """For melt: rate of each event per year, instead of the occurrences'."""
+    occurrence: InputLike
+    """When each event occurs: for reports of periods and of whole runs, and the rates of melt."""
+    periods: InputLike
+    """Weight of each period; equal ones without."""
+    return_periods: InputLike | Sequence[int]
+    """For ept and psept: years, or an input; every point of a curve without."""
     summary_ids: str | Iterable[int]
     """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
     summary_map: InputLike

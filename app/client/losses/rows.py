@@ -14,6 +14,8 @@ from ..errors import ProblemError, ProtocolError
 from ..transport.answers import FrameAnswer
 from ..transport.frames import Frame, Rows, dtype_of
 
+_CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -177,9 +179,6 @@ def _position(header: Mapping[str, Any]) -> Position:
     if not isinstance(token, str) or not isinstance(offset, int):
         raise ProtocolError("a frame does not say where to resume")
     return Position(token, offset)
-
-
-_CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
 
 
 class RowLines:

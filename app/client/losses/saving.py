@@ -16,6 +16,11 @@ from .requests import LossRequests, Mode
 from .rows import Item, Piece, Position, Settled, Table, Undone
 from .sources import Source
 
+FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet", "svg", "png")
+"""Formats of saved tables and pictures; also their file name extensions."""
+
+WHOLE_FORMATS = ("arrow", "parquet", "svg", "png")
+"""Formats whose parts cannot be joined."""
 MEMBER = "thalweg_state"
 """Member of the state file that holds its version."""
 
@@ -81,13 +86,6 @@ class State:
             raise StateError(f"the state file is for {tables}: remove it to start over")
         if self.source != source:
             raise StateError("the stream has changed since: remove the state file to start over")
-
-
-FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet", "svg", "png")
-"""Formats of saved tables and pictures; also their file name extensions."""
-
-WHOLE_FORMATS = ("arrow", "parquet", "svg", "png")
-"""Formats whose parts cannot be joined."""
 
 
 @dataclass(frozen=True, slots=True)

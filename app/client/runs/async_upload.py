@@ -2,7 +2,7 @@
 
 The dialect is the IETF's (interop version 8), not tus: it says with each append whether more
 follows, so a stream whose length nobody knows ends without a second protocol for lengths; and
-its interim answers tell what is committed while an append goes on (see ``windows``).
+its interim answers tell what is committed while an append goes on (see ``uploading``).
 
 The service alone knows how far an upload is::
 
@@ -18,13 +18,13 @@ answer needs no care, and what is sent twice is what was sent and not committed.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
 from ..files.state import StateFile
 from ..losses.sources import Source, SourceBody, open_source
-from ..transport.answers import checked
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncRepeated, Cure
 from ..transport.requests import Body, Head, Reply, Request
@@ -208,7 +208,8 @@ class AsyncUpload(AsyncRepeated):
         request, body, last = self._next_append(ended=ended)
         self._offset_known = False
         counted = CountedBody(body, self._count)
-        reply = checked(await self._channel.exchange(request, counted, self._interim))
+        sent = replace(request, stream=counted, duplex=True, interim=self._interim)
+        reply = await self._channel.ask(sent)
         if self._state_failure is not None:
             raise self._state_failure
         self._take_answer(reply, last=last)

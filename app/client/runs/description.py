@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from ..errors import ProblemError, ProtocolError
+from ..losses.requests import StreamOptions
 from ..losses.sources import SourceLike
 
 _UNPROCESSABLE = 422
 FINISHED = ("done", "failed")
 """States that a run does not leave by itself."""
+
+Perspective: TypeAlias = Literal["gul", "il", "ri", "rl"]
+PARALLEL = 4
+"""Uploads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +126,15 @@ def items_of(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]
 
 RunLike: TypeAlias = "str | Run"
 """A run, or its id."""
-Perspective: TypeAlias = Literal["gul", "il", "ri", "rl"]
-
-PARALLEL = 4
-"""Uploads at a time."""
 
 
-class RunOptions(TypedDict, total=False):
+class RunOptions(StreamOptions, total=False):
     """Options of a run; those left out have the server's defaults."""
 
     partitions: int
     """Number of streams; sealing requires all of them."""
     quantiles: Sequence[float]
     return_periods: Sequence[int]
-    no_of_periods: int
-    confidence: float
-    curves: str
-    tvar: Literal["count", "weight"]
-    float_width: Literal[4, 8]
-    nan: Literal["error", "zero", "drop"]
-    negative: Literal["error", "keep"]
-    sample_order: Literal["ascending", "any"]
-    order: Literal["received", "event"]
     sets: Sequence[int]
     summary_ids: str
 

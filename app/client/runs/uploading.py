@@ -25,6 +25,13 @@ from ..errors import ProtocolError
 from ..losses.sources import Source
 from ..transport.requests import Body, Head
 
+LIMIT = 48 << 20
+"""Bytes that may wait for a commit; less than a source that comes once holds in memory."""
+_COMMIT_SECONDS = 10.0
+"""Wait for a commit of a service that has announced others."""
+_SILENCE_SECONDS = 5.0
+"""Silence of the source after which an append ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Uploading:
@@ -149,14 +156,6 @@ def number(head: Head, name: str) -> int:
     if not text.isdecimal():
         raise ProtocolError(f"{name} of the answer is {text!r}")
     return int(text)
-
-
-LIMIT = 48 << 20
-"""Bytes that may wait for a commit; less than a source that comes once holds in memory."""
-_COMMIT_SECONDS = 10.0
-"""Wait for a commit of a service that has announced others."""
-_SILENCE_SECONDS = 5.0
-"""Silence of the source after which an append ends."""
 
 
 class Acknowledged:

@@ -14,6 +14,11 @@ from ..transport.frames import Array, Frame, Octets
 from .options import plain
 from .plan import Box, Plan, Tile
 
+_TOKEN_LENGTH = 512
+"""Characters; the contract allows 100."""
+Watch: TypeAlias = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
 
 class Memory:
     """Provides arrays for tiles: here, each has one of its own.
@@ -93,10 +98,6 @@ def memory_for(plan: Plan, out: Array | None) -> Memory:
         ValueError: the array does not fit.
     """
     return Memory(plan) if out is None else InPlace(plan, out)
-
-
-_TOKEN_LENGTH = 512
-"""Characters; the contract allows 100."""
 
 
 class TileReader(FrameAnswer[Tile, str]):
@@ -203,10 +204,6 @@ class Stretch:
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 0:
             raise ValueError("the number of tiles cannot be negative")
-
-
-Watch: TypeAlias = Callable[[int, int], None]
-"""Called with how much is done, and of how much."""
 
 
 def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:

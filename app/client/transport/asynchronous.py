@@ -16,7 +16,7 @@ from ..errors import ConnectionFailed
 from .async_channel import AsyncChannel, AsyncConnector
 from .blocking import SocketChannel, SocketConnector
 from .http import Address
-from .requests import Body, Head, Interim, Request
+from .requests import Body, Head, Request
 
 T = TypeVar("T")
 
@@ -65,30 +65,20 @@ class HttpxChannel(AsyncChannel):
 
     # -- requests ----------------------------------------------------------------------
 
-    async def send(
-        self,
-        request: Request,
-        body: Body | None = None,
-        *,
-        duplex: bool = False,
-        interim: Interim | None = None,
-    ) -> Head:
+    async def send(self, request: Request) -> Head:
         """Send a request and read the head of its answer."""
         self._loop = asyncio.get_running_loop()
         await self.drop()
-        if duplex and body is not None:
+        if request.duplex:
             self._duplex = channel = self._connector.duplex.channel()
-            send = partial(channel.send, request, body, duplex=True, interim=interim)
 
             def interrupt() -> None:
                 channel.stop()
-                body.interrupt()
+                if request.stream is not None:
+                    request.stream.interrupt()
 
-            return await self.work(send, interrupt)
-        return await self._send(request, body)
-
-    async def _send(self, request: Request, body: Body | None) -> Head:
-        headers = dict(request.headers)
+            return await self.work(partial(channel.send, request), interrupt)
+        headers, body = dict(request.headers), request.stream
         content: AsyncIterator[bytes] | bytes | None = request.body
         if body is not None:
             content = self._pieces(body)

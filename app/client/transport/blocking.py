@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from .channel import Channel, Connector
 from .http import Address, Connection, Pool
-from .requests import Body, Head, Interim, Request
+from .requests import Head, Request
 
 T = TypeVar("T")
 
@@ -65,19 +65,12 @@ class SocketChannel(Channel):
         assert self._connection is not None  # noqa: S101 - for the type checker
         return self._connection
 
-    def send(
-        self,
-        request: Request,
-        body: Body | None = None,
-        *,
-        duplex: bool = False,
-        interim: Interim | None = None,
-    ) -> Head:
+    def send(self, request: Request) -> Head:
         """Send a request and read the head of its answer."""
         self._check()
         self.drop()
         self._connection = self._pool.take()
-        return self._connection.send(request, body, duplex=duplex, interim=interim)
+        return self._connection.send(request)
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer; their number, 0 at the end."""

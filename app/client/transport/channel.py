@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 from ..errors import ProblemError, ThalwegError
 from .answers import STATUS_OK, checked, problem_of
-from .requests import Body, Head, Interim, Job, Reply, Request
+from .requests import Head, Job, Reply, Request
 from .retry import Backoff
 
 T = TypeVar("T")
@@ -63,22 +63,8 @@ class Channel(Closing):
     retries: int
 
     @abstractmethod
-    def send(
-        self,
-        request: Request,
-        body: Body | None = None,
-        *,
-        duplex: bool = False,
-        interim: Interim | None = None,
-    ) -> Head:
+    def send(self, request: Request) -> Head:
         """Send a request and read the head of its answer.
-
-        Args:
-            request: what to send.
-            body: bytes to send with it; the request's own body if None.
-            duplex: read the answer while the body is being sent.
-            interim: called with interim answers (1xx), which only come in duplex; perhaps from
-                another thread, but from no two at once.
 
         Raises:
             ConnectionFailed: the connection could not be opened, or broke.
@@ -122,14 +108,9 @@ class Channel(Closing):
     def join(self, job: Any) -> Any:  # noqa: ANN401 - one that ``beside`` returned
         """Wait for an operation beside this one; what it returned, or raised."""
 
-    def exchange(
-        self, request: Request, body: Body | None = None, interim: Interim | None = None
-    ) -> Reply:
-        """Send a request and read its whole, small answer, whatever its status.
-
-        A body is sent in duplex.
-        """
-        head = self.send(request, body, duplex=body is not None, interim=interim)
+    def exchange(self, request: Request) -> Reply:
+        """Send a request and read its whole, small answer, whatever its status."""
+        head = self.send(request)
         return Reply(head, self._read(_REPLY_SIZE))
 
     def ask(self, request: Request) -> Reply:
@@ -182,14 +163,14 @@ class Channel(Closing):
         self.drop()
         self.sleep(seconds)
 
-    def open(self, request: Request, body: Body | None = None, *, duplex: bool = False) -> Head:
+    def open(self, request: Request) -> Head:
         """Send a request; the head of its answer, which follows.
 
         Raises:
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
         """
-        head = self.send(request, body, duplex=duplex)
+        head = self.send(request)
         if head.status != STATUS_OK:
             self.refuse(head)
         return head

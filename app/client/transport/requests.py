@@ -35,23 +35,6 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One request, without the stream it may carry.
-
-    Attributes:
-        method: of HTTP.
-        target: path and query.
-        headers: names in any case.
-        body: a small body, or None.
-    """
-
-    method: str
-    target: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Head:
     """Status and headers of an answer; header names are in lower case."""
 
@@ -61,6 +44,30 @@ class Head:
 
 Interim: TypeAlias = Callable[[Head], None]
 """Called with an answer that comes before the answer: one with a status of 1xx."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        method: of HTTP.
+        target: path and query.
+        headers: names in any case.
+        body: a small body, or None.
+        stream: bytes sent instead of a small body.
+        duplex: whether to read the answer while the stream is being sent.
+        interim: called with interim answers, which only come in duplex; perhaps from another
+            thread, but from no two at once.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    stream: Body | None = None
+    duplex: bool = False
+    interim: Interim | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from app.client.transport.channel import Channel
-from app.client.transport.requests import Body, Head, Interim, Job, Request
+from app.client.transport.requests import Head, Job, Request
 
 T = TypeVar("T")
 
@@ -29,14 +29,7 @@ class FakeChannel(Channel):
             raise answer
         return answer
 
-    def send(
-        self,
-        request: Request,
-        body: Body | None = None,  # noqa: ARG002 - of Channel
-        *,
-        duplex: bool = False,  # noqa: ARG002 - of Channel
-        interim: Interim | None = None,  # noqa: ARG002 - of Channel
-    ) -> Head:
+    def send(self, request: Request) -> Head:
         self.log.append(request)
         head: Head = self._next()
         return head

@@ -140,7 +140,7 @@ def test_a_server_that_stops_reading_is_a_fault() -> None:
     server = Raw(lambda _: waited(done))
     connection = connect(server.port, timeout=0.2)
     with pytest.raises(ConnectionFailed, match="stopped reading"):
-        connection.send(Request("POST", "/"), Pieces(iter([bytes(1 << 20)] * 64), 64 << 20))
+        connection.send(Request("POST", "/", stream=Pieces(iter([bytes(1 << 20)] * 64), 64 << 20)))
     connection.close()
     done.set()
 
@@ -162,7 +162,7 @@ def test_an_answer_before_the_body_is_read() -> None:
             yield bytes(1 << 20)
 
     connection = connect(Raw(speak).port)
-    assert connection.send(Request("POST", "/"), Pieces(pieces())).status == 413
+    assert connection.send(Request("POST", "/", stream=Pieces(pieces()))).status == 413
     assert receive(connection) == b"no"
     assert not connection.finish()
     assert sent < 1000
