@@ -30,8 +30,11 @@ _LISTS = {"quantiles": float, "return_periods": int}
 WHOLE_STREAM_REPORTS = frozenset({"aal", "aal_mean", "alct", "ept", "psept"})
 """Reports without a row before the end of the stream: they come from one request."""
 _EXPECTED = ("expect_events", "expect_bytes")
-_SETS = re.compile(r"\d+(,\d+)*")
-_SUMMARY_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_FORMS = {
+    "sets": (re.compile(r"\d+(,\d+)*"), "1,2"),
+    "summary_ids": (re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*"), "1,5,10-20"),
+}
+"""Lists of numbers as text, with an example."""
 
 
 class StreamOptions(TypedDict, total=False):
@@ -182,10 +185,8 @@ class LossRequests:
             self._inputs[name] = input_bytes(value)
         elif name in _LISTS and not isinstance(value, str):
             self._query[name] = ",".join(repr(_LISTS[name](number)) for number in value)
-        elif name == "summary_ids":
-            self._query[name] = _summary_ids(value)
-        elif name == "sets":
-            self._query[name] = _sets(value)
+        elif name in _FORMS:
+            self._query[name] = _checked(name, value)
         elif isinstance(value, bool):
             self._query[name] = str(value).lower()
         else:
@@ -236,17 +237,12 @@ class LossRequests:
         return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers)
 
 
-def _summary_ids(value: str | Iterable[int]) -> str:
+def _checked(name: str, value: str | Iterable[int]) -> str:
+    """Numbers, as the service takes them."""
     text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
-    if not _SUMMARY_IDS.fullmatch(text):
-        raise ValueError(f"summary_ids must look like 1,5,10-20, not {text!r}")
-    return text
-
-
-def _sets(value: str | Iterable[int]) -> str:
-    text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
-    if not _SETS.fullmatch(text):
-        raise ValueError(f"sets must look like 1,2, not {text!r}")
+    form, example = _FORMS[name]
+    if not form.fullmatch(text):
+        raise ValueError(f"{name} must look like {example}, not {text!r}")
     return text
 
 
