@@ -23,7 +23,6 @@ from .requests import (
     LossRequests,
     Mode,
     Several,
-    with_xref,
 )
 from .rows import End, Position, ReportTable, Table
 from .saving import Observe, Saving, labels, save_mode, wire_format
@@ -151,8 +150,7 @@ class Losses:
         choices = Choices(mode, part_size)
         opened = open_source(source, exec)
         try:
-            given = with_xref(options, summary_xref)
-            requests = LossRequests(report, "frames", given, opened.size)
+            requests = LossRequests(report, "frames", options, opened.size, summary_xref)
         except BaseException:
             opened.close()
             raise
@@ -216,8 +214,7 @@ class Losses:
         choices = Choices(mode, part_size)
         opened = open_source(source, exec)
         with self._connector.channel(release=opened.close) as channel:
-            given = with_xref(options, summary_xref)
-            requests = LossRequests(report, "frames", given, opened.size)
+            requests = LossRequests(report, "frames", options, opened.size, summary_xref)
             posting = Posting(channel, requests, opened, choices, progress, Position())
             parts: dict[tuple[str, int | None], list[Rows]] = {}
             for item in posting.run():
@@ -284,8 +281,7 @@ class Losses:
         choices = Choices(save_mode(format, mode), part_size)
         opened = open_source(source, exec)
         with self._connector.channel(release=opened.close) as channel:
-            given = with_xref(options, summary_xref)
-            requests = LossRequests(report, wire_format(format), given, opened.size)
+            requests = LossRequests(report, wire_format(format), options, opened.size, summary_xref)
             target = path if isinstance(path, int) else Path(path)
             resume = None if state is None else Path(state)
             saving = Saving(labels(requests, format), format, target, resume, opened, live=live)

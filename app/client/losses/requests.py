@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, cast
+from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import quote, urlencode
 
 from ..errors import ProtocolError, SourceError
@@ -101,21 +101,6 @@ class LossOptions(StreamOptions, total=False):
     """Size of the whole stream; known by itself where the source has a size."""
 
 
-class SetOptions(LossOptions, total=False):
-    """Options of a post of items; methods take ``summary_xref`` as an argument of its own."""
-
-    summary_xref: InputLike
-    """The stream is of items: their summaries, in one or more sets."""
-
-
-def with_xref(options: LossOptions, summary_xref: InputLike | None) -> SetOptions:
-    """Return options with a summary xref, if there is one."""
-    complete: Any = dict(options)
-    if summary_xref is not None:
-        complete["summary_xref"] = summary_xref
-    return cast("SetOptions", complete)
-
-
 def put_input(name: str, data: bytes) -> Request:
     """Store an auxiliary file."""
     headers = {"Content-Type": "application/octet-stream"}
@@ -149,6 +134,7 @@ class LossRequests:
         table_format: ``frames`` or the format of a table.
         options: of the post.
         size: bytes of the whole stream, if known.
+        summary_xref: the stream is of items: their summaries, in one or more sets.
 
     Raises:
         SourceError: the file of an input cannot be read.
@@ -158,10 +144,15 @@ class LossRequests:
     """
 
     def __init__(
-        self, report: str | Sequence[str], table_format: str, options: SetOptions, size: int | None
+        self,
+        report: str | Sequence[str],
+        table_format: str,
+        options: LossOptions,
+        size: int | None,
+        summary_xref: InputLike | None = None,
     ) -> None:
         reports = (report,) if isinstance(report, str) else tuple(report)
-        unknown = set(options) - SetOptions.__annotations__.keys()
+        unknown = set(options) - LossOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"there is no option {min(unknown)}")
         if not reports or (len(reports) > 1 and table_format != "frames"):
@@ -172,9 +163,9 @@ class LossRequests:
         self._query: dict[str, str] = {"format": table_format}
         self._expected: dict[str, str] = {}
         self._inputs: dict[str, bytes] = {}
-        self.of_items = options.get("summary_xref") is not None
+        self.of_items = summary_xref is not None
         """Whether the reports are of summary sets of items."""
-        for name, value in options.items():
+        for name, value in {**options, "summary_xref": summary_xref}.items():
             if value is not None:
                 self._add(name, value)
 
