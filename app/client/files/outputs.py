@@ -59,8 +59,56 @@ class Mark:
     digest: str
 
 
-class FileOutput:
+class PartialFile:
     """A file, written as ``<name>.partial`` and renamed at the end.
+
+    Args:
+        path: of the finished file.
+
+    Raises:
+        StateError: another process writes it.
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.partial")
+        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
+        self._named = False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._prepare()
+        except BlockingIOError as e:
+            os.close(self._fd)
+            raise StateError(f"{self._partial} is being written by another process") from e
+        except (StateError, OSError):
+            os.close(self._fd)
+            raise
+
+    def _prepare(self) -> None:
+        """Make the file ready to be written to."""
+
+    def sync(self) -> None:
+        """Make what was written durable, and the name of the partial file."""
+        os.fsync(self._fd)
+        if not self._named:
+            sync_directory(self._partial.parent)
+            self._named = True
+
+    def finish(self) -> None:
+        """Give the file its final name, durably."""
+        rename_durably(self._fd, self._partial, self._path)
+        os.close(self._fd)
+
+    def close(self, *, keep: bool) -> None:
+        """Keep the partial file, or remove it."""
+        if not keep:
+            self._partial.unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+class FileOutput(PartialFile):
+    """A file that is written from its beginning to its end.
 
     Args:
         path: of the finished file.
@@ -72,23 +120,17 @@ class FileOutput:
     """
 
     def __init__(self, path: Path, mark: Mark | None = None) -> None:
-        self._path = path
-        self._partial = path.with_name(f"{path.name}.partial")
-        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
-        self._named = False
-        try:
-            lock_partial(self._fd, self._partial)
-            self._digest = xxh3_64()
-            self._size = 0
-            if mark is not None:
-                self._resume(mark)
-            os.ftruncate(self._fd, self._size)
-            os.lseek(self._fd, self._size, os.SEEK_SET)
-        except (StateError, OSError):
-            os.close(self._fd)
-            raise
-        self._settled_digest = self._digest.copy()
-        self._settled_size = self._size
+        self._mark = mark
+        self._digest = xxh3_64()
+        self._size = 0
+        super().__init__(path)
+        self.settle()
+
+    def _prepare(self) -> None:
+        if self._mark is not None:
+            self._resume(self._mark)
+        os.ftruncate(self._fd, self._size)
+        os.lseek(self._fd, self._size, os.SEEK_SET)
 
     def _resume(self, mark: Mark) -> None:
         buffer = bytearray(BLOCK)
@@ -124,24 +166,6 @@ class FileOutput:
     def mark(self) -> Mark:
         """How far it is settled."""
         return Mark(self._settled_size, self._settled_digest.hexdigest())
-
-    def sync(self) -> None:
-        """Make what is settled durable, and the name of the partial file."""
-        os.fsync(self._fd)
-        if not self._named:
-            sync_directory(self._partial.parent)
-            self._named = True
-
-    def finish(self) -> None:
-        """Give the file its final name, durably."""
-        rename_durably(self._fd, self._partial, self._path)
-        os.close(self._fd)
-
-    def close(self, *, keep: bool) -> None:
-        """Keep the partial file, or remove it."""
-        if not keep:
-            self._partial.unlink(missing_ok=True)
-        os.close(self._fd)
 
 
 class StreamOutput:
@@ -252,18 +276,6 @@ def write_file(path: Path, data: bytes) -> None:
     except OSError:
         output.close(keep=False)
         raise
-
-
-def lock_partial(fd: int, path: Path) -> None:
-    """Keep other processes from writing a file until it is closed.
-
-    Raises:
-        StateError: another process writes it.
-    """
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as e:
-        raise StateError(f"{path} is being written by another process") from e
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
