@@ -283,6 +283,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/client/files/test_durable.py": "what a power failure leaves of every kind of file",
     "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",
     "tests/client/losses/test_service.py": "posts to the service itself, cut and uncut",
     "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",

@@ -153,7 +153,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/turns.py": (),
     "app/tally.py": (),
     "app/client/files/downloads.py": (),
-    "app/client/files/durable.py": (),
     "app/client/files/outputs.py": (),
     "app/client/files/state.py": (),
     "app/client/losses/posting.py": (),

@@ -72,7 +72,7 @@ class AsyncDataset:
         return _shape(await self.info(), "sig_shape")
 
     async def dtype(self) -> np.dtype[Any]:  # blocking: a property
-        """Of the values, as they are stored."""
+        """Type of the values, as they are stored."""
         return np.dtype(str((await self.info()).get("dtype")))
 
     async def fingerprint(self) -> str:  # blocking: a property

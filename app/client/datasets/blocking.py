@@ -77,7 +77,7 @@ class Dataset:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values, as they are stored."""
+        """Type of the values, as they are stored."""
         return np.dtype(str(self.info.get("dtype")))
 
     @property

@@ -27,6 +27,7 @@ its reader wants rows at once, until they are settled.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -40,10 +41,11 @@ from xxhash import xxh3_64
 
 from ..errors import StateError
 from ..transport.requests import BLOCK
-from .durable import rename_durably, sync_directory
 
 _SPOOL = 64 << 20
 """Bytes of an answer that wait in memory for its end; more wait on disk."""
+_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES})
+"""Some network file systems do not sync directories, and write names through at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,3 +292,33 @@ def write_all(fd: int, data: memoryview | bytes) -> None:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
             select.select([], [fd], [])
+
+
+def rename_durably(fd: int, source: Path, target: Path) -> None:
+    """Give an open file another name, with its content; a file of that name is replaced.
+
+    Raises:
+        OSError: the disk is full, or failed.
+    """
+    os.fsync(fd)
+    source.replace(target)
+    sync_directory(target.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        if e.errno not in _NOT_SUPPORTED:
+            raise
+    finally:
+        os.close(fd)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import StateError
-from .durable import rename_durably
-from .outputs import write_all
+from .outputs import rename_durably, write_all
 
 T = TypeVar("T")
 

@@ -116,11 +116,11 @@ class AsyncView:
         return self._plan
 
     async def shape(self) -> tuple[int, ...]:  # blocking: a property
-        """Of the whole view."""
+        """Lengths of the axes of the whole view."""
         return (await self.plan()).shape
 
     async def dtype(self) -> np.dtype[Any]:  # blocking: a property
-        """Of the values."""
+        """Type of the values."""
         return (await self.plan()).dtype
 
     async def nbytes(self) -> int:  # blocking: a property

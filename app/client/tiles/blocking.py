@@ -116,12 +116,12 @@ class View:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole view."""
+        """Lengths of the axes of the whole view."""
         return self.plan.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
         return self.plan.dtype
 
     @property
