@@ -138,7 +138,7 @@ def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
 def new_command(
     group: Any,  # noqa: ANN401 - argparse has no public type for it
     name: str,
-    run: Callable[[argparse.Namespace], int],
+    run: Callable[[argparse.Namespace, Client], int | None],
     about: str,
     description: str | None = None,
 ) -> argparse.ArgumentParser:
@@ -147,7 +147,7 @@ def new_command(
     Args:
         group: of commands.
         name: of the command.
-        run: what it does; returns the exit code.
+        run: what it does; returns the exit code, unless that is 0.
         about: its line in the help of the group.
         description: of its own help.
     """

@@ -12,12 +12,13 @@ from urllib.parse import quote
 
 import numpy as np
 
+from ..client import Client
 from ..errors import StateError
 from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
-from .arguments import connect, count, new_command, spec_file
+from .arguments import count, new_command, spec_file
 from .console import say
 
 
@@ -50,14 +51,13 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     batches.add_argument("--quiet", action="store_true", help="report errors only")
 
 
-def _batches(args: argparse.Namespace) -> int:
+def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
     spec = _spec(args.spec)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     done = 0
     with (
-        connect(args) as client,
         client.pipeline(spec).batches(
             after,
             rank=args.rank,
@@ -79,7 +79,6 @@ def _batches(args: argparse.Namespace) -> int:
             done += 1
     if not args.quiet:
         say(f"{done} batches{', the last of the pipeline' if batches.data_finished else ''}")
-    return 0
 
 
 def _spec(text: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from .. import __version__
+from ..client import Client
 from ..errors import ThalwegError
 from ..transport.retry import is_retryable
 from . import batches, post, runs, tiles
@@ -63,29 +64,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _put(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
-    return 0
+def _put(args: argparse.Namespace, client: Client) -> None:
+    sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
 
 
-def _delete_input(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        client.inputs.delete(args.name, args.digest)
-    return 0
+def _delete_input(args: argparse.Namespace, client: Client) -> None:
+    client.inputs.delete(args.name, args.digest)
 
 
-def _delete_pipeline(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        client.delete_pipeline(args.id)
-    return 0
+def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
+    client.delete_pipeline(args.id)
 
 
-def _inspect(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
+def _inspect(args: argparse.Namespace, client: Client) -> None:
+    json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
     sys.stdout.write("\n")
-    return 0
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -104,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        code: int = args.run(args)
+        with connect(args) as client:
+            return args.run(args, client) or 0
     except ThalwegError as e:
         return fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)
     except BrokenPipeError:
@@ -115,4 +109,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(e, EXIT_USAGE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return code

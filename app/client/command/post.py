@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from ..client import Client
 from ..losses.requests import PART_SIZE
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
@@ -16,14 +17,13 @@ from .arguments import (
     STREAM_OPTIONS,
     add_behaviour,
     add_options,
-    connect,
     count,
     given,
     names,
     new_command,
     size,
 )
-from .console import EXIT_USAGE, fail, make_bar, say, stopped
+from .console import make_bar, say, stopped
 
 STDOUT = 1
 
@@ -154,35 +154,30 @@ def _is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _post(args: argparse.Namespace) -> int:
-    try:
-        post = _Post(args)
-    except ValueError as e:
-        return fail(e, EXIT_USAGE)
+def _post(args: argparse.Namespace, client: Client) -> None:
+    post = _Post(args)
     bar = make_bar(args)
-    with connect(args) as client:
-        for report, options, out in post.passes():
-            state = post.state(out)
-            try:
-                end = client.losses.save(
-                    report,
-                    post.source,
-                    out,
-                    post.format,
-                    exec=args.exec or None,
-                    mode=args.mode,
-                    part_size=args.part_size,
-                    state=state,
-                    progress=bar,
-                    live=args.live,
-                    **options,
-                )
-            finally:
-                stopped(bar, state)
-            if not args.quiet:
-                name = report if isinstance(report, str) else ",".join(report)
-                say(f"{name}: {_describe(end)}")
-    return 0
+    for report, options, out in post.passes():
+        state = post.state(out)
+        try:
+            end = client.losses.save(
+                report,
+                post.source,
+                out,
+                post.format,
+                exec=args.exec or None,
+                mode=args.mode,
+                part_size=args.part_size,
+                state=state,
+                progress=bar,
+                live=args.live,
+                **options,
+            )
+        finally:
+            stopped(bar, state)
+        if not args.quiet:
+            name = report if isinstance(report, str) else ",".join(report)
+            say(f"{name}: {_describe(end)}")
 
 
 def _describe(end: End) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..client import Client
 from ..errors import ThalwegError
 from ..losses.saving import label
 from ..losses.sources import SourceLike
@@ -20,7 +21,6 @@ from .arguments import (
     STREAM_OPTIONS,
     add_behaviour,
     add_options,
-    connect,
     count,
     given,
     names,
@@ -115,36 +115,31 @@ def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
     return inputs, {name: value for name, value in options.items() if name not in inputs}
 
 
-def _create(args: argparse.Namespace) -> int:
+def _create(args: argparse.Namespace, client: Client) -> None:
     inputs, options = _report_options(args)
-    with connect(args) as client:
-        run = client.runs.create(
-            args.perspective,
-            args.report,
-            inputs=inputs,
-            days=args.days,
-            key=args.idempotency_key,
-            **options,
-        )
+    run = client.runs.create(
+        args.perspective,
+        args.report,
+        inputs=inputs,
+        days=args.days,
+        key=args.idempotency_key,
+        **options,
+    )
     sys.stdout.write(f"{run.id}\n")
-    return 0
 
 
-def _compute(args: argparse.Namespace) -> int:
+def _compute(args: argparse.Namespace, client: Client) -> None:
     inputs, options = _report_options(args)
-    with connect(args) as client:
-        variant = client.runs.add_reports(args.id, args.report, inputs=inputs, **options)
+    variant = client.runs.add_reports(args.id, args.report, inputs=inputs, **options)
     sys.stdout.write(f"{variant}\n")
-    return 0
 
 
-def _status(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        run, streams = client.runs.status(args.id), client.runs.streams(args.id)
+def _status(args: argparse.Namespace, client: Client) -> None:
+    run, streams = client.runs.status(args.id), client.runs.streams(args.id)
     if args.json:
         document = {**run.document, "partitions": [asdict(stream) for stream in streams]}
         sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
-        return 0
+        return
     lines = [_described(run)]
     for stream in streams:
         of = "" if stream.length is None else f" of {stream.length:,}"
@@ -152,7 +147,6 @@ def _status(args: argparse.Namespace) -> int:
         fault = f": {stream.fault.get('detail')}" if stream.fault else ""
         lines.append(f"{text}, {stream.events:,} events{fault}")
     sys.stdout.write("\n".join([*lines, ""]))
-    return 0
 
 
 def _described(run: Run) -> str:
@@ -161,43 +155,34 @@ def _described(run: Run) -> str:
     return f"{run.id}  {run.state}{problem}  {run.document.get('perspective', '')}  {reports}"
 
 
-def _list(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        for run in client.runs.list():
-            sys.stdout.write(f"{_described(run)}\n")
-    return 0
+def _list(_args: argparse.Namespace, client: Client) -> None:
+    for run in client.runs.list():
+        sys.stdout.write(f"{_described(run)}\n")
 
 
-def _seal(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        run = client.runs.seal(args.id, wait=not args.no_wait)
+def _seal(args: argparse.Namespace, client: Client) -> None:
+    run = client.runs.seal(args.id, wait=not args.no_wait)
     sys.stdout.write(f"{run.state}\n")
-    return 0
 
 
-def _delete(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        if args.partition is None:
-            client.runs.delete(args.id)
-            return 0
-        for stream in client.runs.streams(args.id):
-            if stream.partition == args.partition:
-                client.runs.delete_stream(args.id, stream.id)
-                return 0
+def _delete(args: argparse.Namespace, client: Client) -> None:
+    if args.partition is None:
+        client.runs.delete(args.id)
+        return
+    for stream in client.runs.streams(args.id):
+        if stream.partition == args.partition:
+            client.runs.delete_stream(args.id, stream.id)
+            return
     raise ValueError(f"the run has no partition {args.partition}")
 
 
-def _fetch(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        reports: list[str] = args.report or client.runs.status(args.id).document["reports"]
-        for out, report, options in _files(args, reports):
-            state = out.with_name(f"{out.name}.thalweg-state")
-            size = client.runs.report(
-                args.id, report, out, _format(args, out), state=state, **options
-            )
-            if not args.quiet:
-                say(f"{out}: {size:,} bytes")
-    return 0
+def _fetch(args: argparse.Namespace, client: Client) -> None:
+    reports: list[str] = args.report or client.runs.status(args.id).document["reports"]
+    for out, report, options in _files(args, reports):
+        state = out.with_name(f"{out.name}.thalweg-state")
+        size = client.runs.report(args.id, report, out, _format(args, out), state=state, **options)
+        if not args.quiet:
+            say(f"{out}: {size:,} bytes")
 
 
 def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, dict[str, Any]]]:
@@ -296,18 +281,17 @@ def _parts(args: argparse.Namespace) -> list[Part]:
     return parts
 
 
-def _upload(args: argparse.Namespace) -> int:
+def _upload(args: argparse.Namespace, client: Client) -> int:
     parts, directory = _parts(args), _directory(args)
     directory.mkdir(parents=True, exist_ok=True)
     bars = make_bars(args, [part.partition for part in parts])
     codes = []
     try:
-        with connect(args) as client:
-            results = client.runs.upload_all(args.id, parts, parallel=args.parallel, progress=bars)
-            for part, result in results:
-                if bars is not None:
-                    bars.clear()
-                codes.append(_report(args, part, result))
+        results = client.runs.upload_all(args.id, parts, parallel=args.parallel, progress=bars)
+        for part, result in results:
+            if bars is not None:
+                bars.clear()
+            codes.append(_report(args, part, result))
     finally:
         if bars is not None:
             bars.clear()

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..client import Client
 from ..tiles.options import ViewOptions
-from .arguments import add_behaviour, connect, count, given, new_command, size, spec_file
+from .arguments import add_behaviour, count, given, new_command, size, spec_file
 from .console import make_bar, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -113,46 +114,42 @@ def _dtype(text: str) -> np.dtype[Any]:
         raise ValueError(f"there is no type {text!r}") from e
 
 
-def _tiles(args: argparse.Namespace) -> int:
+def _tiles(args: argparse.Namespace, client: Client) -> None:
     if Path(args.out).suffix not in _ENDINGS:
         raise ValueError("--out must end in .npy, or in .raw for values without a header")
     state = str(args.state or f"{args.out}.thalweg-state")
     bar = make_bar(args)
-    with connect(args) as client:
-        view = client.datasets[args.dataset].view(**_options(args))
-        try:
-            view.to_npy(args.out, state=state, progress=bar)
-        finally:
-            stopped(bar, state)
+    view = client.datasets[args.dataset].view(**_options(args))
+    try:
+        view.to_npy(args.out, state=state, progress=bar)
+    finally:
+        stopped(bar, state)
     if not args.quiet:
         shape = " x ".join(map(str, view.shape))
         say(f"{args.out}: {shape} of {view.dtype.str}, {view.nbytes} bytes")
-    return 0
 
 
-def _datasets(args: argparse.Namespace) -> int:
+def _datasets(args: argparse.Namespace, client: Client) -> None:
     if (args.file is not None) and (args.action != "register" or args.value is not None):
         raise ValueError("--file goes with register, instead of JSON")
     if (args.value is not None) is (args.action == "list" or args.file is not None):
         raise ValueError(f"datasets {args.action} needs {_NEEDS[args.action]}")
     if args.view is not None and args.action != "delete":
         raise ValueError("--view goes with delete")
-    with connect(args) as client:
-        if args.action == "list":
-            sys.stdout.writelines(f"{ident}\n" for ident in client.datasets.list())
-            return 0
-        if args.action == "delete":
-            dataset = client.datasets[args.value]
-            dataset.delete() if args.view is None else dataset.delete_view(args.view)
-            return 0
-        if args.action == "show":
-            info = client.datasets[args.value].info
-        else:
-            spec = json.loads(args.value) if args.file is None else spec_file(args.file)
-            info = client.datasets.register(spec).info
+    if args.action == "list":
+        sys.stdout.writelines(f"{ident}\n" for ident in client.datasets.list())
+        return
+    if args.action == "delete":
+        dataset = client.datasets[args.value]
+        dataset.delete() if args.view is None else dataset.delete_view(args.view)
+        return
+    if args.action == "show":
+        info = client.datasets[args.value].info
+    else:
+        spec = json.loads(args.value) if args.file is None else spec_file(args.file)
+        info = client.datasets.register(spec).info
     json.dump(info, sys.stdout, indent=2)
     sys.stdout.write("\n")
-    return 0
 
 
 _NEEDS = {"list": "nothing", "show": "an ID", "register": "JSON or --file", "delete": "an ID"}
