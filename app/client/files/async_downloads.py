@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
@@ -15,7 +14,7 @@ from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable
 from ..transport.requests import BLOCK, Head, Request
 from .outputs import FileOutput, Mark
-from .state import StateFile
+from .state import PathLike, StateFile
 
 _STATUS_ACCEPTED = 202
 _STATUS_PARTIAL = 206
@@ -48,8 +47,8 @@ class AsyncDownload(AsyncResumable[memoryview]):
         build: Callable[[int, str | None], Request],
         name: str,
         resource: str,
-        path: str | os.PathLike[str],
-        state: str | os.PathLike[str] | None,
+        path: PathLike,
+        state: PathLike | None,
         size: int | None = None,
     ) -> None:
         super().__init__(channel)
@@ -57,7 +56,7 @@ class AsyncDownload(AsyncResumable[memoryview]):
         self._name = name
         self._resource = resource
         self._path = Path(path)
-        self._state = StateFile(None if state is None else Path(state), "thalweg_raw_state")
+        self._state = StateFile(state, "thalweg_raw_state")
         self._size = size
         self._output: FileOutput | None = None
         self._finished = False

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
@@ -16,7 +15,7 @@ from ..transport.channel import Channel
 from ..transport.requests import BLOCK, Head, Request
 from ..transport.streams import Resumable
 from .outputs import FileOutput, Mark
-from .state import StateFile
+from .state import PathLike, StateFile
 
 _STATUS_ACCEPTED = 202
 _STATUS_PARTIAL = 206
@@ -49,8 +48,8 @@ class Download(Resumable[memoryview]):
         build: Callable[[int, str | None], Request],
         name: str,
         resource: str,
-        path: str | os.PathLike[str],
-        state: str | os.PathLike[str] | None,
+        path: PathLike,
+        state: PathLike | None,
         size: int | None = None,
     ) -> None:
         super().__init__(channel)
@@ -58,7 +57,7 @@ class Download(Resumable[memoryview]):
         self._name = name
         self._resource = resource
         self._path = Path(path)
-        self._state = StateFile(None if state is None else Path(state), "thalweg_raw_state")
+        self._state = StateFile(state, "thalweg_raw_state")
         self._size = size
         self._output: FileOutput | None = None
         self._finished = False

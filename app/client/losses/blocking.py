@@ -283,8 +283,7 @@ class Losses:
         with self._connector.channel(release=opened.close) as channel:
             requests = LossRequests(report, wire_format(format), options, opened.size, summary_xref)
             target = path if isinstance(path, int) else Path(path)
-            resume = None if state is None else Path(state)
-            saving = Saving(labels(requests, format), format, target, resume, opened, live=live)
+            saving = Saving(labels(requests, format), format, target, state, opened, live=live)
             try:
                 channel.work(saving.open)
                 posting = Posting(

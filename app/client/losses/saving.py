@@ -174,7 +174,7 @@ class Saving:
         reports: Sequence[str],
         table_format: str,
         path: Path | int,
-        state: Path | None,
+        state: str | Path | None,
         source: Source,
         *,
         live: bool = False,

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
-from ..files.state import StateFile
+from ..files.state import PathLike, StateFile
 from ..losses.sources import Source, SourceBody, open_source
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncRepeated, Cure
@@ -75,7 +75,7 @@ class AsyncUpload(AsyncRepeated):
         requests: RunRequests,
         source: Source,
         partition: int,
-        state: Path | None = None,
+        state: PathLike | None = None,
         observe: Observe | None = None,
     ) -> None:
         super().__init__(channel)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from uuid import uuid4
 
 from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
+from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import InputLike, input_bytes, put_input
 from ..transport.async_channel import AsyncChannel, AsyncConnector
@@ -29,7 +29,6 @@ from .description import (
     RunLike,
     RunOptions,
     Stream,
-    run_id,
 )
 from .following import RunEvent, RunRows
 from .requests import RunRequests, create_run, list_runs
@@ -38,8 +37,6 @@ from .uploading import Observe, Uploaded
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 """Seconds between two questions whether a run is done."""
-
-PathLike = str | os.PathLike[str]
 
 
 class AsyncRowAnswer(AsyncItems[RunRows]):
@@ -141,7 +138,7 @@ class AsyncRuns:
             ProblemError: there is no such run, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        return await self._run(RunRequests(run_id(run)).describe())
+        return await self._run(RunRequests(run).describe())
 
     async def streams(self, run: RunLike) -> Sequence[Stream]:
         """The streams of a run, in the order of their partitions.
@@ -149,7 +146,7 @@ class AsyncRuns:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        build, call = RunRequests(run_id(run)).list_streams, self._connector.call
+        build, call = RunRequests(run).list_streams, self._connector.call
         return [stream async for stream in pages(call, build, "streams", Stream.parse)]
 
     async def delete(self, run: RunLike) -> None:
@@ -158,7 +155,7 @@ class AsyncRuns:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        await self._connector.delete(RunRequests(run_id(run)).delete())
+        await self._connector.delete(RunRequests(run).delete())
 
     async def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -167,7 +164,7 @@ class AsyncRuns:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(RunRequests(run_id(run)).delete_stream(stream))
+        await self._connector.delete(RunRequests(run).delete_stream(stream))
 
     async def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.
@@ -177,7 +174,7 @@ class AsyncRuns:
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        request = RunRequests(run_id(run)).put_input(name, input_bytes(data))
+        request = RunRequests(run).put_input(name, input_bytes(data))
         return (await self._connector.call(request)).text("digest")
 
     async def upload(  # noqa: PLR0913 - each is a choice of the caller
@@ -213,9 +210,8 @@ class AsyncRuns:
             StateError: the state file does not fit.
         """
         opened = open_async_source(source, exec)
-        requests, path = RunRequests(run_id(run)), None if state is None else Path(state)
         async with self._connector.channel(release=opened.close) as channel:
-            upload = AsyncUpload(channel, requests, opened, partition, path, progress)
+            upload = AsyncUpload(channel, RunRequests(run), opened, partition, state, progress)
             return await upload.upload()
 
     def upload_all(
@@ -238,7 +234,7 @@ class AsyncRuns:
             progress: called after commits, from several threads.
         """
         channel = self._connector.channel(workers=parallel)
-        uploads = upload_parts(channel, RunRequests(run_id(run)), parts, progress)
+        uploads = upload_parts(channel, RunRequests(run), parts, progress)
         return AsyncItems(channel, uploads)
 
     async def seal(self, run: RunLike, *, wait: bool = True) -> Run:
@@ -253,7 +249,7 @@ class AsyncRuns:
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = await self._run(RunRequests(run_id(run)).seal())
+        sealed = await self._run(RunRequests(run).seal())
         return await self._finish(sealed) if wait else sealed
 
     async def _finish(self, run: Run) -> Run:
@@ -302,7 +298,7 @@ class AsyncRuns:
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
         channel = self._connector.channel()
-        build = partial(RunRequests(run_id(run)).rows, report, stream=stream, follow=follow)
+        build = partial(RunRequests(run).rows, report, stream=stream, follow=follow)
         return AsyncRowAnswer(channel, AsyncRowStream(channel, build, after))
 
     def watch(self, run: RunLike, *, after: str | None = None) -> AsyncEventAnswer:
@@ -317,7 +313,7 @@ class AsyncRuns:
             ConnectionFailed: more failures in a row than are tolerated.
         """
         channel = self._connector.channel()
-        events = AsyncEventStream(channel, RunRequests(run_id(run)).progress, after)
+        events = AsyncEventStream(channel, RunRequests(run).progress, after)
         return AsyncEventAnswer(channel, events.run())
 
     async def report(
@@ -350,7 +346,7 @@ class AsyncRuns:
         """
         ending = Path(path).suffix.removeprefix(".")
         query = {"format": format or ending or "csv", **options}
-        build = partial(RunRequests(run_id(run)).report, report, query)
+        build = partial(RunRequests(run).report, report, query)
         async with self._connector.channel() as channel:
             resource = build(0, None).target
             return await AsyncDownload(channel, build, "report", resource, path, state).save()
@@ -384,5 +380,5 @@ class AsyncRuns:
         content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
         if digests:
             content["inputs"] = digests
-        request = RunRequests(run_id(run)).add_reports(content)
+        request = RunRequests(run).add_reports(content)
         return (await self._connector.call(request)).text("variant")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from uuid import uuid4
 
 from ..errors import ThalwegError
 from ..files.downloads import Download
+from ..files.state import PathLike
 from ..losses.requests import InputLike, input_bytes, put_input
 from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Channel, Connector
@@ -28,7 +28,6 @@ from .description import (
     RunLike,
     RunOptions,
     Stream,
-    run_id,
 )
 from .following import RunEvent, RunRows
 from .requests import RunRequests, create_run, list_runs
@@ -39,8 +38,6 @@ from .uploading import Observe, Uploaded
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 """Seconds between two questions whether a run is done."""
-
-PathLike = str | os.PathLike[str]
 
 
 class RowAnswer(Items[RunRows]):
@@ -142,7 +139,7 @@ class Runs:
             ProblemError: there is no such run, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        return self._run(RunRequests(run_id(run)).describe())
+        return self._run(RunRequests(run).describe())
 
     def streams(self, run: RunLike) -> Sequence[Stream]:
         """The streams of a run, in the order of their partitions.
@@ -150,7 +147,7 @@ class Runs:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        build, call = RunRequests(run_id(run)).list_streams, self._connector.call
+        build, call = RunRequests(run).list_streams, self._connector.call
         return list(pages(call, build, "streams", Stream.parse))
 
     def delete(self, run: RunLike) -> None:
@@ -159,7 +156,7 @@ class Runs:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        self._connector.delete(RunRequests(run_id(run)).delete())
+        self._connector.delete(RunRequests(run).delete())
 
     def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -168,7 +165,7 @@ class Runs:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(RunRequests(run_id(run)).delete_stream(stream))
+        self._connector.delete(RunRequests(run).delete_stream(stream))
 
     def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.
@@ -178,7 +175,7 @@ class Runs:
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        request = RunRequests(run_id(run)).put_input(name, input_bytes(data))
+        request = RunRequests(run).put_input(name, input_bytes(data))
         return (self._connector.call(request)).text("digest")
 
     def upload(  # noqa: PLR0913 - each is a choice of the caller
@@ -214,9 +211,8 @@ class Runs:
             StateError: the state file does not fit.
         """
         opened = open_source(source, exec)
-        requests, path = RunRequests(run_id(run)), None if state is None else Path(state)
         with self._connector.channel(release=opened.close) as channel:
-            upload = Upload(channel, requests, opened, partition, path, progress)
+            upload = Upload(channel, RunRequests(run), opened, partition, state, progress)
             return upload.upload()
 
     def upload_all(
@@ -239,7 +235,7 @@ class Runs:
             progress: called after commits, from several threads.
         """
         channel = self._connector.channel(workers=parallel)
-        uploads = upload_parts(channel, RunRequests(run_id(run)), parts, progress)
+        uploads = upload_parts(channel, RunRequests(run), parts, progress)
         return Items(channel, uploads)
 
     def seal(self, run: RunLike, *, wait: bool = True) -> Run:
@@ -254,7 +250,7 @@ class Runs:
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = self._run(RunRequests(run_id(run)).seal())
+        sealed = self._run(RunRequests(run).seal())
         return self._finish(sealed) if wait else sealed
 
     def _finish(self, run: Run) -> Run:
@@ -303,7 +299,7 @@ class Runs:
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
         channel = self._connector.channel()
-        build = partial(RunRequests(run_id(run)).rows, report, stream=stream, follow=follow)
+        build = partial(RunRequests(run).rows, report, stream=stream, follow=follow)
         return RowAnswer(channel, RowStream(channel, build, after))
 
     def watch(self, run: RunLike, *, after: str | None = None) -> EventAnswer:
@@ -318,7 +314,7 @@ class Runs:
             ConnectionFailed: more failures in a row than are tolerated.
         """
         channel = self._connector.channel()
-        events = EventStream(channel, RunRequests(run_id(run)).progress, after)
+        events = EventStream(channel, RunRequests(run).progress, after)
         return EventAnswer(channel, events.run())
 
     def report(
@@ -351,7 +347,7 @@ class Runs:
         """
         ending = Path(path).suffix.removeprefix(".")
         query = {"format": format or ending or "csv", **options}
-        build = partial(RunRequests(run_id(run)).report, report, query)
+        build = partial(RunRequests(run).report, report, query)
         with self._connector.channel() as channel:
             resource = build(0, None).target
             return Download(channel, build, "report", resource, path, state).save()
@@ -385,5 +381,5 @@ class Runs:
         content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
         if digests:
             content["inputs"] = digests
-        request = RunRequests(run_id(run)).add_reports(content)
+        request = RunRequests(run).add_reports(content)
         return (self._connector.call(request)).text("variant")

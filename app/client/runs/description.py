@@ -171,8 +171,3 @@ class Part:
     exec: Sequence[str] | None = None
     state: str | os.PathLike[str] | None = None
     replace: bool = False
-
-
-def run_id(run: RunLike) -> str:
-    """Return the id of a run."""
-    return run if isinstance(run, str) else run.id

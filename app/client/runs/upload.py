@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
-from ..files.state import StateFile
+from ..files.state import PathLike, StateFile
 from ..losses.sources import Source, SourceBody, open_source
 from ..transport.channel import Channel
 from ..transport.requests import Body, Head, Reply, Request
@@ -76,7 +76,7 @@ class Upload(Repeated):
         requests: RunRequests,
         source: Source,
         partition: int,
-        state: Path | None = None,
+        state: PathLike | None = None,
         observe: Observe | None = None,
     ) -> None:
         super().__init__(channel)

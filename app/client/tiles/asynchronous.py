@@ -296,7 +296,7 @@ class AsyncView:
         """
         plan = await self.plan()
         view = {"dataset": self.dataset, "view": self.spec}
-        saving = TileSaving(Path(path), plan, view, None if state is None else Path(state))
+        saving = TileSaving(Path(path), plan, view, state)
         async with self._connector.channel() as channel:
             try:
                 await channel.work(saving.open)

@@ -297,7 +297,7 @@ class View:
         """
         plan = self.plan
         view = {"dataset": self.dataset, "view": self.spec}
-        saving = TileSaving(Path(path), plan, view, None if state is None else Path(state))
+        saving = TileSaving(Path(path), plan, view, state)
         with self._connector.channel() as channel:
             try:
                 channel.work(saving.open)

@@ -140,7 +140,9 @@ class TileSaving:
         start: where to begin; known after ``open``.
     """
 
-    def __init__(self, path: Path, plan: Plan, view: Mapping[str, Any], state: Path | None) -> None:
+    def __init__(
+        self, path: Path, plan: Plan, view: Mapping[str, Any], state: str | Path | None
+    ) -> None:
         self._path = path
         self._plan = plan
         self._form: Form = "raw" if path.suffix == ".raw" else "npy"
