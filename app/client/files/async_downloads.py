@@ -59,7 +59,6 @@ class AsyncDownload(AsyncResumable[memoryview]):
         self._state = StateFile(state, "thalweg_raw_state")
         self._size = size
         self._output: FileOutput | None = None
-        self._finished = False
         self.offset = 0
         self.etag: str | None = None
 
@@ -90,6 +89,7 @@ class AsyncDownload(AsyncResumable[memoryview]):
         mark = self._state.load(self._parse)
         self._output = FileOutput(self._path, mark)
         self.offset = mark.size if mark is not None else 0
+        self.done = self.offset == self._size
 
     def _parse(self, content: Mapping[str, Any]) -> Mark:
         if content[self._name] != self._resource:
@@ -129,11 +129,6 @@ class AsyncDownload(AsyncResumable[memoryview]):
     # -- its bytes -----------------------------------------------------------------------
 
     @property
-    def done(self) -> bool:
-        """Whether all bytes came."""
-        return self._finished or self.offset == self._size
-
-    @property
     def position(self) -> int:
         """The offset."""
         return self.offset
@@ -155,7 +150,7 @@ class AsyncDownload(AsyncResumable[memoryview]):
         if size not in {None, at}:
             raise ConnectionFailed("the answer was cut")
         await self._channel.finish()
-        self._finished = True
+        self.done = True
 
     async def _ask(self) -> Head:
         """Ask for the rest, and wait while the service computes it."""

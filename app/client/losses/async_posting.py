@@ -102,11 +102,6 @@ class AsyncPosting(AsyncResumable[Item]):
         self._answered: End | None = None
 
     @property
-    def done(self) -> bool:
-        """Whether the last row came."""
-        return self.end is not None
-
-    @property
     def position(self) -> tuple[str | None, int, int]:
         """Token, offset, and how far the next part reaches: a longer part is progress too."""
         return self.token, self.offset, self._plan.stop
@@ -202,6 +197,7 @@ class AsyncPosting(AsyncResumable[Item]):
             if not sending.last:
                 raise ProtocolError("the answer ends a stream of which more follows")
             self.token, self.offset, self.end = None, end.bytes, end
+            self.done = True
         elif end.reason == "partial" and not sending.last:
             assert sending.stop is not None  # noqa: S101 - it is a part
             self._plan.answered(self.offset, sending.stop)

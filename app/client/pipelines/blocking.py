@@ -36,6 +36,9 @@ class Batches(Closing):
     Raises (from iteration):
         ProblemError: the service refused, or the data has changed (code ``data-changed``).
         ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+
+    Attributes:
+        profile: seconds per stage, as the service's last answer had them.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Batches(Closing):
         self._connector = connector
         self._requests = requests
         self._selection = selection
-        self._profile: Mapping[str, Any] = {}
+        self.profile: Mapping[str, Any] = {}
         self._restart(position)
 
     def _restart(self, position: Position) -> None:
@@ -70,11 +73,6 @@ class Batches(Closing):
     def data_finished(self) -> bool:
         """Whether no batch follows the last one handed out, as far as is known."""
         return self._finished and self._held is None
-
-    @property
-    def profile(self) -> Mapping[str, Any]:
-        """Seconds per stage, as the service's last answer had them."""
-        return self._profile
 
     def getstate(self) -> dict[str, Any]:
         """Where it is, as JSON values: ``{"token": ...}``, None at the beginning.
@@ -136,7 +134,7 @@ class Batches(Closing):
         item: Batch | EpochEnd | None = next(self._items, None)
         self._finished = self._source.data_finished
         if isinstance(self._source, BatchStream):
-            self._profile = self._source.profile
+            self.profile = self._source.profile
         return item
 
     def _open(self, channel: Channel) -> BatchStream | Asking:

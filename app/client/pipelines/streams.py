@@ -93,11 +93,7 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
         self._next = 0 if token is None else None
         self._batches = requests.batches(token)
         self._left = limit
-
-    @property
-    def done(self) -> bool:
-        """Whether every batch up to the limit was yielded."""
-        return self.data_finished or self._left == 0
+        self.done = limit == 0
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:  # noqa: ARG002 - whatever it is
         return self.done
@@ -119,7 +115,7 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
         if end.data_finished:
             if self._next is not None:
                 _check_last(self._next, self._batches)
-            self.data_finished = True
+            self.data_finished = self.done = True
         elif end.reason == "drain":
             if not self.done:
                 raise ConnectionFailed("the server is stopping")
@@ -137,6 +133,7 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
         self.token = batch.token
         # If the connection breaks now, only the end is missing.
         self.data_finished = self._next == self._batches
+        self.done = self.data_finished or self._left == 0
 
 
 def _check_last(due: int, batches: int | None) -> None:
@@ -177,11 +174,6 @@ class OneBatch(_PipelineStream[None], Repeated):
         self._number = question.number
         self._batches = batches
 
-    @property
-    def done(self) -> bool:
-        """Whether the batch is there."""
-        return self.batch is not None
-
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
         """Whether the pipeline ends before the batch."""
         if not isinstance(failure, ProblemError) or failure.status != _STATUS_PAST_THE_END:
@@ -208,7 +200,7 @@ class OneBatch(_PipelineStream[None], Repeated):
         if last:
             _check_last(batch.sequence + 1, self._batches)
         self._channel.finish()
-        self.batch, self.last = batch, last
+        self.batch, self.last, self.done = batch, last, True
 
 
 class Asking:

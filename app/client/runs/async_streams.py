@@ -37,11 +37,6 @@ class AsyncRowStream(AsyncResumable[RunRows]):
         self._build = build
         self.end: str | None = None
 
-    @property
-    def done(self) -> bool:
-        """Whether no row follows."""
-        return self.end is not None
-
     async def _attempt(self) -> AsyncGenerator[RunRows, None]:
         await self._channel.open(self._build(self.token))
         rows = RowFrames()
@@ -55,7 +50,7 @@ class AsyncRowStream(AsyncResumable[RunRows]):
                 yield table
         if rows.end == "drain":
             raise ConnectionFailed("the server is stopping")
-        self.end = rows.end
+        self.end, self.done = rows.end, True
 
 
 class AsyncEventStream(AsyncResumable[RunEvent]):
@@ -72,12 +67,6 @@ class AsyncEventStream(AsyncResumable[RunEvent]):
     ) -> None:
         super().__init__(channel, after)
         self._build = build
-        self._finished = False
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more will happen."""
-        return self._finished
 
     async def _attempt(self) -> AsyncGenerator[RunEvent, None]:
         await self._channel.open(self._build(self.token))
@@ -89,12 +78,12 @@ class AsyncEventStream(AsyncResumable[RunEvent]):
                 if event.kind == "problem":
                     raise error_of({"problem": event.data})
                 if event.kind == "end":
-                    self._finished = event.data.get("reason") != "drain"
+                    self.done = event.data.get("reason") != "drain"
                     continue
                 self.token = event.id or self.token
                 yield event
         await self._channel.finish()
-        if not self._finished:
+        if not self.done:
             raise ConnectionFailed("the events were cut, or the server is stopping")
 
 

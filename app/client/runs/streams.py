@@ -38,11 +38,6 @@ class RowStream(Resumable[RunRows]):
         self._build = build
         self.end: str | None = None
 
-    @property
-    def done(self) -> bool:
-        """Whether no row follows."""
-        return self.end is not None
-
     def _attempt(self) -> Generator[RunRows, None, None]:
         self._channel.open(self._build(self.token))
         rows = RowFrames()
@@ -56,7 +51,7 @@ class RowStream(Resumable[RunRows]):
                 yield table
         if rows.end == "drain":
             raise ConnectionFailed("the server is stopping")
-        self.end = rows.end
+        self.end, self.done = rows.end, True
 
 
 class EventStream(Resumable[RunEvent]):
@@ -73,12 +68,6 @@ class EventStream(Resumable[RunEvent]):
     ) -> None:
         super().__init__(channel, after)
         self._build = build
-        self._finished = False
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more will happen."""
-        return self._finished
 
     def _attempt(self) -> Generator[RunEvent, None, None]:
         self._channel.open(self._build(self.token))
@@ -90,12 +79,12 @@ class EventStream(Resumable[RunEvent]):
                 if event.kind == "problem":
                     raise error_of({"problem": event.data})
                 if event.kind == "end":
-                    self._finished = event.data.get("reason") != "drain"
+                    self.done = event.data.get("reason") != "drain"
                     continue
                 self.token = event.id or self.token
                 yield event
         self._channel.finish()
-        if not self._finished:
+        if not self.done:
             raise ConnectionFailed("the events were cut, or the server is stopping")
 
 

@@ -91,15 +91,9 @@ class Upload(Repeated):
         self._state_failure: OSError | None = None
         self._identity = source.identity()
         self._offset_known = False
-        self._complete = False
         self._announces_commits = False
         self._append_limit: int | None = None
         self._acknowledged = Acknowledged(0)
-
-    @property
-    def done(self) -> bool:
-        """Whether the service has the whole stream."""
-        return self._complete
 
     @property
     def position(self) -> tuple[str | None, int]:
@@ -151,7 +145,7 @@ class Upload(Repeated):
             self._create()
         elif not self._offset_known:
             self._retrieve_offset()
-        if not self._complete:
+        if not self.done:
             self._append()
 
     def _forget(self) -> Iterable[None]:
@@ -197,7 +191,7 @@ class Upload(Repeated):
         self._channel.work(partial(self._source.skip, offset), self._source.interrupt)
         self._settle(offset)
         self._offset_known = True
-        self._complete = reply.head.headers.get("upload-complete") == "?1"
+        self.done = reply.head.headers.get("upload-complete") == "?1"
 
     def _append(self) -> None:
         fill = partial(self._source.fill, self.offset + 1)
@@ -238,7 +232,7 @@ class Upload(Repeated):
             if headers.get("upload-complete") != "?1":
                 raise ProtocolError("the service wants more than the whole stream")
             self._settle(self._source.size or self.offset)
-            self._complete = True
+            self.done = True
 
     def _target(self) -> str:
         assert self.stream is not None  # noqa: S101 - it is created first

@@ -34,12 +34,7 @@ class AsyncTileStream(AsyncResumable[Tile]):
         self._left = stretch.limit
         self._requests = requests
         self._memory = stretch.memory
-        self._ended = False
-
-    @property
-    def done(self) -> bool:
-        """Whether every tile up to the limit was yielded."""
-        return self._ended or self._left == 0
+        self.done = stretch.limit == 0
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
         has_all = self._left == 0 or self._next == self.plan.tiles
@@ -60,7 +55,7 @@ class AsyncTileStream(AsyncResumable[Tile]):
 
     def _check_end(self, reason: str | None, *, progressed: bool) -> None:
         if reason == "complete":
-            self._ended = True
+            self.done = True
         elif reason == "drain":
             if self._left != 0:
                 raise ConnectionFailed("the server is stopping")
@@ -74,6 +69,7 @@ class AsyncTileStream(AsyncResumable[Tile]):
             if not self._left:
                 raise ProtocolError("more tiles came than were asked for")
             self._left -= 1
+            self.done = self._left == 0
         self._next = tile.index + 1
         self.token = tile.token
 
@@ -96,11 +92,6 @@ class AsyncReduction(AsyncRepeated):
         self._watch = watch
         self.results: dict[str, Array] = {}
 
-    @property
-    def done(self) -> bool:
-        """Whether the results are there."""
-        return bool(self.results)
-
     async def _try(self) -> None:
         await self._channel.open(self._request)
         reader = ReductionReader(self._watch)
@@ -112,3 +103,4 @@ class AsyncReduction(AsyncRepeated):
             count = len(reader.results)
             raise ProtocolError(f"the answer ended with {reader.end} and {count} results")
         self.results = reader.results
+        self.done = True

@@ -35,12 +35,7 @@ class TileStream(Resumable[Tile]):
         self._left = stretch.limit
         self._requests = requests
         self._memory = stretch.memory
-        self._ended = False
-
-    @property
-    def done(self) -> bool:
-        """Whether every tile up to the limit was yielded."""
-        return self._ended or self._left == 0
+        self.done = stretch.limit == 0
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
         has_all = self._left == 0 or self._next == self.plan.tiles
@@ -61,7 +56,7 @@ class TileStream(Resumable[Tile]):
 
     def _check_end(self, reason: str | None, *, progressed: bool) -> None:
         if reason == "complete":
-            self._ended = True
+            self.done = True
         elif reason == "drain":
             if self._left != 0:
                 raise ConnectionFailed("the server is stopping")
@@ -75,6 +70,7 @@ class TileStream(Resumable[Tile]):
             if not self._left:
                 raise ProtocolError("more tiles came than were asked for")
             self._left -= 1
+            self.done = self._left == 0
         self._next = tile.index + 1
         self.token = tile.token
 
@@ -97,11 +93,6 @@ class Reduction(Repeated):
         self._watch = watch
         self.results: dict[str, Array] = {}
 
-    @property
-    def done(self) -> bool:
-        """Whether the results are there."""
-        return bool(self.results)
-
     def _try(self) -> None:
         self._channel.open(self._request)
         reader = ReductionReader(self._watch)
@@ -113,3 +104,4 @@ class Reduction(Repeated):
             count = len(reader.results)
             raise ProtocolError(f"the answer ended with {reader.end} and {count} results")
         self.results = reader.results
+        self.done = True

@@ -91,18 +91,16 @@ class Resumable(ABC, Generic[T]):
 
     Attributes:
         token: position to resume from, if the stream has tokens.
+        done: whether nothing is missing.
     """
+
+    done = False
 
     def __init__(self, channel: Channel, token: str | None = None) -> None:
         self.token = token
         self._channel = channel
         self._backoff = Backoff(channel.retries)
         self._tried: set[Cure] = set()
-
-    @property
-    @abstractmethod
-    def done(self) -> bool:
-        """Whether nothing is missing."""
 
     @property
     def position(self) -> object:

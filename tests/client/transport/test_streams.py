@@ -42,10 +42,6 @@ class Stream(Resumable[int]):
         self.cured = 0
 
     @property
-    def done(self) -> bool:
-        return self.number == 5
-
-    @property
     def position(self) -> object:
         return self.token, self.number
 
@@ -53,6 +49,7 @@ class Stream(Resumable[int]):
         count, failure = self.script.pop(0)
         for _ in range(count):
             self.number += 1
+            self.done = self.number == 5
             yield self.number
         if failure is not None:
             raise failure
@@ -181,14 +178,11 @@ class Once(Repeated):
         super().__init__(FakeChannel())
         self.tries = 0
 
-    @property
-    def done(self) -> bool:
-        return self.tries == 3
-
     def _try(self) -> None:
         self.tries += 1
         if self.tries < 3:
             raise CUT
+        self.done = True
 
 
 def test_what_yields_nothing_is_tried_until_it_is_done() -> None:
