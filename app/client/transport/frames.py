@@ -20,8 +20,8 @@ goes from the socket straight into the array it becomes: an array of its own, or
 the array of a whole view. With ``feed(bytes)`` every tile would be copied twice.
 
 That memory has to be allocated before the checksum can be verified. A ``memory`` callback
-therefore sees the kind, the header and the size first and refuses what it did not expect;
-without one, sizes are limited. What it decides on is untrusted until the frame is returned.
+therefore sees the kind, the header and the size first and refuses what it did not expect.
+What it decides on is untrusted until the frame is returned.
 """
 
 from __future__ import annotations
@@ -114,21 +114,17 @@ def dtype_of(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
     return np.dtype([(str(field[0]), *field[1:]) for field in description])
 
 
-def _plain_memory(_kind: Kind, _header: dict[str, Any], size: int) -> Octets:
-    return np.empty(size, np.uint8)
-
-
 class FrameReader:
     """Splits the bytes of an answer into frames.
 
     Args:
-        memory: allocates payloads; by default each gets an array of its own.
+        memory: allocates payloads.
 
     Attributes:
         between_frames: whether the last frame is complete and none has begun since.
     """
 
-    def __init__(self, memory: Memory = _plain_memory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._prefix = np.empty(_PREFIX.size, np.uint8)
         self._steps = _read_frames(self._prefix, memory)
         self._target = self._prefix.data
@@ -160,24 +156,6 @@ class FrameReader:
                 return step
             self._target = step
         return None
-
-    def receive(self, data: bytes | memoryview) -> list[Frame]:
-        """Feed bytes, for callers that have them already; the frames they complete.
-
-        Raises:
-            ProtocolError: as for ``advance``.
-        """
-        frames = []
-        view = memoryview(data)
-        while view:
-            target = self.buffer()
-            count = min(len(target), len(view))
-            target[:count] = view[:count]
-            frame = self.advance(count)
-            if frame is not None:
-                frames.append(frame)
-            view = view[count:]
-        return frames
 
 
 def _read_frames(prefix: Octets, memory: Memory) -> Iterator[memoryview | Frame]:

@@ -8,10 +8,10 @@ import pytest
 
 from app.client.errors import ProblemError, ProtocolError
 from app.client.transport.answers import FrameAnswer, checked, error_of, is_ready
-from app.client.transport.frames import Frame, FrameReader, Kind
+from app.client.transport.frames import Frame, Kind
 from app.client.transport.requests import Head, Reply
 
-from ..fakes.frames import DATA, END, EPOCH, ERROR, HEARTBEAT, octets
+from ..fakes.frames import DATA, END, EPOCH, ERROR, HEARTBEAT, BytesReader, octets
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 304])
@@ -59,7 +59,7 @@ class Numbers(FrameAnswer[int, str]):
 
 
 def take(answer: Numbers, *frames: Any) -> list[int | None]:  # noqa: ANN401
-    reader = FrameReader(answer.allocate)
+    reader = BytesReader(answer.allocate)
     return [answer.take(frame) for frame in reader.receive(octets(list(frames)))]
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from app.client.errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 from app.client.transport.answers import FrameAnswer
-from app.client.transport.frames import FrameReader
 from app.client.transport.requests import Head
 from app.client.transport.retry import Backoff
 from app.client.transport.streams import Cure, Repeated, Resumable
 
 from ..fakes.channel import FakeChannel
+from ..fakes.frames import BytesReader
 
 CUT = ConnectionFailed("cut")
 
@@ -201,4 +201,4 @@ def test_an_end_of_the_bytes_is_not_the_end_of_the_answer() -> None:
 
     stream = Stream()
     with pytest.raises(ProtocolError, match="cut"):
-        stream._take(Numbers(), FrameReader())
+        stream._take(Numbers(), BytesReader())
