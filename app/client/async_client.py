@@ -12,7 +12,7 @@ from .datasets.asynchronous import AsyncDatasets
 from .losses.asynchronous import AsyncLosses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
-from .pipelines.requests import deletion
+from .pipelines.requests import PipelineInfo, creation, deletion
 from .runs.asynchronous import AsyncRuns
 from .transport.answers import is_ready
 from .transport.async_channel import AsyncClosing, AsyncConnector
@@ -141,7 +141,9 @@ class AsyncClient(AsyncClosing):
             ConnectionFailed: it could not be reached.
             TypeError, ValueError: the spec cannot be written as JSON.
         """
-        return await AsyncPipeline.create(self._connector, spec)
+        request = creation(spec)
+        info = PipelineInfo.parse(await self._connector.call(request))
+        return AsyncPipeline(self._connector, spec, request, info)
 
     async def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.

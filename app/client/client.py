@@ -11,7 +11,7 @@ from .datasets.blocking import Datasets
 from .losses.blocking import Losses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.blocking import Pipeline
-from .pipelines.requests import deletion
+from .pipelines.requests import PipelineInfo, creation, deletion
 from .runs.blocking import Runs
 from .transport.answers import is_ready
 from .transport.blocking import SocketConnector
@@ -138,7 +138,9 @@ class Client(Closing):
             ConnectionFailed: it could not be reached.
             TypeError, ValueError: the spec cannot be written as JSON.
         """
-        return Pipeline.create(self._connector, spec)
+        request = creation(spec)
+        info = PipelineInfo.parse(self._connector.call(request))
+        return Pipeline(self._connector, spec, request, info)
 
     def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.

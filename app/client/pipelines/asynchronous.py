@@ -21,7 +21,7 @@ from ..transport.requests import Request
 from .async_streams import AsyncAsking, AsyncBatchStream
 from .batch import Batch, EpochEnd
 from .layout import Field
-from .requests import BatchRequests, PipelineInfo, creation
+from .requests import BatchRequests, PipelineInfo
 from .selection import BatchSelection, Position
 
 
@@ -202,13 +202,6 @@ class AsyncPipeline:
         self.batches_in_all = info.batches
         self.batches_per_epoch = info.batches_per_epoch
         self.fingerprint = info.fingerprint
-
-    @classmethod
-    async def create(cls, connector: AsyncConnector, spec: Mapping[str, Any]) -> AsyncPipeline:
-        """Have the service make a pipeline."""
-        request = creation(spec)
-        info = PipelineInfo.parse(await connector.call(request))
-        return cls(connector, spec, request, info)
 
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,

@@ -21,7 +21,7 @@ from ..transport.requests import Request
 from ..transport.streams import Items
 from .batch import Batch, EpochEnd
 from .layout import Field
-from .requests import BatchRequests, PipelineInfo, creation
+from .requests import BatchRequests, PipelineInfo
 from .selection import BatchSelection, Position
 from .streams import Asking, BatchStream
 
@@ -203,13 +203,6 @@ class Pipeline:
         self.batches_in_all = info.batches
         self.batches_per_epoch = info.batches_per_epoch
         self.fingerprint = info.fingerprint
-
-    @classmethod
-    def create(cls, connector: Connector, spec: Mapping[str, Any]) -> Pipeline:
-        """Have the service make a pipeline."""
-        request = creation(spec)
-        info = PipelineInfo.parse(connector.call(request))
-        return cls(connector, spec, request, info)
 
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,
