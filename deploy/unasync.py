@@ -1,7 +1,7 @@
 """Write the blocking client from the asynchronous one, or check that it was written.
 
-What users call is written once, for asyncio; the blocking twin of a module differs by the
-substitutions below. One that no module needs is an error, so that they stay true.
+Everything but the channels is written once, for asyncio; the blocking twin of a module differs by
+the substitutions below. One that no module needs is an error, so that they stay true.
 """
 
 from __future__ import annotations
@@ -15,33 +15,48 @@ ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "app" / "client"
 
 MODULES = {
-    "transport/async_items.py": "transport/items.py",
+    "transport/async_channel.py": "transport/channel.py",
+    "transport/async_streams.py": "transport/streams.py",
+    "files/async_downloads.py": "files/downloads.py",
+    "tiles/async_streams.py": "tiles/streams.py",
     "tiles/asynchronous.py": "tiles/blocking.py",
     "datasets/asynchronous.py": "datasets/blocking.py",
+    "losses/async_posting.py": "losses/posting.py",
     "losses/asynchronous.py": "losses/blocking.py",
+    "pipelines/async_streams.py": "pipelines/streams.py",
     "pipelines/asynchronous.py": "pipelines/blocking.py",
+    "runs/async_streams.py": "runs/streams.py",
+    "runs/async_upload.py": "runs/upload.py",
     "runs/asynchronous.py": "runs/blocking.py",
     "async_client.py": "client.py",
 }
 
 SUBSTITUTIONS = [
+    (r"# blocking: (self.+)  # noqa: ERA001", r"\1"),
     (
         r"async def (\w+)\(self\)( -> .+):  # blocking: a property\n",
         r"@property\n    def \1(self)\2:\n",
     ),
     (r"(\()?await self\.(info|nav_shape|plan|sig_shape)\(\)(?(1)\))", r"self.\2"),
-    (r"for (\w+) in (await .+):\n +yield \1\n", r"yield from \2\n"),
-    (r"async def ", "def "),
+    (
+        r"async with aclosing\((.+)\) as items:\n +async for item in items:\n +yield item\n",
+        r"yield from \1\n",
+    ),
+    (r"\[(\w+) async for \1 in (.+)\]", r"list(\2)"),
+    (r"async (def|for|with) ", r"\1 "),
     (r"await ", ""),
+    (r"for (\w+) in (.+):\n +yield \1\n", r"yield from \2\n"),
     (r"__a(iter|next|enter|exit)__", r"__\1__"),
-    (r"\baclose\b", "close"),
-    (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"AsyncRunner\(url, address, retries, transport\)", "BlockingRunner(address, retries)"),
+    (r"\ba(close|closing|next)\b", r"\1"),
+    (r"StopAsyncIteration", "StopIteration"),
+    (r"AsyncGenerator\[(.+), None\]", r"Generator[\1, None, None]"),
+    (r"Awaitable\[(\w+)\]", r"\1"),
+    (r"HttpxConnector\(url, address, retries, transport\)", "SocketConnector(address, retries)"),
+    (r"HttpxConnector", "SocketConnector"),
     (r"import httpx\n| +transport: .+\n", ""),
-    (r"Async(Items|Runner|Shell)\b", r"Blocking\1"),
     (r"\bAsync([A-Z]\w+)", r"\1"),
     (r"\.asynchronous\b", ".blocking"),
-    (r"\basync_(items|sources)\b", r"\1"),
+    (r"\basync_(channel|downloads|posting|sources|streams|upload)\b", r"\1"),
     (r"\bopen_async_source\b", "open_source"),
     (r"with asyncio", "with blocking calls"),
     (r", for asyncio\.", "; any thread may use it."),
@@ -49,7 +64,8 @@ SUBSTITUTIONS = [
     (r"An asynchronous context", "A context"),
     (r"\basynchronous iterator", "iterator"),
     (r"\(asynchronous\) ", ""),
-    (r"\bconnections(?=: |, progress|, 1\))", "threads"),
+    (r", away from the event loop", ""),
+    (r"\bconnections(?=: (int|how)| > 1|, (1|array)\))", "threads"),
 ]
 
 

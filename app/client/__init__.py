@@ -32,16 +32,14 @@ from .errors import (
 )
 from .losses.blocking import Answer
 from .losses.requests import LossOptions
-from .losses.rows import End
+from .losses.rows import End, ReportTable
 from .losses.saving import Progress
-from .losses.tables import ReportTable
 from .pipelines.batch import Batch, Ragged
 from .pipelines.blocking import Batches, Pipeline
 from .pipelines.layout import Field
 from .runs.blocking import EventAnswer, RowAnswer
-from .runs.description import Run, Stream
+from .runs.description import Part, Run, Stream
 from .runs.following import RunEvent, RunRows
-from .runs.jobs import Part
 from .runs.uploading import Uploaded, Uploading
 from .tiles.blocking import Tiles, View
 from .tiles.options import ViewOptions

@@ -12,11 +12,11 @@ from .datasets.asynchronous import AsyncDatasets
 from .losses.asynchronous import AsyncLosses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
-from .pipelines.requests import deletion
+from .pipelines.requests import PipelineInfo, creation, deletion
 from .runs.asynchronous import AsyncRuns
-from .transport.answers import delete, exchange, is_ready
-from .transport.async_items import AsyncClosing
-from .transport.asynchronous import AsyncRunner
+from .transport.answers import is_ready
+from .transport.async_channel import AsyncClosing, AsyncConnector
+from .transport.asynchronous import HttpxConnector
 from .transport.http import TIMEOUT, Address
 from .transport.requests import Request, token_request
 from .transport.retry import RETRIES
@@ -25,8 +25,8 @@ from .transport.retry import RETRIES
 class AsyncInputs:
     """Auxiliary files: ``client.inputs``."""
 
-    def __init__(self, runner: AsyncRunner) -> None:
-        self._runner = runner
+    def __init__(self, connector: AsyncConnector) -> None:
+        self._connector = connector
 
     async def put(self, name: str, data: InputLike) -> str:
         """Store a file, or keep a stored one from expiring.
@@ -43,7 +43,7 @@ class AsyncInputs:
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._runner.call(put_input(name, input_bytes(data)))
+        reply = await self._connector.call(put_input(name, input_bytes(data)))
         return reply.text("digest")
 
     async def delete(self, name: str, digest: str) -> None:
@@ -57,14 +57,14 @@ class AsyncInputs:
             ProblemError: you have stored no such file.
             ConnectionFailed: the service could not be reached.
         """
-        await self._runner.run(delete(delete_input(name, digest), self._runner.retries))
+        await self._connector.delete(delete_input(name, digest))
 
 
 class AsyncTokens:
     """Contents of tokens: ``client.tokens``."""
 
-    def __init__(self, runner: AsyncRunner) -> None:
-        self._runner = runner
+    def __init__(self, connector: AsyncConnector) -> None:
+        self._connector = connector
 
     async def inspect(self, token: str) -> dict[str, Any]:
         """What a token says.
@@ -73,7 +73,7 @@ class AsyncTokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._runner.call(token_request("inspect", token))
+        reply = await self._connector.call(token_request("inspect", token))
         return reply.json()
 
     async def refresh(self, token: str) -> str:
@@ -83,7 +83,7 @@ class AsyncTokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._runner.call(token_request("refresh", token))
+        reply = await self._connector.call(token_request("refresh", token))
         return reply.text("token")
 
 
@@ -120,12 +120,12 @@ class AsyncClient(AsyncClosing):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         address = Address.parse(url, key, timeout, ssl_context)
-        self._runner = AsyncRunner(url, address, retries, transport)
-        self.losses = AsyncLosses(self._runner)
-        self.runs = AsyncRuns(self._runner)
-        self.datasets = AsyncDatasets(self._runner)
-        self.inputs = AsyncInputs(self._runner)
-        self.tokens = AsyncTokens(self._runner)
+        self._connector = HttpxConnector(url, address, retries, transport)
+        self.losses = AsyncLosses(self._connector)
+        self.runs = AsyncRuns(self._connector)
+        self.datasets = AsyncDatasets(self._connector)
+        self.inputs = AsyncInputs(self._connector)
+        self.tokens = AsyncTokens(self._connector)
 
     async def pipeline(self, spec: Mapping[str, Any]) -> AsyncPipeline:
         """A pipeline, to iterate over its batches.
@@ -141,7 +141,9 @@ class AsyncClient(AsyncClosing):
             ConnectionFailed: it could not be reached.
             TypeError, ValueError: the spec cannot be written as JSON.
         """
-        return await AsyncPipeline.create(self._runner, spec)
+        request = creation(spec)
+        info = PipelineInfo.parse(await self._connector.call(request))
+        return AsyncPipeline(self._connector, spec, request, info)
 
     async def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.
@@ -153,7 +155,7 @@ class AsyncClient(AsyncClosing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._runner.run(delete(deletion(ident), self._runner.retries))
+        await self._connector.delete(deletion(ident))
 
     async def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.
@@ -162,8 +164,9 @@ class AsyncClient(AsyncClosing):
             ConnectionFailed: it could not be reached.
             ProblemError: something else answers there.
         """
-        return is_ready(await self._runner.run(exchange(Request("GET", "/readyz"))))
+        async with self._connector.channel() as channel:
+            return is_ready(await channel.exchange(Request("GET", "/readyz")))
 
     async def aclose(self) -> None:
         """Close the idle connections."""
-        await self._runner.aclose()
+        await self._connector.aclose()

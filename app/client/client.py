@@ -11,12 +11,12 @@ from .datasets.blocking import Datasets
 from .losses.blocking import Losses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.blocking import Pipeline
-from .pipelines.requests import deletion
+from .pipelines.requests import PipelineInfo, creation, deletion
 from .runs.blocking import Runs
-from .transport.answers import delete, exchange, is_ready
-from .transport.blocking import BlockingRunner
+from .transport.answers import is_ready
+from .transport.blocking import SocketConnector
+from .transport.channel import Closing, Connector
 from .transport.http import TIMEOUT, Address
-from .transport.items import Closing
 from .transport.requests import Request, token_request
 from .transport.retry import RETRIES
 
@@ -24,8 +24,8 @@ from .transport.retry import RETRIES
 class Inputs:
     """Auxiliary files: ``client.inputs``."""
 
-    def __init__(self, runner: BlockingRunner) -> None:
-        self._runner = runner
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
 
     def put(self, name: str, data: InputLike) -> str:
         """Store a file, or keep a stored one from expiring.
@@ -42,7 +42,7 @@ class Inputs:
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._runner.call(put_input(name, input_bytes(data)))
+        reply = self._connector.call(put_input(name, input_bytes(data)))
         return reply.text("digest")
 
     def delete(self, name: str, digest: str) -> None:
@@ -56,14 +56,14 @@ class Inputs:
             ProblemError: you have stored no such file.
             ConnectionFailed: the service could not be reached.
         """
-        self._runner.run(delete(delete_input(name, digest), self._runner.retries))
+        self._connector.delete(delete_input(name, digest))
 
 
 class Tokens:
     """Contents of tokens: ``client.tokens``."""
 
-    def __init__(self, runner: BlockingRunner) -> None:
-        self._runner = runner
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
 
     def inspect(self, token: str) -> dict[str, Any]:
         """What a token says.
@@ -72,7 +72,7 @@ class Tokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._runner.call(token_request("inspect", token))
+        reply = self._connector.call(token_request("inspect", token))
         return reply.json()
 
     def refresh(self, token: str) -> str:
@@ -82,7 +82,7 @@ class Tokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._runner.call(token_request("refresh", token))
+        reply = self._connector.call(token_request("refresh", token))
         return reply.text("token")
 
 
@@ -117,12 +117,12 @@ class Client(Closing):
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         address = Address.parse(url, key, timeout, ssl_context)
-        self._runner = BlockingRunner(address, retries)
-        self.losses = Losses(self._runner)
-        self.runs = Runs(self._runner)
-        self.datasets = Datasets(self._runner)
-        self.inputs = Inputs(self._runner)
-        self.tokens = Tokens(self._runner)
+        self._connector = SocketConnector(address, retries)
+        self.losses = Losses(self._connector)
+        self.runs = Runs(self._connector)
+        self.datasets = Datasets(self._connector)
+        self.inputs = Inputs(self._connector)
+        self.tokens = Tokens(self._connector)
 
     def pipeline(self, spec: Mapping[str, Any]) -> Pipeline:
         """A pipeline, to iterate over its batches.
@@ -138,7 +138,9 @@ class Client(Closing):
             ConnectionFailed: it could not be reached.
             TypeError, ValueError: the spec cannot be written as JSON.
         """
-        return Pipeline.create(self._runner, spec)
+        request = creation(spec)
+        info = PipelineInfo.parse(self._connector.call(request))
+        return Pipeline(self._connector, spec, request, info)
 
     def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.
@@ -150,7 +152,7 @@ class Client(Closing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._runner.run(delete(deletion(ident), self._runner.retries))
+        self._connector.delete(deletion(ident))
 
     def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.
@@ -159,8 +161,9 @@ class Client(Closing):
             ConnectionFailed: it could not be reached.
             ProblemError: something else answers there.
         """
-        return is_ready(self._runner.run(exchange(Request("GET", "/readyz"))))
+        with self._connector.channel() as channel:
+            return is_ready(channel.exchange(Request("GET", "/readyz")))
 
     def close(self) -> None:
         """Close the idle connections."""
-        self._runner.close()
+        self._connector.close()

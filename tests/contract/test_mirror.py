@@ -67,12 +67,13 @@ _WARM = ("tests/core/test_warmup.py",)
 
 ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/client/command/": ("tests/client/command/test_main.py",),
-    "app/client/datasets/": ("tests/client/datasets/test_catalogue.py",),
+    "app/client/datasets/": ("tests/client/datasets/test_blocking.py",),
+    "app/client/files/async_downloads.py": ("tests/client/files/test_downloads.py",),
     "app/client/losses/": _CLIENT_POSTING,
     "app/client/losses/async_sources.py": _CLIENT_SOURCES,
     "app/client/losses/readers.py": _CLIENT_SOURCES,
     "app/client/runs/": ("tests/client/runs/test_uploading.py",),
-    "app/client/pipelines/": ("tests/client/pipelines/test_iteration.py",),
+    "app/client/pipelines/": ("tests/client/pipelines/test_blocking.py",),
     "app/client/tiles/": ("tests/client/tiles/test_stream.py",),
     "app/client/torch/": ("tests/torch/test_torch.py",),
     "app/client/transport/": (
@@ -282,6 +283,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/client/files/test_durable.py": "what a power failure leaves of every kind of file",
     "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",
     "tests/client/losses/test_service.py": "posts to the service itself, cut and uncut",
     "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",

@@ -31,6 +31,7 @@ _SHUFFLES = ("tests/core/iterate/test_shuffle.py",)
 _STAGES = ("tests/core/iterate/test_positions.py", "tests/core/iterate/test_resume.py")
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _TILES = ("tests/client/tiles/test_stream.py",)
+_BATCHES = ("tests/client/pipelines/test_blocking.py",)
 
 WHOLE = ("app/state", "app/decoding", "app/datasets/files")
 """Folders of which every module guards data."""
@@ -151,7 +152,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/token_keys.py": (),
     "app/state/turns.py": (),
     "app/tally.py": (),
-    "app/client/files/durable.py": (),
+    "app/client/files/downloads.py": (),
     "app/client/files/outputs.py": (),
     "app/client/files/state.py": (),
     "app/client/losses/posting.py": (),
@@ -160,18 +161,19 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/client/losses/test_posting.py",
     ),
     "app/client/losses/saving.py": (),
-    "app/client/losses/state.py": (),
     "app/client/losses/window.py": (),
-    "app/client/pipelines/iteration.py": (),
-    "app/client/pipelines/stream.py": ("tests/client/pipelines/test_iteration.py",),
+    "app/client/pipelines/blocking.py": (),
+    "app/client/pipelines/layout.py": ("tests/client/pipelines/test_layout.py", *_BATCHES),
+    "app/client/pipelines/selection.py": _BATCHES,
+    "app/client/pipelines/streams.py": _BATCHES,
     "app/client/tiles/plan.py": ("tests/client/tiles/test_plan.py", *_TILES),
-    "app/client/tiles/raw.py": (),
     "app/client/tiles/saving.py": (),
     "app/client/tiles/stream.py": _TILES,
-    "app/client/transport/effects.py": (),
+    "app/client/tiles/streams.py": ("tests/client/tiles/test_streams.py", *_TILES),
+    "app/client/transport/channel.py": (),
     "app/client/transport/frames.py": (),
-    "app/client/transport/resumable.py": (),
     "app/client/transport/retry.py": (),
+    "app/client/transport/streams.py": (),
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/rng/keys.py": ("tests/core/rng/test_keys.py",),
     "core/iterate/_kernels/blocks.py": _SHUFFLES,

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,77 @@ def spec_file(path: Path) -> dict[str, Any]:
     return value
 
 
-def add_service(parser: argparse.ArgumentParser) -> None:
+REPORT_OPTIONS: dict[str, dict[str, Any]] = {
+    "event_rates": {"type": Path, "metavar": "F"},
+    "occurrence": {"type": Path, "metavar": "F"},
+    "periods": {"type": Path, "metavar": "F", "help": "weights of the periods"},
+    "summary_xref": {"type": Path, "metavar": "F", "help": "the stream is of items"},
+    "summary_map": {"type": Path, "metavar": "F", "help": "to count affected risks"},
+    "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
+    "quantiles": {
+        "type": list_or_file,
+        "metavar": "F",
+        "help": "file, or a list such as 0.5,0.9",
+    },
+    "return_periods": {
+        "type": list_or_file,
+        "metavar": "F",
+        "help": "file, or a list such as 250,100,50",
+    },
+    "no_of_periods": {"type": count, "metavar": "N"},
+    "confidence": {"type": float, "metavar": "P", "help": "of alct (default 0.95)"},
+    "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMmWw)"},
+    "tvar": {"choices": ("count", "weight")},
+}
+"""Options of reports: of posts, of runs, and of further reports of these; as argparse has them."""
+
+STREAM_OPTIONS: dict[str, dict[str, Any]] = {
+    "float_width": {"type": int, "choices": (4, 8)},
+    "nan": {"choices": ("error", "zero", "drop")},
+    "negative": {"choices": ("error", "keep")},
+    "sample_order": {"choices": ("ascending", "any")},
+    "order": {"choices": ("received", "event")},
+    "summary_ids": {"metavar": "LIST", "help": "such as 1,5,10-20"},
+    "sets": {"type": numbers, "metavar": "LIST", "help": "of the xref, such as 1,2"},
+}
+"""Options of streams: of posts and of runs."""
+
+
+def add_options(parser: argparse.ArgumentParser, options: Mapping[str, dict[str, Any]]) -> None:
+    """Add options by their names in Python."""
+    for name, how in options.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **how)
+
+
+def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Those of some options that were given."""
+    values = {name: getattr(args, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def new_command(
+    group: Any,  # noqa: ANN401 - argparse has no public type for it
+    name: str,
+    run: Callable[[argparse.Namespace, Client], int | None],
+    about: str,
+    description: str | None = None,
+) -> argparse.ArgumentParser:
+    """Add a command that talks to the service.
+
+    Args:
+        group: of commands.
+        name: of the command.
+        run: what it does; returns the exit code, unless that is 0.
+        about: its line in the help of the group.
+        description: of its own help.
+    """
+    parser: argparse.ArgumentParser = group.add_parser(name, help=about, description=description)
+    parser.set_defaults(run=run)
+    _add_service(parser)
+    return parser
+
+
+def _add_service(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name the service."""
     url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
     parser.add_argument("--url", default=url, help="of the service (THALWEG_URL)")

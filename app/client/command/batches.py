@@ -12,25 +12,27 @@ from urllib.parse import quote
 
 import numpy as np
 
+from ..client import Client
 from ..errors import StateError
 from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
-from .arguments import add_service, connect, count, spec_file
+from .arguments import count, new_command, spec_file
 from .console import say
 
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    batches = commands.add_parser(
+    batches = new_command(
+        commands,
         "batches",
-        help="read the batches of a pipeline",
-        description="Read the batches of a pipeline: a line of JSON for each, and with --out"
-        " its fields as .npy files. With --token-file the same command resumes where it"
-        " stopped, even with another --rank and --world.",
+        _batches,
+        "read the batches of a pipeline",
+        "Read the batches of a pipeline: a line of JSON for each, and with --out its fields as"
+        " .npy files. With --token-file the same command resumes where it stopped, even with"
+        " another --rank and --world.",
     )
-    batches.set_defaults(run=_batches)
     batches.add_argument("spec", metavar="SPEC", help="file with the spec, or its JSON")
     batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
     batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="for .npy files")
@@ -47,17 +49,15 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     )
     batches.add_argument("--parallel", type=count, metavar="K", help="connections to ask with")
     batches.add_argument("--quiet", action="store_true", help="report errors only")
-    add_service(batches)
 
 
-def _batches(args: argparse.Namespace) -> int:
+def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
     spec = _spec(args.spec)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     done = 0
     with (
-        connect(args) as client,
         client.pipeline(spec).batches(
             after,
             rank=args.rank,
@@ -79,7 +79,6 @@ def _batches(args: argparse.Namespace) -> int:
             done += 1
     if not args.quiet:
         say(f"{done} batches{', the last of the pipeline' if batches.data_finished else ''}")
-    return 0
 
 
 def _spec(text: str) -> dict[str, Any]:

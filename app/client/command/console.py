@@ -1,13 +1,18 @@
-"""Exit codes and messages of the commands."""
+"""What the commands write to the terminal: messages and progress; and their exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
-from .progress import Bar, Bars
+from ..losses.saving import Progress
+from ..runs.uploading import Uploading
+from ..tiles.saving import TileProgress
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -15,6 +20,11 @@ EXIT_CONNECTION = 3
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 EXIT_TERMINATED = 143
+
+_INTERVAL = 0.1
+"""Seconds between two drawings."""
+_WIDTH = 24
+_MEGABYTE = 1e6
 
 
 def say(text: str) -> None:
@@ -48,3 +58,121 @@ def stopped(bar: Bar | None, state: str | None) -> None:
         bar.clear()
     if state is not None and Path(state).exists():
         say(f"progress is saved in {state}: the same command resumes from there")
+
+
+class Bar:
+    """Draws progress in one line, which is cleared at the end.
+
+    Args:
+        out: the terminal.
+        clock: seconds.
+    """
+
+    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._clock = clock
+        self._began = clock()
+        self._from: int | None = None
+        self._drawn = -_INTERVAL
+
+    def __call__(self, progress: Progress | TileProgress) -> None:
+        """Draw the progress, unless it was drawn a moment ago."""
+        at = self._clock() - self._began
+        if self._from is None:
+            self._from = progress.bytes
+        if at - self._drawn < _INTERVAL:
+            return
+        self._drawn = at
+        rate = (progress.bytes - self._from) / at if at else 0.0
+        self._out.write(f"\r\x1b[K{describe(progress, rate)}")
+        self._out.flush()
+
+    def clear(self) -> None:
+        """Leave an empty line."""
+        self._out.write("\r\x1b[K")
+        self._out.flush()
+
+
+class Bars:
+    """Draws the progress of several uploads, a line for each, which are cleared at the end.
+
+    Any thread may draw.
+
+    Args:
+        out: the terminal.
+        partitions: in the order of their lines.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        partitions: Sequence[int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._out = out
+        self._clock = clock
+        self._began = clock()
+        self._seen: dict[int, Uploading | None] = dict.fromkeys(partitions)
+        self._from: dict[int, int] = {}
+        self._lines = 0
+        self._drawn = -_INTERVAL
+        self._lock = threading.Lock()
+
+    def __call__(self, progress: Uploading) -> None:
+        """Draw the progress of one of them, unless it was drawn a moment ago."""
+        with self._lock:
+            self._seen[progress.partition] = progress
+            self._from.setdefault(progress.partition, progress.bytes)
+            at = self._clock() - self._began
+            if at - self._drawn >= _INTERVAL:
+                self._drawn = at
+                self._draw(at)
+
+    def _draw(self, seconds: float) -> None:
+        lines = []
+        for partition, seen in self._seen.items():
+            if seen is not None and seen.bytes != seen.total:
+                rate = (seen.bytes - self._from[partition]) / seconds if seconds else 0.0
+                lines.append(f"{partition:6d}  {describe(seen, rate)}")
+        sent = sum(seen.bytes for seen in self._seen.values() if seen is not None)
+        begun = sum(self._from.values())
+        speed = (sent - begun) / seconds if seconds else 0.0
+        lines.append(f"   all  {sent / _MEGABYTE:,.1f} MB  {speed / _MEGABYTE:,.0f} MB/s")
+        self._erase()
+        self._out.write("\n".join(lines))
+        self._out.flush()
+        self._lines = len(lines)
+
+    def _erase(self) -> None:
+        up = f"\x1b[{self._lines - 1}A" if self._lines > 1 else ""
+        self._out.write(f"\r{up}\x1b[J")
+
+    def clear(self) -> None:
+        """Leave nothing."""
+        with self._lock:
+            if self._lines:
+                self._erase()
+                self._out.flush()
+                self._lines = 0
+
+
+def describe(progress: Progress | TileProgress | Uploading, rate: float) -> str:
+    """Progress as a line of text.
+
+    Args:
+        progress: of a post, a view or an upload.
+        rate: bytes per second.
+    """
+    done = f"{progress.bytes / _MEGABYTE:,.1f}"
+    bar = ""
+    if progress.total:
+        share = min(progress.bytes / progress.total, 1.0)
+        bar = f"{share:4.0%} [{'#' * int(share * _WIDTH):{_WIDTH}}] "
+        done += f"/{progress.total / _MEGABYTE:,.1f}"
+    text = f"{bar}{done} MB  {rate / _MEGABYTE:,.0f} MB/s"
+    if isinstance(progress, TileProgress):
+        return f"{text}  {progress.tiles:,} tiles"
+    if isinstance(progress, Progress):
+        return f"{text}  {progress.events:,} events"
+    return text

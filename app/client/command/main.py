@@ -17,10 +17,11 @@ from types import FrameType
 from typing import NoReturn
 
 from .. import __version__
+from ..client import Client
 from ..errors import ThalwegError
 from ..transport.retry import is_retryable
 from . import batches, post, runs, tiles
-from .arguments import add_service, connect
+from .arguments import connect, new_command
 from .console import (
     EXIT_BROKEN_PIPE,
     EXIT_CONNECTION,
@@ -49,52 +50,35 @@ def build_parser() -> argparse.ArgumentParser:
     tiles.add_commands(commands)
     batches.add_command(commands)
     group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
-    put = group.add_parser("put", help="store a file and print its digest")
-    put.set_defaults(run=_put)
+    put = new_command(group, "put", _put, "store a file and print its digest")
     put.add_argument("name", choices=INPUTS)
     put.add_argument("file", type=Path)
-    add_service(put)
-    delete = group.add_parser("delete", help="delete a stored file")
-    delete.set_defaults(run=_delete_input)
+    delete = new_command(group, "delete", _delete_input, "delete a stored file")
     delete.add_argument("name", choices=INPUTS)
     delete.add_argument("digest")
-    add_service(delete)
     group = commands.add_parser("pipelines", help="pipelines").add_subparsers(required=True)
-    delete = group.add_parser("delete", help="have the service forget a pipeline")
-    delete.set_defaults(run=_delete_pipeline)
-    delete.add_argument("id")
-    add_service(delete)
+    about = "have the service forget a pipeline"
+    new_command(group, "delete", _delete_pipeline, about).add_argument("id")
     group = commands.add_parser("token", help="tokens").add_subparsers(required=True)
-    inspect = group.add_parser("inspect", help="print what a token says")
-    inspect.set_defaults(run=_inspect)
-    inspect.add_argument("token")
-    add_service(inspect)
+    new_command(group, "inspect", _inspect, "print what a token says").add_argument("token")
     return parser
 
 
-def _put(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
-    return 0
+def _put(args: argparse.Namespace, client: Client) -> None:
+    sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
 
 
-def _delete_input(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        client.inputs.delete(args.name, args.digest)
-    return 0
+def _delete_input(args: argparse.Namespace, client: Client) -> None:
+    client.inputs.delete(args.name, args.digest)
 
 
-def _delete_pipeline(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        client.delete_pipeline(args.id)
-    return 0
+def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
+    client.delete_pipeline(args.id)
 
 
-def _inspect(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
+def _inspect(args: argparse.Namespace, client: Client) -> None:
+    json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
     sys.stdout.write("\n")
-    return 0
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -113,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        code: int = args.run(args)
+        with connect(args) as client:
+            return args.run(args, client) or 0
     except ThalwegError as e:
         return fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)
     except BrokenPipeError:
@@ -124,4 +109,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(e, EXIT_USAGE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return code

@@ -7,34 +7,52 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from ..losses.jobs import PART_SIZE, Observe
+from ..client import Client
+from ..losses.requests import PART_SIZE
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
 from ..losses.sources import SourceLike
 from .arguments import (
+    REPORT_OPTIONS,
+    STREAM_OPTIONS,
     add_behaviour,
-    add_service,
-    connect,
+    add_options,
     count,
-    list_or_file,
+    given,
     names,
-    numbers,
+    new_command,
     size,
 )
-from .console import EXIT_USAGE, fail, make_bar, say, stopped
+from .console import make_bar, say, stopped
 
 STDOUT = 1
 
 
+_OPTIONS: dict[str, dict[str, Any]] = {
+    **REPORT_OPTIONS,
+    **STREAM_OPTIONS,
+    "theme": {"choices": ("light", "dark"), "help": "of svg and png"},
+    "plot_tvar": {"action": "store_true", "default": None, "help": "in pictures of ept"},
+    "perspective": {"choices": ("gul", "il", "ri", "rl"), "help": "of svg and png"},
+    "currency": {"metavar": "CODE", "help": "of svg and png, such as EUR"},
+    "expect_samples": {"type": count, "metavar": "N"},
+    "expect_summaries": {"type": count, "metavar": "N"},
+    "over_bound": {"choices": ("refuse", "try")},
+    "expect_events": {"type": count, "metavar": "N"},
+    "expect_bytes": {"type": count, "metavar": "N"},
+}
+
+
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    post = commands.add_parser(
+    post = new_command(
+        commands,
         "post",
-        help="post a loss stream and write its reports",
-        description="Post a loss stream and write its reports. Several reports need one pass"
-        " as bin; in other formats a FILE is posted once for each.",
+        _post,
+        "post a loss stream and write its reports",
+        "Post a loss stream and write its reports. Several reports need one pass as bin; in other"
+        " formats a FILE is posted once for each.",
     )
-    post.set_defaults(run=_post)
     post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
     post.add_argument("--report", type=names, required=True, metavar="LIST")
     post.add_argument(
@@ -50,71 +68,10 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     post.add_argument("--mode", choices=("parts", "whole", "duplex"))
     post.add_argument("--part-size", type=size, default=PART_SIZE, help="default 16MiB")
     add_behaviour(post)
-    post.add_argument("--quantiles", metavar="F", help="file, or a list such as 0.5,0.9")
-    post.add_argument("--event-rates", type=Path, metavar="F")
-    post.add_argument("--occurrence", type=Path, metavar="F")
-    post.add_argument("--no-of-periods", type=count, metavar="N")
-    post.add_argument("--periods", type=Path, metavar="F", help="weights of the periods")
-    post.add_argument("--return-periods", metavar="F", help="file, or a list such as 250,100,50")
-    post.add_argument("--confidence", type=float, metavar="P", help="of alct (default 0.95)")
-    post.add_argument("--curves", metavar="LETTERS", help="of ept and psept (default FfSsMmWw)")
-    post.add_argument("--tvar", choices=("count", "weight"))
-    post.add_argument("--float-width", type=int, choices=(4, 8))
-    post.add_argument("--nan", choices=("error", "zero", "drop"))
-    post.add_argument("--negative", choices=("error", "keep"))
-    post.add_argument("--sample-order", choices=("ascending", "any"))
-    post.add_argument("--order", choices=("received", "event"))
-    post.add_argument("--summary-ids", metavar="LIST", help="such as 1,5,10-20")
-    post.add_argument("--summary-xref", type=Path, metavar="F", help="the stream is of items")
-    post.add_argument("--summary-map", type=Path, metavar="F", help="to count affected risks")
-    post.add_argument("--sets", type=numbers, metavar="LIST", help="of the xref, such as 1,2")
-    post.add_argument("--summary-info", type=Path, metavar="F", help="columns to join to rows")
-    post.add_argument("--theme", choices=("light", "dark"), help="of svg and png")
-    post.add_argument("--plot-tvar", action="store_true", default=None, help="in pictures of ept")
-    post.add_argument("--perspective", choices=("gul", "il", "ri", "rl"), help="of svg and png")
-    post.add_argument("--currency", metavar="CODE", help="of svg and png, such as EUR")
-    post.add_argument("--expect-samples", type=count, metavar="N")
-    post.add_argument("--expect-summaries", type=count, metavar="N")
-    post.add_argument("--over-bound", choices=("refuse", "try"))
-    post.add_argument("--expect-events", type=count, metavar="N")
-    post.add_argument("--expect-bytes", type=count, metavar="N")
-    add_service(post)
+    add_options(post, _OPTIONS)
     post.add_argument(
         "--exec", nargs=argparse.REMAINDER, metavar="CMD", help="post the output of a command"
     )
-
-
-_OPTIONS = (
-    "event_rates",
-    "occurrence",
-    "no_of_periods",
-    "periods",
-    "confidence",
-    "curves",
-    "tvar",
-    "float_width",
-    "nan",
-    "negative",
-    "sample_order",
-    "order",
-    "summary_ids",
-    "summary_xref",
-    "summary_map",
-    "sets",
-    "summary_info",
-    "theme",
-    "plot_tvar",
-    "perspective",
-    "currency",
-    "expect_samples",
-    "expect_summaries",
-    "over_bound",
-    "expect_events",
-    "expect_bytes",
-)
-
-
-_LISTS = ("quantiles", "return_periods")
 
 
 class _Post:
@@ -124,11 +81,7 @@ class _Post:
         self._args = args
         self.reports: list[str] = args.report
         self.format = args.format or _format_of(args.out)
-        self.options: dict[str, Any] = {
-            name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None
-        }
-        lists = {name: getattr(args, name) for name in _LISTS}
-        self.options |= {k: list_or_file(text) for k, text in lists.items() if text is not None}
+        self.options = given(args, _OPTIONS)
         self.to_file = args.out != "-" and not _is_special(Path(args.out))
         self._check()
 
@@ -201,47 +154,30 @@ def _is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _post(args: argparse.Namespace) -> int:
-    try:
-        post = _Post(args)
-    except ValueError as e:
-        return fail(e, EXIT_USAGE)
+def _post(args: argparse.Namespace, client: Client) -> None:
+    post = _Post(args)
     bar = make_bar(args)
     for report, options, out in post.passes():
         state = post.state(out)
         try:
-            end = _pass(args, post, report, options, out, state, bar)
+            end = client.losses.save(
+                report,
+                post.source,
+                out,
+                post.format,
+                exec=args.exec or None,
+                mode=args.mode,
+                part_size=args.part_size,
+                state=state,
+                progress=bar,
+                live=args.live,
+                **options,
+            )
         finally:
             stopped(bar, state)
         if not args.quiet:
             name = report if isinstance(report, str) else ",".join(report)
             say(f"{name}: {_describe(end)}")
-    return 0
-
-
-def _pass(  # noqa: PLR0913, PLR0917 - what differs from pass to pass
-    args: argparse.Namespace,
-    post: _Post,
-    report: Any,  # noqa: ANN401 - one or several
-    options: dict[str, Any],
-    out: str | int,
-    state: str | None,
-    observe: Observe | None,
-) -> End:
-    with connect(args) as client:
-        return client.losses.save(
-            report,
-            post.source,
-            out,
-            post.format,
-            exec=args.exec or None,
-            mode=args.mode,
-            part_size=args.part_size,
-            state=state,
-            progress=observe,
-            live=args.live,
-            **options,
-        )
 
 
 def _describe(end: End) -> str:

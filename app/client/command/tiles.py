@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..client import Client
 from ..tiles.options import ViewOptions
-from .arguments import add_behaviour, add_service, connect, count, size, spec_file
+from .arguments import add_behaviour, count, given, new_command, size, spec_file
 from .console import make_bar, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -22,21 +23,21 @@ _ENDINGS = (".npy", ".raw")
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add both commands to a command line."""
-    datasets = commands.add_parser("datasets", help="list, show, register and delete datasets")
-    datasets.set_defaults(run=_datasets)
+    about = "list, show, register and delete datasets"
+    datasets = new_command(commands, "datasets", _datasets, about)
     datasets.add_argument("action", nargs="?", choices=tuple(_NEEDS), default="list")
     datasets.add_argument(
         "value", nargs="?", metavar="ID|JSON", help="to show or delete, or to register"
     )
     datasets.add_argument("--view", metavar="ID", help="delete this view, not the dataset")
     datasets.add_argument("--file", type=Path, metavar="F", help="JSON of the dataset to register")
-    add_service(datasets)
-    tiles = commands.add_parser(
+    tiles = new_command(
+        commands,
         "tiles",
-        help="read a view of a dataset into a file",
-        description="Read a view of a dataset into a .npy file, or a .raw file without header.",
+        _tiles,
+        "read a view of a dataset into a file",
+        "Read a view of a dataset into a .npy file, or a .raw file without header.",
     )
-    tiles.set_defaults(run=_tiles)
     tiles.add_argument("dataset", metavar="DATASET")
     tiles.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .raw")
     which = tiles.add_mutually_exclusive_group()
@@ -58,7 +59,6 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
     shape.add_argument("--target-bytes", type=size, metavar="SIZE", help="of a tile")
     add_behaviour(tiles)
-    add_service(tiles)
 
 
 def _indices(text: str) -> list[int]:
@@ -94,22 +94,15 @@ def _options(args: argparse.Namespace) -> ViewOptions:
         OSError, ValueError: the mask cannot be read.
     """
     binning = {"nav": args.bin_nav, "sig": args.bin_sig}
-    given = {
-        "frames": args.frames,
-        "nav": args.nav,
-        "mask": None if args.mask is None else np.load(args.mask, allow_pickle=False),
-        "shuffle": args.shuffle,
-        "sig": args.sig,
-        "bin": {name: n for name, n in binning.items() if n is not None} or None,
-        "dtype": None if args.dtype is None else _dtype(args.dtype),
-        "casting": args.casting,
-        "corrections": False if args.no_corrections else None,
-        "sync_offset": args.sync_offset,
-        "missing": args.missing,
-        "tile_shape": args.tile_shape,
-        "target_bytes": args.target_bytes,
-    }
-    options: Any = {name: value for name, value in given.items() if value is not None}
+    options: Any = given(args, ViewOptions.__annotations__)
+    if args.mask is not None:
+        options["mask"] = np.load(args.mask, allow_pickle=False)
+    if any(n is not None for n in binning.values()):
+        options["bin"] = {name: n for name, n in binning.items() if n is not None}
+    if args.dtype is not None:
+        options["dtype"] = _dtype(args.dtype)
+    if args.no_corrections:
+        options["corrections"] = False
     view: ViewOptions = options
     return view
 
@@ -121,46 +114,42 @@ def _dtype(text: str) -> np.dtype[Any]:
         raise ValueError(f"there is no type {text!r}") from e
 
 
-def _tiles(args: argparse.Namespace) -> int:
+def _tiles(args: argparse.Namespace, client: Client) -> None:
     if Path(args.out).suffix not in _ENDINGS:
         raise ValueError("--out must end in .npy, or in .raw for values without a header")
     state = str(args.state or f"{args.out}.thalweg-state")
     bar = make_bar(args)
-    with connect(args) as client:
-        view = client.datasets[args.dataset].view(**_options(args))
-        try:
-            view.to_npy(args.out, state=state, progress=bar)
-        finally:
-            stopped(bar, state)
+    view = client.datasets[args.dataset].view(**_options(args))
+    try:
+        view.to_npy(args.out, state=state, progress=bar)
+    finally:
+        stopped(bar, state)
     if not args.quiet:
         shape = " x ".join(map(str, view.shape))
         say(f"{args.out}: {shape} of {view.dtype.str}, {view.nbytes} bytes")
-    return 0
 
 
-def _datasets(args: argparse.Namespace) -> int:
+def _datasets(args: argparse.Namespace, client: Client) -> None:
     if (args.file is not None) and (args.action != "register" or args.value is not None):
         raise ValueError("--file goes with register, instead of JSON")
     if (args.value is not None) is (args.action == "list" or args.file is not None):
         raise ValueError(f"datasets {args.action} needs {_NEEDS[args.action]}")
     if args.view is not None and args.action != "delete":
         raise ValueError("--view goes with delete")
-    with connect(args) as client:
-        if args.action == "list":
-            sys.stdout.writelines(f"{ident}\n" for ident in client.datasets.list())
-            return 0
-        if args.action == "delete":
-            dataset = client.datasets[args.value]
-            dataset.delete() if args.view is None else dataset.delete_view(args.view)
-            return 0
-        if args.action == "show":
-            info = client.datasets[args.value].info
-        else:
-            spec = json.loads(args.value) if args.file is None else spec_file(args.file)
-            info = client.datasets.register(spec).info
+    if args.action == "list":
+        sys.stdout.writelines(f"{ident}\n" for ident in client.datasets.list())
+        return
+    if args.action == "delete":
+        dataset = client.datasets[args.value]
+        dataset.delete() if args.view is None else dataset.delete_view(args.view)
+        return
+    if args.action == "show":
+        info = client.datasets[args.value].info
+    else:
+        spec = json.loads(args.value) if args.file is None else spec_file(args.file)
+        info = client.datasets.register(spec).info
     json.dump(info, sys.stdout, indent=2)
     sys.stdout.write("\n")
-    return 0
 
 
 _NEEDS = {"list": "nothing", "show": "an ID", "register": "JSON or --file", "delete": "an ID"}

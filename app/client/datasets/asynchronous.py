@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
+from ..errors import ProtocolError
+from ..files.outputs import write_file
+from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.reductions import Watch
-from ..tiles.requests import view_deletion
-from ..tiles.view import reduce
-from ..transport.answers import delete
-from ..transport.asynchronous import AsyncRunner
+from ..tiles.requests import (
+    TileRequests,
+    dataset_deletion,
+    description,
+    image,
+    listing,
+    registration,
+    view_deletion,
+)
+from ..tiles.stream import Watch, reduction_json
+from ..transport.async_channel import AsyncConnector
 from ..transport.frames import Array
-from .catalogue import Ids, Info, list_ids, register, shape_of, write_image
-from .requests import deletion, description
+
+Ids: TypeAlias = list[str]
+Info: TypeAlias = dict[str, Any]
+"""The description of a dataset."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class AsyncDataset:
@@ -26,15 +40,15 @@ class AsyncDataset:
     The service is not asked before something has to be known.
 
     Args:
-        runner: runs operations.
+        connector: of the client.
         ident: its id.
         info: its description, if known.
     """
 
     def __init__(
-        self, runner: AsyncRunner, ident: str, info: Mapping[str, Any] | None = None
+        self, connector: AsyncConnector, ident: str, info: Mapping[str, Any] | None = None
     ) -> None:
-        self._runner = runner
+        self._connector = connector
         self._info = None if info is None else dict(info)
         self.id = ident
 
@@ -46,20 +60,19 @@ class AsyncDataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            reply = await self._runner.call(description(self.id))
-            self._info = reply.json()
+            self._info = (await self._connector.call(description(self.id))).json()
         return self._info
 
     async def nav_shape(self) -> tuple[int, ...]:  # blocking: a property
         """Axes of the scan."""
-        return shape_of(await self.info(), "nav_shape")
+        return _shape(await self.info(), "nav_shape")
 
     async def sig_shape(self) -> tuple[int, ...]:  # blocking: a property
         """Axes of a frame."""
-        return shape_of(await self.info(), "sig_shape")
+        return _shape(await self.info(), "sig_shape")
 
     async def dtype(self) -> np.dtype[Any]:  # blocking: a property
-        """Of the values, as they are stored."""
+        """Type of the values, as they are stored."""
         return np.dtype(str((await self.info()).get("dtype")))
 
     async def fingerprint(self) -> str:  # blocking: a property
@@ -80,7 +93,7 @@ class AsyncDataset:
         shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if spec.needs_shape:
             shapes = (await self.nav_shape(), await self.sig_shape())
-        return AsyncView(self._runner, self.id, spec.json(*shapes))
+        return AsyncView(self._connector, self.id, spec.json(*shapes))
 
     async def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -89,7 +102,7 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._runner.run(delete(deletion(self.id), self._runner.retries))
+        await self._connector.delete(dataset_deletion(self.id))
         self._info = None
 
     async def delete_view(self, view: str) -> None:
@@ -102,8 +115,7 @@ class AsyncDataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        request = view_deletion(self.id, view)
-        await self._runner.run(delete(request, self._runner.retries))
+        await self._connector.delete(view_deletion(self.id, view))
 
     async def reduce(
         self,
@@ -125,10 +137,12 @@ class AsyncDataset:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        spec = {} if view is None else view.spec
-        return await self._runner.run(
-            reduce(self.id, spec, reduction, self._runner.retries, progress)
-        )
+        requests = TileRequests(self.id, {} if view is None else view.spec)
+        request = requests.reduce(reduction_json(reduction))
+        async with self._connector.channel() as channel:
+            operation = AsyncReduction(channel, request, progress)
+            await operation.complete()
+        return operation.results
 
     async def image(
         self,
@@ -149,16 +163,35 @@ class AsyncDataset:
             ThalwegError: the service refused, or could not be reached.
             OSError: the file cannot be written.
         """
-        spec = None if view is None else view.spec
-        steps = write_image(self.id, path, reduction, spec, options, self._runner.retries)
-        await self._runner.run(steps)
+        query = {
+            "reduction": None if reduction is None else reduction_json(reduction),
+            "view": None if view is None else view.spec,
+            **options,
+        }
+        async with self._connector.channel() as channel:
+            picture = (await channel.call(image(self.id, query))).body
+            if not picture.startswith(_PNG):
+                raise ProtocolError("the answer is not a picture")
+            await channel.work(partial(write_file, Path(path), picture))
+
+
+def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """A shape of a dataset's description.
+
+    Raises:
+        ProtocolError: it is missing.
+    """
+    value = info.get(name)
+    if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
+        raise ProtocolError(f"the dataset has no {name}")
+    return tuple(value)
 
 
 class AsyncDatasets:
     """Datasets of the service: ``client.datasets``."""
 
-    def __init__(self, runner: AsyncRunner) -> None:
-        self._runner = runner
+    def __init__(self, connector: AsyncConnector) -> None:
+        self._connector = connector
 
     async def list(self) -> Ids:
         """Ids of all datasets, in order.
@@ -166,7 +199,19 @@ class AsyncDatasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        return await self._runner.run(list_ids(self._runner.retries))
+        ids: Ids = []
+        more = True
+        while more:
+            after = ids[-1] if ids else ""
+            page = (await self._connector.call(listing(after))).json()
+            found = page.get("datasets")
+            if not isinstance(found, list) or not all(
+                isinstance(each, str) and each > after for each in found
+            ):
+                raise ProtocolError("the answer is not a list of ids")
+            ids += found
+            more = bool(found) and page.get("after") is not None
+        return ids
 
     async def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> AsyncDataset:  # noqa: ANN401 - as in the contract
         """Register files that the service can read as a dataset.
@@ -180,12 +225,13 @@ class AsyncDatasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        info = await self._runner.run(register({**(spec or {}), **more}, self._runner.retries))
-        return AsyncDataset(self._runner, str(info.get("id")), info)
+        reply = await self._connector.call(registration({**(spec or {}), **more}))
+        info = reply.json()
+        return AsyncDataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> AsyncDataset:
         """A dataset by its id; the service is not asked yet."""
-        return AsyncDataset(self._runner, ident)
+        return AsyncDataset(self._connector, ident)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         for ident in await self.list():

@@ -4,21 +4,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
+from ..errors import ProtocolError
+from ..files.outputs import write_file
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.reductions import Watch
-from ..tiles.requests import view_deletion
-from ..tiles.view import reduce
-from ..transport.answers import delete
-from ..transport.blocking import BlockingRunner
+from ..tiles.requests import (
+    TileRequests,
+    dataset_deletion,
+    description,
+    image,
+    listing,
+    registration,
+    view_deletion,
+)
+from ..tiles.stream import Watch, reduction_json
+from ..tiles.streams import Reduction
+from ..transport.channel import Connector
 from ..transport.frames import Array
-from .catalogue import Ids, Info, list_ids, register, shape_of, write_image
-from .requests import deletion, description
+
+Ids: TypeAlias = list[str]
+Info: TypeAlias = dict[str, Any]
+"""The description of a dataset."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Dataset:
@@ -27,15 +41,15 @@ class Dataset:
     The service is not asked before something has to be known.
 
     Args:
-        runner: runs operations.
+        connector: of the client.
         ident: its id.
         info: its description, if known.
     """
 
     def __init__(
-        self, runner: BlockingRunner, ident: str, info: Mapping[str, Any] | None = None
+        self, connector: Connector, ident: str, info: Mapping[str, Any] | None = None
     ) -> None:
-        self._runner = runner
+        self._connector = connector
         self._info = None if info is None else dict(info)
         self.id = ident
 
@@ -48,23 +62,22 @@ class Dataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            reply = self._runner.call(description(self.id))
-            self._info = reply.json()
+            self._info = (self._connector.call(description(self.id))).json()
         return self._info
 
     @property
     def nav_shape(self) -> tuple[int, ...]:
         """Axes of the scan."""
-        return shape_of(self.info, "nav_shape")
+        return _shape(self.info, "nav_shape")
 
     @property
     def sig_shape(self) -> tuple[int, ...]:
         """Axes of a frame."""
-        return shape_of(self.info, "sig_shape")
+        return _shape(self.info, "sig_shape")
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values, as they are stored."""
+        """Type of the values, as they are stored."""
         return np.dtype(str(self.info.get("dtype")))
 
     @property
@@ -86,7 +99,7 @@ class Dataset:
         shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if spec.needs_shape:
             shapes = (self.nav_shape, self.sig_shape)
-        return View(self._runner, self.id, spec.json(*shapes))
+        return View(self._connector, self.id, spec.json(*shapes))
 
     def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -95,7 +108,7 @@ class Dataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._runner.run(delete(deletion(self.id), self._runner.retries))
+        self._connector.delete(dataset_deletion(self.id))
         self._info = None
 
     def delete_view(self, view: str) -> None:
@@ -108,8 +121,7 @@ class Dataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        request = view_deletion(self.id, view)
-        self._runner.run(delete(request, self._runner.retries))
+        self._connector.delete(view_deletion(self.id, view))
 
     def reduce(
         self,
@@ -131,8 +143,12 @@ class Dataset:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        spec = {} if view is None else view.spec
-        return self._runner.run(reduce(self.id, spec, reduction, self._runner.retries, progress))
+        requests = TileRequests(self.id, {} if view is None else view.spec)
+        request = requests.reduce(reduction_json(reduction))
+        with self._connector.channel() as channel:
+            operation = Reduction(channel, request, progress)
+            operation.complete()
+        return operation.results
 
     def image(
         self,
@@ -153,16 +169,35 @@ class Dataset:
             ThalwegError: the service refused, or could not be reached.
             OSError: the file cannot be written.
         """
-        spec = None if view is None else view.spec
-        steps = write_image(self.id, path, reduction, spec, options, self._runner.retries)
-        self._runner.run(steps)
+        query = {
+            "reduction": None if reduction is None else reduction_json(reduction),
+            "view": None if view is None else view.spec,
+            **options,
+        }
+        with self._connector.channel() as channel:
+            picture = (channel.call(image(self.id, query))).body
+            if not picture.startswith(_PNG):
+                raise ProtocolError("the answer is not a picture")
+            channel.work(partial(write_file, Path(path), picture))
+
+
+def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """A shape of a dataset's description.
+
+    Raises:
+        ProtocolError: it is missing.
+    """
+    value = info.get(name)
+    if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
+        raise ProtocolError(f"the dataset has no {name}")
+    return tuple(value)
 
 
 class Datasets:
     """Datasets of the service: ``client.datasets``."""
 
-    def __init__(self, runner: BlockingRunner) -> None:
-        self._runner = runner
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
 
     def list(self) -> Ids:
         """Ids of all datasets, in order.
@@ -170,7 +205,19 @@ class Datasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        return self._runner.run(list_ids(self._runner.retries))
+        ids: Ids = []
+        more = True
+        while more:
+            after = ids[-1] if ids else ""
+            page = (self._connector.call(listing(after))).json()
+            found = page.get("datasets")
+            if not isinstance(found, list) or not all(
+                isinstance(each, str) and each > after for each in found
+            ):
+                raise ProtocolError("the answer is not a list of ids")
+            ids += found
+            more = bool(found) and page.get("after") is not None
+        return ids
 
     def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> Dataset:  # noqa: ANN401 - as in the contract
         """Register files that the service can read as a dataset.
@@ -184,12 +231,13 @@ class Datasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        info = self._runner.run(register({**(spec or {}), **more}, self._runner.retries))
-        return Dataset(self._runner, str(info.get("id")), info)
+        reply = self._connector.call(registration({**(spec or {}), **more}))
+        info = reply.json()
+        return Dataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> Dataset:
         """A dataset by its id; the service is not asked yet."""
-        return Dataset(self._runner, ident)
+        return Dataset(self._connector, ident)
 
     def __iter__(self) -> Iterator[str]:
         yield from self.list()

@@ -27,6 +27,7 @@ its reader wants rows at once, until they are settled.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -34,16 +35,17 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from xxhash import xxh3_64
 
 from ..errors import StateError
-from ..transport.effects import BLOCK
-from .durable import rename_durably, sync_directory
+from ..transport.requests import BLOCK
 
 _SPOOL = 64 << 20
 """Bytes of an answer that wait in memory for its end; more wait on disk."""
+_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES})
+"""Some network file systems do not sync directories, and write names through at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,33 +61,56 @@ class Mark:
     digest: str
 
 
-class Output(Protocol):
-    """Where a table is written to."""
+class PartialFile:
+    """A file, written as ``<name>.partial`` and renamed at the end.
 
-    def write(self, data: memoryview | bytes) -> None:
-        """Write bytes that are not settled yet."""
+    Args:
+        path: of the finished file.
 
-    def settle(self) -> None:
-        """Confirm what was written."""
+    Raises:
+        StateError: another process writes it.
+        OSError: it cannot be written.
+    """
 
-    def undo(self) -> None:
-        """Take back what was written since it was last settled."""
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.partial")
+        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
+        self._named = False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._prepare()
+        except BlockingIOError as e:
+            os.close(self._fd)
+            raise StateError(f"{self._partial} is being written by another process") from e
+        except (StateError, OSError):
+            os.close(self._fd)
+            raise
 
-    def mark(self) -> Mark | None:
-        """How far it is settled; None if another process cannot continue it."""
+    def _prepare(self) -> None:
+        """Make the file ready to be written to."""
 
     def sync(self) -> None:
-        """Make what is settled durable, before a state names it."""
+        """Make what was written durable, and the name of the partial file."""
+        os.fsync(self._fd)
+        if not self._named:
+            sync_directory(self._partial.parent)
+            self._named = True
 
     def finish(self) -> None:
-        """End the output: everything was written."""
+        """Give the file its final name, durably."""
+        rename_durably(self._fd, self._partial, self._path)
+        os.close(self._fd)
 
     def close(self, *, keep: bool) -> None:
-        """Stop; keep what is settled for another process, or remove it."""
+        """Keep the partial file, or remove it."""
+        if not keep:
+            self._partial.unlink(missing_ok=True)
+        os.close(self._fd)
 
 
-class FileOutput:
-    """A file, written as ``<name>.partial`` and renamed at the end.
+class FileOutput(PartialFile):
+    """A file that is written from its beginning to its end.
 
     Args:
         path: of the finished file.
@@ -97,23 +122,17 @@ class FileOutput:
     """
 
     def __init__(self, path: Path, mark: Mark | None = None) -> None:
-        self._path = path
-        self._partial = path.with_name(f"{path.name}.partial")
-        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
-        self._named = False
-        try:
-            lock_partial(self._fd, self._partial)
-            self._digest = xxh3_64()
-            self._size = 0
-            if mark is not None:
-                self._resume(mark)
-            os.ftruncate(self._fd, self._size)
-            os.lseek(self._fd, self._size, os.SEEK_SET)
-        except (StateError, OSError):
-            os.close(self._fd)
-            raise
-        self._settled_digest = self._digest.copy()
-        self._settled_size = self._size
+        self._mark = mark
+        self._digest = xxh3_64()
+        self._size = 0
+        super().__init__(path)
+        self.settle()
+
+    def _prepare(self) -> None:
+        if self._mark is not None:
+            self._resume(self._mark)
+        os.ftruncate(self._fd, self._size)
+        os.lseek(self._fd, self._size, os.SEEK_SET)
 
     def _resume(self, mark: Mark) -> None:
         buffer = bytearray(BLOCK)
@@ -149,24 +168,6 @@ class FileOutput:
     def mark(self) -> Mark:
         """How far it is settled."""
         return Mark(self._settled_size, self._settled_digest.hexdigest())
-
-    def sync(self) -> None:
-        """Make what is settled durable, and the name of the partial file."""
-        os.fsync(self._fd)
-        if not self._named:
-            sync_directory(self._partial.parent)
-            self._named = True
-
-    def finish(self) -> None:
-        """Give the file its final name, durably."""
-        rename_durably(self._fd, self._partial, self._path)
-        os.close(self._fd)
-
-    def close(self, *, keep: bool) -> None:
-        """Keep the partial file, or remove it."""
-        if not keep:
-            self._partial.unlink(missing_ok=True)
-        os.close(self._fd)
 
 
 class StreamOutput:
@@ -234,11 +235,15 @@ class StreamOutput:
             raise
         self.close(keep=True)
 
-    def close(self, *, keep: bool) -> None:  # noqa: ARG002 - part of Output
+    def close(self, *, keep: bool) -> None:  # noqa: ARG002 - as of FileOutput
         """Stop; what was sent stays sent."""
         self._spool.close()
         if self._owned:
             os.close(self._fd)
+
+
+Output: TypeAlias = FileOutput | StreamOutput
+"""Where a table is written to."""
 
 
 def open_output(path: Path | int, mark: Mark | None = None, *, live: bool = False) -> Output:
@@ -275,18 +280,6 @@ def write_file(path: Path, data: bytes) -> None:
         raise
 
 
-def lock_partial(fd: int, path: Path) -> None:
-    """Keep other processes from writing a file until it is closed.
-
-    Raises:
-        StateError: another process writes it.
-    """
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as e:
-        raise StateError(f"{path} is being written by another process") from e
-
-
 def write_all(fd: int, data: memoryview | bytes) -> None:
     """Write all of the bytes, even to a descriptor that does not block.
 
@@ -299,3 +292,33 @@ def write_all(fd: int, data: memoryview | bytes) -> None:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
             select.select([], [fd], [])
+
+
+def rename_durably(fd: int, source: Path, target: Path) -> None:
+    """Give an open file another name, with its content; a file of that name is replaced.
+
+    Raises:
+        OSError: the disk is full, or failed.
+    """
+    os.fsync(fd)
+    source.replace(target)
+    sync_directory(target.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        if e.errno not in _NOT_SUPPORTED:
+            raise
+    finally:
+        os.close(fd)

@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import StateError
-from .durable import rename_durably
-from .outputs import write_all
+from .outputs import rename_durably, write_all
 
 T = TypeVar("T")
+
+PathLike: TypeAlias = str | os.PathLike[str]
 
 INTERVAL = 0.1
 """Seconds between writes of a state file; what is done meanwhile is repeated after a kill."""
@@ -34,9 +35,9 @@ class StateFile:
     """
 
     def __init__(
-        self, path: Path | None, member: str, clock: Callable[[], float] = time.monotonic
+        self, path: PathLike | None, member: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.path = path
+        self.path = None if path is None else Path(path)
         self._member = member
         self._clock = clock
         self._written = float("-inf")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from .readers import PiecesReader
 from .sources import BufferedSource, BytesLike, Source, SourceLike, open_source
@@ -14,21 +14,19 @@ from .sources import BufferedSource, BytesLike, Source, SourceLike, open_source
 AsyncSourceLike: TypeAlias = SourceLike | AsyncIterable[BytesLike]
 
 
-class _Pieces:
-    """The pieces of an asynchronous iterable, for a thread outside its event loop."""
+class _LoopReader(PiecesReader):
+    """Bytes of an asynchronous iterable, for a thread outside its event loop."""
 
     def __init__(self, pieces: AsyncIterator[BytesLike], loop: asyncio.AbstractEventLoop) -> None:
-        self._pieces = pieces
+        super().__init__(())
+        self._source = pieces
         self._loop = loop
         self._next: Future[BytesLike | None] | None = None
         self._wake: Future[None] = Future()
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> BytesLike:
+    def _following(self) -> BytesLike | None:
         if self._next is None:
-            self._next = asyncio.run_coroutine_threadsafe(self._following(), self._loop)
+            self._next = asyncio.run_coroutine_threadsafe(self._take(), self._loop)
         waited: list[Future[Any]] = [self._next, self._wake]
         wait(waited, return_when=FIRST_COMPLETED)
         if not self._next.done():
@@ -36,13 +34,10 @@ class _Pieces:
             self._wake = Future()
             raise InterruptedError
         pending, self._next = self._next, None
-        piece = pending.result()
-        if piece is None:
-            raise StopIteration
-        return piece
+        return pending.result()
 
-    async def _following(self) -> BytesLike | None:
-        return await anext(self._pieces, None)
+    async def _take(self) -> BytesLike | None:
+        return await anext(self._source, None)
 
     def interrupt(self) -> None:
         """Make a thread that waits for a piece raise InterruptedError."""
@@ -59,22 +54,6 @@ class _Pieces:
             self._next.cancel()
 
 
-class _LoopReader(PiecesReader):
-    """Bytes of an asynchronous iterable."""
-
-    def __init__(self, pieces: _Pieces) -> None:
-        super().__init__(pieces)
-        self._loop_pieces = pieces
-
-    def interrupt(self) -> None:
-        """Make ``readinto`` raise InterruptedError."""
-        self._loop_pieces.interrupt()
-
-    def settle(self) -> None:
-        """Forget an interrupt that nobody noticed."""
-        self._loop_pieces.settle()
-
-
 def async_source(
     source: AsyncIterable[BytesLike], loop: asyncio.AbstractEventLoop
 ) -> BufferedSource:
@@ -84,7 +63,7 @@ def async_source(
         source: of the pieces.
         loop: that runs it; another thread reads the source.
     """
-    return BufferedSource(_LoopReader(_Pieces(aiter(source), loop)))
+    return BufferedSource(_LoopReader(aiter(source), loop))
 
 
 def open_async_source(source: AsyncSourceLike | None, command: Sequence[str] | None) -> Source:

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
-from ..transport.async_items import AsyncItems
-from ..transport.asynchronous import AsyncRunner
+import numpy as np
+
+from ..transport.async_channel import AsyncChannel, AsyncConnector
+from ..transport.async_streams import AsyncItems
 from ..transport.frames import Rows
+from .async_posting import AsyncPosting
 from .async_sources import AsyncSourceLike, open_async_source
-from .jobs import (
+from .requests import (
     PART_SIZE,
     Choices,
-    Observe,
-    Post,
-    PostOptions,
-    ReadOptions,
+    InputLike,
+    LossOptions,
+    LossRequests,
+    Mode,
     Several,
-    read,
-    save,
 )
-from .requests import InputLike, LossOptions, Mode, with_xref
-from .rows import End, Position
-from .sources import Source
-from .tables import ReportTable
+from .rows import End, Position, ReportTable, Table
+from .saving import Observe, Saving, labels, save_mode, wire_format
 
 T = TypeVar("T")
+
+
+class ReadOptions(LossOptions, total=False):
+    """Everything that a post can be given that begins with its stream."""
+
+    exec: Sequence[str] | None
+    mode: Mode
+    part_size: int
+    progress: Observe | None
+
+
+class PostOptions(ReadOptions, total=False):
+    """Everything that a post can be given besides its reports and its source."""
+
+    after: str | None
+    offset: int
 
 
 class AsyncAnswer(AsyncItems[T]):
@@ -44,31 +61,33 @@ class AsyncAnswer(AsyncItems[T]):
         SourceError: the source cannot be read.
     """
 
-    def __init__(self, runner: AsyncRunner, source: Source, post: Post) -> None:
-        super().__init__(runner.shell(release=source.close), post.run())
-        self._post = post
+    def __init__(
+        self, channel: AsyncChannel, posting: AsyncPosting, shape: Callable[[Table], T]
+    ) -> None:
+        super().__init__(channel, _shaped(posting, shape))
+        self._posting = posting
 
     @property
     def token(self) -> str | None:
         """Token to resume with after the rows delivered; None at the beginning and end."""
-        return self._post.posting.token
+        return self._posting.token
 
     @property
     def offset(self) -> int:
         """Stream offset in bytes that belongs to ``token``."""
-        return self._post.posting.offset
+        return self._posting.offset
 
     @property
     def end(self) -> End | None:
         """How the stream ended; None before."""
-        return self._post.posting.end
+        return self._posting.end
 
 
 class AsyncLosses:
     """Reports from loss streams: ``client.losses``."""
 
-    def __init__(self, runner: AsyncRunner) -> None:
-        self._runner = runner
+    def __init__(self, connector: AsyncConnector) -> None:
+        self._connector = connector
 
     @overload
     def post(
@@ -83,32 +102,12 @@ class AsyncLosses:
     @overload
     def post(
         self,
-        report: Several,
+        report: str | Several,
         source: AsyncSourceLike | None = ...,
         *,
-        summary_xref: None = ...,
+        summary_xref: InputLike | None = ...,
         **options: Unpack[PostOptions],
-    ) -> AsyncAnswer[tuple[str, Rows]]: ...
-
-    @overload
-    def post(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
-    ) -> AsyncAnswer[tuple[int, Rows]]: ...
-
-    @overload
-    def post(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
-    ) -> AsyncAnswer[tuple[str, int, Rows]]: ...
+    ) -> AsyncAnswer[Any]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -149,12 +148,18 @@ class AsyncLosses:
             SourceError: the source or the file of an input cannot be opened.
             TypeError, ValueError: an argument is wrong.
         """
-        choices = Choices(mode, part_size, self._runner.retries, progress)
+        choices = Choices(mode, part_size)
         opened = open_async_source(source, exec)
-        post = Post(
-            report, opened, Position(after, offset), choices, with_xref(options, summary_xref)
-        )
-        return AsyncAnswer(self._runner, opened, post)
+        try:
+            requests = LossRequests(report, "frames", options, opened.size, summary_xref)
+        except BaseException:
+            opened.close()
+            raise
+        channel = self._connector.channel(release=opened.close)
+        start = Position(after, offset)
+        posting = AsyncPosting(channel, requests, opened, choices, progress, start)
+        alone = isinstance(report, str)
+        return AsyncAnswer(channel, posting, partial(_shape, alone, requests.of_items))
 
     @overload
     async def read(
@@ -169,32 +174,12 @@ class AsyncLosses:
     @overload
     async def read(
         self,
-        report: Several,
+        report: str | Several,
         source: AsyncSourceLike | None = ...,
         *,
-        summary_xref: None = ...,
+        summary_xref: InputLike | None = ...,
         **options: Unpack[ReadOptions],
-    ) -> dict[str, ReportTable]: ...
-
-    @overload
-    async def read(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
-    ) -> dict[int, ReportTable]: ...
-
-    @overload
-    async def read(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
-    ) -> dict[str, dict[int, ReportTable]]: ...
+    ) -> Any: ...  # noqa: ANN401 - tables by report, by set, or by both
 
     async def read(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -227,10 +212,28 @@ class AsyncLosses:
             ThalwegError: as for ``post``.
             TypeError, ValueError: an argument is wrong.
         """
-        choices = Choices(mode, part_size, self._runner.retries, progress)
+        choices = Choices(mode, part_size)
         opened = open_async_source(source, exec)
-        steps = read(report, opened, choices, with_xref(options, summary_xref))
-        return await self._runner.run(steps, release=opened.close)
+        async with self._connector.channel(release=opened.close) as channel:
+            requests = LossRequests(report, "frames", options, opened.size, summary_xref)
+            posting = AsyncPosting(channel, requests, opened, choices, progress, Position())
+            parts: dict[tuple[str, int | None], list[Rows]] = {}
+            async for item in posting.run():
+                if isinstance(item, Table):
+                    parts.setdefault((item.report, item.set_id), []).append(item.rows)
+
+        def table(name: str, set_id: int | None) -> ReportTable:
+            dtype = posting.dtypes.get(name, np.dtype([]))
+            rows = parts.get((name, set_id)) or [np.zeros(0, dtype)]
+            return ReportTable(name, np.concatenate(rows), set_id)
+
+        tables: dict[str, Any] = {
+            name: {set_id: table(name, set_id) for set_id in posting.set_ids}
+            if requests.of_items
+            else table(name, None)
+            for name in requests.reports
+        }
+        return tables[report] if isinstance(report, str) else tables
 
     async def save(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -276,7 +279,36 @@ class AsyncLosses:
             OSError: the table cannot be written.
             TypeError, ValueError: an argument is wrong.
         """
-        choices = Choices(mode, part_size, self._runner.retries, progress, live)
+        choices = Choices(save_mode(format, mode), part_size)
         opened = open_async_source(source, exec)
-        steps = save(report, opened, path, format, state, choices, with_xref(options, summary_xref))
-        return await self._runner.run(steps, release=opened.close)
+        async with self._connector.channel(release=opened.close) as channel:
+            requests = LossRequests(report, wire_format(format), options, opened.size, summary_xref)
+            target = path if isinstance(path, int) else Path(path)
+            saving = Saving(labels(requests, format), format, target, state, opened, live=live)
+            try:
+                await channel.work(saving.open)
+                posting = AsyncPosting(
+                    channel, requests, opened, choices, progress, saving.start, saving.passed
+                )
+                async for item in posting.run():
+                    await channel.work(partial(saving.take, item))
+                await channel.work(saving.finish)
+            finally:
+                saving.stop()
+        assert posting.end is not None  # noqa: S101 - the items are over
+        return posting.end
+
+
+async def _shaped(posting: AsyncPosting, shape: Callable[[Table], T]) -> AsyncGenerator[T, None]:
+    async with aclosing(posting.run()) as items:
+        async for item in items:
+            if isinstance(item, Table):
+                yield shape(item)
+
+
+def _shape(alone: bool, of_items: bool, table: Table) -> Any:  # noqa: ANN401 - rows, or a tuple
+    """The rows of a table, with the names of its report and set where there are several."""
+    if of_items:
+        of_set = (table.set_id, table.rows)
+        return of_set if alone else (table.report, *of_set)
+    return table.rows if alone else (table.report, table.rows)

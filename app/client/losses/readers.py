@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 from ..errors import ProducerFailed, SourceError
-from ..transport.effects import BLOCK
+from ..transport.requests import BLOCK
 
 _PIPE_SIZE = 1 << 20
 """Bytes; what an unprivileged process may ask for. Pipes have 64 KiB by default."""
@@ -164,7 +164,7 @@ class PiecesReader(Reader):
         """Read from the current piece, or the next one that is not empty."""
         while not len(self._rest):
             try:
-                piece = next(self._pieces, None)
+                piece = self._following()
             except InterruptedError:
                 raise
             except OSError as e:
@@ -176,6 +176,9 @@ class PiecesReader(Reader):
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
+
+    def _following(self) -> Any:  # noqa: ANN401 - bytes of some kind, or None at the end
+        return next(self._pieces, None)
 
     def close(self) -> None:
         """Close the iterable, if it is a generator."""

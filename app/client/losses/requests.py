@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, cast
+from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import quote, urlencode
 
 from ..errors import ProtocolError, SourceError
@@ -14,39 +15,33 @@ from ..transport.requests import Head, Request
 from .rows import End, Position
 
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
+Several: TypeAlias = list[str] | tuple[str, ...]
+"""Names of reports."""
 InputLike: TypeAlias = "str | os.PathLike[str] | bytes"
 
 INPUTS = (
     *("quantiles", "event_rates", "occurrence", "periods", "return_periods"),
     *("summary_xref", "summary_map", "summary_info"),
 )
+PART_SIZE = 16 << 20
+"""Bytes of a part: some milliseconds of work, and little to send again after a cut."""
 _LISTS = {"quantiles": float, "return_periods": int}
 """Inputs that may be lists of numbers, and of which kind."""
 WHOLE_STREAM_REPORTS = frozenset({"aal", "aal_mean", "alct", "ept", "psept"})
 """Reports without a row before the end of the stream: they come from one request."""
 _EXPECTED = ("expect_events", "expect_bytes")
-_SETS = re.compile(r"\d+(,\d+)*")
-_SUMMARY_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_FORMS = {
+    "sets": (re.compile(r"\d+(,\d+)*"), "1,2"),
+    "summary_ids": (re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*"), "1,5,10-20"),
+}
+"""Lists of numbers as text, with an example."""
 
 
-class LossOptions(TypedDict, total=False):
-    """Options of a post; those left out have the server's defaults.
+class StreamOptions(TypedDict, total=False):
+    """Options of posts and of runs; those left out have the server's defaults."""
 
-    An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
-    """
-
-    quantiles: InputLike | Sequence[float]
-    """For qelt and qplt: numbers from 0 to 1, or an input."""
-    event_rates: InputLike
-    """For melt: rate of each event per year, instead of the occurrences'."""
-    occurrence: InputLike
-    """When each event occurs: for reports of periods and of whole runs, and the rates of melt."""
     no_of_periods: int
     """Periods of an occurrence csv."""
-    periods: InputLike
-    """Weight of each period; equal ones without."""
-    return_periods: InputLike | Sequence[int]
-    """For ept and psept: years, or an input; every point of a curve without."""
     confidence: float
     """Confidence level of alct, 0 to below 1."""
     curves: str
@@ -60,6 +55,24 @@ class LossOptions(TypedDict, total=False):
     negative: Literal["error", "keep"]
     sample_order: Literal["ascending", "any"]
     order: Literal["received", "event"]
+
+
+class LossOptions(StreamOptions, total=False):
+    """Options of a post; those left out have the server's defaults.
+
+    An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
+    """
+
+    quantiles: InputLike | Sequence[float]
+    """For qelt and qplt: numbers from 0 to 1, or an input."""
+    event_rates: InputLike
+    """For melt: rate of each event per year, instead of the occurrences'."""
+    occurrence: InputLike
+    """When each event occurs: for reports of periods and of whole runs, and the rates of melt."""
+    periods: InputLike
+    """Weight of each period; equal ones without."""
+    return_periods: InputLike | Sequence[int]
+    """For ept and psept: years, or an input; every point of a curve without."""
     summary_ids: str | Iterable[int]
     """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
     summary_map: InputLike
@@ -86,21 +99,6 @@ class LossOptions(TypedDict, total=False):
     """Number of events of the whole stream."""
     expect_bytes: int
     """Size of the whole stream; known by itself where the source has a size."""
-
-
-class SetOptions(LossOptions, total=False):
-    """Options of a post of items; methods take ``summary_xref`` as an argument of its own."""
-
-    summary_xref: InputLike
-    """The stream is of items: their summaries, in one or more sets."""
-
-
-def with_xref(options: LossOptions, summary_xref: InputLike | None) -> SetOptions:
-    """Return options with a summary xref, if there is one."""
-    complete: Any = dict(options)
-    if summary_xref is not None:
-        complete["summary_xref"] = summary_xref
-    return cast("SetOptions", complete)
 
 
 def put_input(name: str, data: bytes) -> Request:
@@ -132,10 +130,11 @@ class LossRequests:
     """Builds the requests that post one stream.
 
     Args:
-        reports: one or more names.
+        report: a name, or several.
         table_format: ``frames`` or the format of a table.
         options: of the post.
         size: bytes of the whole stream, if known.
+        summary_xref: the stream is of items: their summaries, in one or more sets.
 
     Raises:
         SourceError: the file of an input cannot be read.
@@ -145,22 +144,28 @@ class LossRequests:
     """
 
     def __init__(
-        self, reports: Sequence[str], table_format: str, options: SetOptions, size: int | None
+        self,
+        report: str | Sequence[str],
+        table_format: str,
+        options: LossOptions,
+        size: int | None,
+        summary_xref: InputLike | None = None,
     ) -> None:
-        unknown = set(options) - SetOptions.__annotations__.keys()
+        reports = (report,) if isinstance(report, str) else tuple(report)
+        unknown = set(options) - LossOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"there is no option {min(unknown)}")
         if not reports or (len(reports) > 1 and table_format != "frames"):
             raise ValueError("several reports come in frames only" if reports else "no report")
-        self.reports = tuple(reports)
+        self.reports = reports
         self.format = table_format
         self._size = size
         self._query: dict[str, str] = {"format": table_format}
         self._expected: dict[str, str] = {}
         self._inputs: dict[str, bytes] = {}
-        self.of_items = options.get("summary_xref") is not None
+        self.of_items = summary_xref is not None
         """Whether the reports are of summary sets of items."""
-        for name, value in options.items():
+        for name, value in {**options, "summary_xref": summary_xref}.items():
             if value is not None:
                 self._add(name, value)
 
@@ -171,10 +176,8 @@ class LossRequests:
             self._inputs[name] = input_bytes(value)
         elif name in _LISTS and not isinstance(value, str):
             self._query[name] = ",".join(repr(_LISTS[name](number)) for number in value)
-        elif name == "summary_ids":
-            self._query[name] = _summary_ids(value)
-        elif name == "sets":
-            self._query[name] = _sets(value)
+        elif name in _FORMS:
+            self._query[name] = _checked(name, value)
         elif isinstance(value, bool):
             self._query[name] = str(value).lower()
         else:
@@ -225,17 +228,12 @@ class LossRequests:
         return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers)
 
 
-def _summary_ids(value: str | Iterable[int]) -> str:
+def _checked(name: str, value: str | Iterable[int]) -> str:
+    """Numbers, as the service takes them."""
     text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
-    if not _SUMMARY_IDS.fullmatch(text):
-        raise ValueError(f"summary_ids must look like 1,5,10-20, not {text!r}")
-    return text
-
-
-def _sets(value: str | Iterable[int]) -> str:
-    text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
-    if not _SETS.fullmatch(text):
-        raise ValueError(f"sets must look like 1,2, not {text!r}")
+    form, example = _FORMS[name]
+    if not form.fullmatch(text):
+        raise ValueError(f"{name} must look like {example}, not {text!r}")
     return text
 
 
@@ -276,6 +274,29 @@ def position_of_table(head: Head) -> Position:
         raise ProtocolError("a partial answer does not say where to resume") from e
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How a stream is posted.
+
+    Attributes:
+        mode: ``parts``: one request per part; ``whole``: one request; ``duplex``: one, whose
+            answer is read while it is sent.
+        part_size: bytes of a part.
+
+    Raises:
+        ValueError: there is no such mode, or parts have no size.
+    """
+
+    mode: Mode
+    part_size: int
+
+    def __post_init__(self) -> None:
+        if self.mode not in {"parts", "whole", "duplex"}:
+            raise ValueError(f"there is no mode {self.mode!r}: choose parts, whole or duplex")
+        if self.part_size < 1:
+            raise ValueError("a part has at least one byte")
+
+
 class PartPlan:
     """How far each part reaches.
 
@@ -289,8 +310,6 @@ class PartPlan:
     """
 
     def __init__(self, size: int, start: int) -> None:
-        if size < 1:
-            raise ValueError("a part has at least one byte")
         self._size = size
         self.stop = start + size
 

@@ -1,16 +1,20 @@
-"""From frames to rows that may be handed out: whole groups, each with its position."""
+"""From answers to rows that may be handed out, and to how they ended."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..errors import ProtocolError
+from ..errors import ProblemError, ProtocolError
 from ..transport.answers import FrameAnswer
 from ..transport.frames import Frame, Rows, dtype_of
+
+_CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +138,140 @@ class RowReader(FrameAnswer[Group, End]):
         return self._group(_position(header))
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one report."""
+
+    report: str
+    rows: Rows
+    set_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a table that are not settled yet; valid until the next item."""
+
+    data: memoryview | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came since the last Settled is complete.
+
+    Attributes:
+        position: where the stream resumes after it; None at its end.
+    """
+
+    position: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What came since the last Settled comes again: forget it."""
+
+
+Item: TypeAlias = Table | Piece | Settled | Undone
+"""What comes of a post."""
+
+
 def _position(header: Mapping[str, Any]) -> Position:
     token, offset = header.get("token"), header.get("offset")
     if not isinstance(token, str) or not isinstance(offset, int):
         raise ProtocolError("a frame does not say where to resume")
     return Position(token, offset)
+
+
+class RowLines:
+    """Filters the lines of rows out of one answer.
+
+    The control lines between them hold tokens, which differ from answer to answer; without
+    them, the joined rows of all parts equal those of a whole answer.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._ended = False
+
+    def feed(self, data: memoryview | bytes) -> bytes:
+        """The complete lines of rows, as far as these bytes complete them.
+
+        Raises:
+            ProblemError: the answer ends with an error.
+            ProtocolError: a control line is malformed.
+        """
+        text = self._rest + data
+        cut = text.rfind(b"\n") + 1
+        text, self._rest = text[:cut], text[cut:]
+        if not any(start in text for start in _CONTROL):
+            return text
+        lines = text.splitlines(keepends=True)
+        return b"".join(line for line in lines if not self._is_control(line))
+
+    def close(self) -> None:
+        """End the answer.
+
+        Raises:
+            ProtocolError: it was cut.
+        """
+        if not self._ended or self._rest:
+            raise ProtocolError("the answer was cut: it has no end")
+
+    def _is_control(self, line: bytes) -> bool:
+        if not line.startswith(_CONTROL):
+            return False
+        try:
+            content = json.loads(line)
+        except ValueError as e:
+            raise ProtocolError("a line of the answer is not JSON") from e
+        if "error" in content:
+            problem = content["error"]
+            raise ProblemError(int(problem.get("status", 500)), problem)
+        self._ended = self._ended or "end" in content
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportTable:
+    """All rows of one report.
+
+    Attributes:
+        report: its name.
+        rows: structured array, shape (n,), in the order of the service.
+        summary_set: of a stream of items; None of other streams.
+    """
+
+    report: str
+    rows: Rows
+    summary_set: int | None = None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def columns(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+        """The columns by name, each contiguous, shape (n,)."""
+        return {name: np.ascontiguousarray(self.rows[name]) for name in self.rows.dtype.names or ()}
+
+    def to_arrow(self) -> Any:  # noqa: ANN401 - the library is imported when it is asked for
+        """A ``pyarrow.Table``.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        return import_module("pyarrow").table(self.columns())
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - as above
+        """A ``pandas.DataFrame``.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return import_module("pandas").DataFrame(self.columns())
+
+    def to_polars(self) -> Any:  # noqa: ANN401 - as above
+        """A ``polars.DataFrame``.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        return import_module("polars").DataFrame(self.columns())

@@ -3,23 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..errors import StateError
 from ..files.outputs import Mark, Output, open_output
 from ..files.state import StateFile
-from .posting import Item, Piece, Settled, Table, Undone
-from .rows import Position
+from .requests import LossRequests, Mode
+from .rows import Item, Piece, Position, Settled, Table, Undone
 from .sources import Source
-from .state import MEMBER, State
 
 FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet", "svg", "png")
 """Formats of saved tables and pictures; also their file name extensions."""
 
 WHOLE_FORMATS = ("arrow", "parquet", "svg", "png")
 """Formats whose parts cannot be joined."""
+MEMBER = "thalweg_state"
+"""Member of the state file that holds its version."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a stream was posted and its tables written.
+
+    Attributes:
+        reports: names of the reports.
+        format: of their tables.
+        position: where to resume.
+        source: identity of the source, None if it has none.
+        passed: digest of its bytes before the position, if it cannot be read again.
+        outputs: how far the table of each report was written.
+    """
+
+    reports: tuple[str, ...]
+    format: str
+    position: Position
+    source: Mapping[str, Any] | None = None
+    passed: str | None = None
+    outputs: Mapping[str, Mark] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> State:
+        """The state that a file holds.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: it holds none.
+        """
+        return cls(
+            tuple(map(str, content["reports"])),
+            str(content["format"]),
+            Position(str(content["token"]), int(content["offset"])),
+            content["source"],
+            content["passed"],
+            {k: Mark(int(v["size"]), str(v["xxh3"])) for k, v in content["outputs"].items()},
+        )
+
+    def json(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return {
+            "reports": self.reports,
+            "format": self.format,
+            "token": self.position.token,
+            "offset": self.position.offset,
+            "source": self.source,
+            "passed": self.passed,
+            "outputs": {k: {"size": v.size, "xxh3": v.digest} for k, v in self.outputs.items()},
+        }
+
+    def check(
+        self, reports: tuple[str, ...], table_format: str, source: Mapping[str, Any] | None
+    ) -> None:
+        """Refuse to resume with another source or for other tables.
+
+        Raises:
+            StateError: with what differs.
+        """
+        if (self.reports, self.format) != (reports, table_format):
+            tables = f"{','.join(self.reports)} as {self.format}"
+            raise StateError(f"the state file is for {tables}: remove it to start over")
+        if self.source != source:
+            raise StateError("the stream has changed since: remove the state file to start over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +103,24 @@ class Progress:
     events: int
 
 
+Observe: TypeAlias = Callable[[Progress], None]
+
+
+def save_mode(table_format: str, mode: Mode | None) -> Mode:
+    """The mode in which to ask for a format.
+
+    Raises:
+        ValueError: the format has no such mode.
+    """
+    if table_format in WHOLE_FORMATS:
+        if mode not in {None, "whole"}:
+            raise ValueError(f"{table_format} describes the whole stream: mode whole only")
+        return "whole"
+    if mode == "duplex" and table_format != "bin":
+        raise ValueError(f"{table_format} has no tokens to resume after a cut: not duplex")
+    return mode or "parts"
+
+
 def wire_format(table_format: str) -> str:
     """The format to ask the service for: packed records are the very rows of frames.
 
@@ -46,6 +130,21 @@ def wire_format(table_format: str) -> str:
     if table_format not in FORMATS:
         raise ValueError(f"there is no format {table_format!r}: choose {', '.join(FORMATS)}")
     return "frames" if table_format == "bin" else table_format
+
+
+def labels(requests: LossRequests, table_format: str) -> tuple[str, ...]:
+    """Names of the tables: reports, each with its set where a pass has several.
+
+    Raises:
+        ValueError: packed records of summary sets need their numbers.
+    """
+    if not requests.of_items or table_format != "bin":
+        return requests.reports
+    if not requests.sets:
+        raise ValueError("bin of a summary xref needs the sets to save, such as sets=[1, 2]")
+    if len(requests.sets) == 1:
+        return requests.reports
+    return tuple(label(set_id, name) for set_id in requests.sets for name in requests.reports)
 
 
 def label(set_id: int, report: str) -> str:
@@ -75,7 +174,7 @@ class Saving:
         reports: Sequence[str],
         table_format: str,
         path: Path | int,
-        state: Path | None,
+        state: str | Path | None,
         source: Source,
         *,
         live: bool = False,

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeAlias
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from ..errors import ProducerFailed, SourceError
-from ..transport.effects import BLOCK
+from ..transport.requests import BLOCK
 from .readers import CommandReader, DescriptorReader, FileReader, PiecesReader, Reader
 from .window import Window
 
@@ -160,7 +160,7 @@ class MemorySource(Source):
             yield self._view[at : min(at + BLOCK, end)]
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._view.release()
 
 
@@ -234,7 +234,7 @@ class BufferedSource(Source):
 
     @property
     def size(self) -> None:
-        """Unknown."""
+        """None: the number of bytes is not known in advance."""
         return
 
     def passed(self) -> str:

@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-from ..transport.effects import BLOCK
+from ..transport.requests import BLOCK
 
 _IN_MEMORY = 64 << 20
 """Bytes held in memory by default: four parts of the default size."""

@@ -1,17 +1,27 @@
-"""Pipelines and their batches with asyncio."""
+"""Pipelines and their batches with asyncio.
+
+Two ways lead to the next batch. A *stream* is one answer that the service fills ahead of the
+reader: best for throughput. *Asking* is a request for each batch, several at once: best where
+a reader takes every n-th batch, or where batches take long to make and several servers share
+the work. Both yield batches in order and are resumed by the token of the last one.
+
+The position of ``AsyncBatches`` moves only when a batch is handed out. Whatever is on its way at
+that moment, in a buffer or in another thread, may therefore be dropped at any time: after an
+error, a pause or ``aclose`` the next call opens anew there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Self
 
-from ..transport.async_items import AsyncClosing
-from ..transport.asynchronous import AsyncRunner, AsyncShell
+from ..transport.async_channel import AsyncChannel, AsyncClosing, AsyncConnector
+from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
-from .batch import Batch
-from .iteration import BatchIteration
+from .async_streams import AsyncAsking, AsyncBatchStream
+from .batch import Batch, EpochEnd
 from .layout import Field
-from .requests import BatchRequests, PipelineInfo, creation
+from .requests import BatchRequests, PipelineInfo
 from .selection import BatchSelection, Position
 
 
@@ -25,34 +35,50 @@ class AsyncBatches(AsyncClosing):
     Raises (from iteration):
         ProblemError: the service refused, or the data has changed (code ``data-changed``).
         ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+
+    Attributes:
+        profile: seconds per stage, as the service's last answer had them.
     """
 
-    def __init__(self, runner: AsyncRunner, iteration: BatchIteration) -> None:
-        self._runner = runner
-        self._iteration = iteration
-        self._shell: AsyncShell | None = None
+    def __init__(
+        self,
+        connector: AsyncConnector,
+        requests: BatchRequests,
+        position: Position,
+        selection: BatchSelection,
+    ) -> None:
+        self._connector = connector
+        self._requests = requests
+        self._selection = selection
+        self.profile: Mapping[str, Any] = {}
+        self._restart(position)
+
+    def _restart(self, position: Position) -> None:
+        self._position = position
+        self._paused = False
+        self._left = self._selection.max_batches
+        self._epoch: int | None = None
+        self._held: Batch | None = None
+        self._finished = False
+        self._source: AsyncBatchStream | AsyncAsking | None = None
+        self._items: AsyncItems[Any] | None = None
 
     @property
     def token(self) -> str | None:
         """Token to resume with after the last batch handed out; None at the beginning."""
-        return self._iteration.position.token
+        return self._position.token
 
     @property
     def data_finished(self) -> bool:
         """Whether no batch follows the last one handed out, as far as is known."""
-        return self._iteration.data_finished
-
-    @property
-    def profile(self) -> Mapping[str, Any]:
-        """Seconds per stage, as the service's last answer had them."""
-        return self._iteration.profile
+        return self._finished and self._held is None
 
     def getstate(self) -> dict[str, Any]:
         """Where it is, as JSON values: ``{"token": ...}``, None at the beginning.
 
         With ``skip`` or ``every`` it also has ``skip``: batches to pass over from there.
         """
-        return self._iteration.position.json()
+        return self._position.json()
 
     async def setstate(self, state: Mapping[str, Any] | None) -> None:
         """Resume from a state; from the beginning with None. Limits count anew.
@@ -62,33 +88,84 @@ class AsyncBatches(AsyncClosing):
         """
         position = Position.parse(state)
         await self.aclose()
-        self._iteration.restart(position)
+        self._restart(position)
 
     def __aiter__(self) -> Self:
-        self._iteration.resume()
+        if self._paused:
+            self._paused, self._epoch = False, None
         return self
 
     async def __anext__(self) -> Batch:
-        if self._shell is None:
-            self._shell = self._runner.shell(workers=self._iteration.connections)
         try:
-            batch = await self._shell.run(self._iteration.advance())
+            batch = await self._advance()
         except BaseException:
             # What was on its way may be lost: the next call opens a new answer.
             await self.aclose()
             raise
         if batch is None:
-            if self._iteration.over:
+            if self._left == 0 or not self._paused:
                 await self.aclose()
             raise StopAsyncIteration
         return batch
 
+    async def _advance(self) -> Batch | None:
+        """The next batch; None at the end, the limit, or the end of an epoch."""
+        while not (self._paused or self._left == 0):
+            item = self._held or await self._fetch()
+            if item is None:
+                break
+            batch = self._accept(item)
+            if batch is not None:
+                return batch
+        if self._left == 0 and isinstance(self._source, AsyncBatchStream):
+            # Read how the answer ended: its connection can be used again.
+            while (item := await self._fetch()) is not None:
+                self._accept(item)
+        return None
+
+    async def _fetch(self) -> Batch | EpochEnd | None:
+        if self._source is None or self._items is None:
+            if self._finished:
+                return None
+            channel = self._connector.channel(workers=self._selection.connections)
+            self._source = self._open(channel)
+            self._items = AsyncItems(channel, self._source.run())
+        item: Batch | EpochEnd | None = await anext(self._items, None)
+        self._finished = self._source.data_finished
+        if isinstance(self._source, AsyncBatchStream):
+            self.profile = self._source.profile
+        return item
+
+    def _open(self, channel: AsyncChannel) -> AsyncBatchStream | AsyncAsking:
+        selection, position, requests = self._selection, self._position, self._requests
+        if not selection.ahead and selection.every == 1 and not position.skip:
+            return AsyncBatchStream(channel, requests, position.token, self._left)
+        return AsyncAsking(channel, requests, position, selection, self._left)
+
+    def _accept(self, item: Batch | EpochEnd) -> Batch | None:
+        """Move on by what came next; the batch to hand out, if any."""
+        if isinstance(item, EpochEnd):
+            # After a cut, the end of an epoch that is known already may come again.
+            self._paused = self._selection.epoch and self._epoch is not None
+            return None
+        if self._selection.epoch and self._epoch not in {None, item.epoch}:
+            self._held, self._paused = item, True
+            return None
+        self._held = None
+        self._epoch = item.epoch
+        self._position = Position(item.token, self._selection.every - 1)
+        if self._left is not None:
+            self._left -= 1
+        return item
+
     async def aclose(self) -> None:
         """Stop early; iterating again resumes after the last batch handed out."""
-        self._iteration.stop()
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            await shell.aclose()
+        if self._held is not None:
+            # It comes again.
+            self._held, self._finished = None, False
+        items, self._items, self._source = self._items, None, None
+        if items is not None:
+            await items.aclose()
 
 
 class AsyncPipeline:
@@ -99,50 +176,32 @@ class AsyncPipeline:
         id: the same for the same spec and data.
         token: at its beginning.
         info: the service's whole description.
+        schema: fields of its batches.
+        batch_size: rows of a global batch; None if it varies.
+        batches_in_all: number of batches; None if there is no end, or it is unknown.
+        batches_per_epoch: number of batches of an epoch; None if it is unknown.
+        fingerprint: identifies the data: it differs once a file has changed.
     """
 
     def __init__(
-        self, runner: AsyncRunner, spec: Mapping[str, Any], create: Request, info: PipelineInfo
+        self,
+        connector: AsyncConnector,
+        spec: Mapping[str, Any],
+        create: Request,
+        info: PipelineInfo,
     ) -> None:
-        self._runner = runner
+        self._connector = connector
         self._create = create
         self._info = info
         self.spec = dict(spec)
         self.id = info.id
         self.token = info.token
         self.info = dict(info.content)
-
-    @classmethod
-    async def create(cls, runner: AsyncRunner, spec: Mapping[str, Any]) -> AsyncPipeline:
-        """Have the service make a pipeline."""
-        request = creation(spec)
-        info = PipelineInfo.parse(await runner.call(request))
-        return cls(runner, spec, request, info)
-
-    @property
-    def schema(self) -> tuple[Field, ...]:
-        """Fields of its batches."""
-        return self._info.layout.fields
-
-    @property
-    def batch_size(self) -> int | None:
-        """Rows of a global batch; None if it varies."""
-        return self._info.batch_size
-
-    @property
-    def batches_in_all(self) -> int | None:
-        """Number of batches; None if there is no end, or it is unknown."""
-        return self._info.batches
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """Number of batches of an epoch; None if it is unknown."""
-        return self._info.batches_per_epoch
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the data: it differs once a file has changed."""
-        return self._info.fingerprint
+        self.schema: tuple[Field, ...] = info.layout.fields
+        self.batch_size = info.batch_size
+        self.batches_in_all = info.batches
+        self.batches_per_epoch = info.batches_per_epoch
+        self.fingerprint = info.fingerprint
 
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -177,7 +236,7 @@ class AsyncPipeline:
             ValueError: an argument is out of range.
             StateError: ``after`` is not a token.
         """
-        selection = BatchSelection.of(
+        selection = BatchSelection(
             rank=rank,
             world=world,
             max_batches=max_batches,
@@ -187,6 +246,5 @@ class AsyncPipeline:
             parallel=parallel,
         )
         position = Position.parse({"token": after, "skip": skip})
-        requests = BatchRequests(self._create, self._info, selection.rank, selection.world)
-        iteration = BatchIteration(requests, position, selection, self._runner.retries)
-        return AsyncBatches(self._runner, iteration)
+        requests = BatchRequests(self._create, self._info, rank, world)
+        return AsyncBatches(self._connector, requests, position, selection)

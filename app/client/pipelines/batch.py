@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -47,10 +47,12 @@ class Ragged:
 Column: TypeAlias = Array | Ragged
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Batch(Mapping[str, Column]):
     """Rows of one global batch: a mapping of fields to arrays, and where it belongs.
 
     Attributes:
+        columns: arrays by field.
         token: to resume with after it.
         sequence: its number among all batches of the pipeline.
         epoch: that it belongs to.
@@ -58,48 +60,26 @@ class Batch(Mapping[str, Column]):
         rows: which rows of the global batch these are: first, and one after the last.
     """
 
-    __slots__ = ("_columns", "count", "epoch", "rows", "sequence", "token")
-
-    def __init__(  # noqa: PLR0913 - what a frame holds
-        self,
-        columns: Mapping[str, Column],
-        *,
-        token: str,
-        sequence: int,
-        epoch: int,
-        count: int,
-        rows: tuple[int, int],
-    ) -> None:
-        self._columns = dict(columns)
-        self.token = token
-        self.sequence = sequence
-        self.epoch = epoch
-        self.count = count
-        self.rows = rows
+    columns: Mapping[str, Column]
+    _: KW_ONLY
+    token: str
+    sequence: int
+    epoch: int
+    count: int
+    rows: tuple[int, int]
 
     # Mappings compare values, but arrays have no single truth value.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def bare(self) -> Batch:
-        """The same batch without its values."""
-        return Batch(
-            {},
-            token=self.token,
-            sequence=self.sequence,
-            epoch=self.epoch,
-            count=self.count,
-            rows=self.rows,
-        )
-
     def __getitem__(self, name: str) -> Column:
-        return self._columns[name]
+        return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self.columns)
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self.columns)
 
     def __repr__(self) -> str:
         return f"<Batch {self.sequence} of epoch {self.epoch}: {', '.join(self)}, rows {self.rows}>"

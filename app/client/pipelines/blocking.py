@@ -1,19 +1,29 @@
 # Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
-"""Pipelines and their batches with blocking calls."""
+"""Pipelines and their batches with blocking calls.
+
+Two ways lead to the next batch. A *stream* is one answer that the service fills ahead of the
+reader: best for throughput. *Asking* is a request for each batch, several at once: best where
+a reader takes every n-th batch, or where batches take long to make and several servers share
+the work. Both yield batches in order and are resumed by the token of the last one.
+
+The position of ``Batches`` moves only when a batch is handed out. Whatever is on its way at
+that moment, in a buffer or in another thread, may therefore be dropped at any time: after an
+error, a pause or ``close`` the next call opens anew there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Self
 
-from ..transport.blocking import BlockingRunner, BlockingShell
-from ..transport.items import Closing
+from ..transport.channel import Channel, Closing, Connector
 from ..transport.requests import Request
-from .batch import Batch
-from .iteration import BatchIteration
+from ..transport.streams import Items
+from .batch import Batch, EpochEnd
 from .layout import Field
-from .requests import BatchRequests, PipelineInfo, creation
+from .requests import BatchRequests, PipelineInfo
 from .selection import BatchSelection, Position
+from .streams import Asking, BatchStream
 
 
 class Batches(Closing):
@@ -26,34 +36,50 @@ class Batches(Closing):
     Raises (from iteration):
         ProblemError: the service refused, or the data has changed (code ``data-changed``).
         ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+
+    Attributes:
+        profile: seconds per stage, as the service's last answer had them.
     """
 
-    def __init__(self, runner: BlockingRunner, iteration: BatchIteration) -> None:
-        self._runner = runner
-        self._iteration = iteration
-        self._shell: BlockingShell | None = None
+    def __init__(
+        self,
+        connector: Connector,
+        requests: BatchRequests,
+        position: Position,
+        selection: BatchSelection,
+    ) -> None:
+        self._connector = connector
+        self._requests = requests
+        self._selection = selection
+        self.profile: Mapping[str, Any] = {}
+        self._restart(position)
+
+    def _restart(self, position: Position) -> None:
+        self._position = position
+        self._paused = False
+        self._left = self._selection.max_batches
+        self._epoch: int | None = None
+        self._held: Batch | None = None
+        self._finished = False
+        self._source: BatchStream | Asking | None = None
+        self._items: Items[Any] | None = None
 
     @property
     def token(self) -> str | None:
         """Token to resume with after the last batch handed out; None at the beginning."""
-        return self._iteration.position.token
+        return self._position.token
 
     @property
     def data_finished(self) -> bool:
         """Whether no batch follows the last one handed out, as far as is known."""
-        return self._iteration.data_finished
-
-    @property
-    def profile(self) -> Mapping[str, Any]:
-        """Seconds per stage, as the service's last answer had them."""
-        return self._iteration.profile
+        return self._finished and self._held is None
 
     def getstate(self) -> dict[str, Any]:
         """Where it is, as JSON values: ``{"token": ...}``, None at the beginning.
 
         With ``skip`` or ``every`` it also has ``skip``: batches to pass over from there.
         """
-        return self._iteration.position.json()
+        return self._position.json()
 
     def setstate(self, state: Mapping[str, Any] | None) -> None:
         """Resume from a state; from the beginning with None. Limits count anew.
@@ -63,33 +89,84 @@ class Batches(Closing):
         """
         position = Position.parse(state)
         self.close()
-        self._iteration.restart(position)
+        self._restart(position)
 
     def __iter__(self) -> Self:
-        self._iteration.resume()
+        if self._paused:
+            self._paused, self._epoch = False, None
         return self
 
     def __next__(self) -> Batch:
-        if self._shell is None:
-            self._shell = self._runner.shell(workers=self._iteration.connections)
         try:
-            batch = self._shell.run(self._iteration.advance())
+            batch = self._advance()
         except BaseException:
             # What was on its way may be lost: the next call opens a new answer.
             self.close()
             raise
         if batch is None:
-            if self._iteration.over:
+            if self._left == 0 or not self._paused:
                 self.close()
             raise StopIteration
         return batch
 
+    def _advance(self) -> Batch | None:
+        """The next batch; None at the end, the limit, or the end of an epoch."""
+        while not (self._paused or self._left == 0):
+            item = self._held or self._fetch()
+            if item is None:
+                break
+            batch = self._accept(item)
+            if batch is not None:
+                return batch
+        if self._left == 0 and isinstance(self._source, BatchStream):
+            # Read how the answer ended: its connection can be used again.
+            while (item := self._fetch()) is not None:
+                self._accept(item)
+        return None
+
+    def _fetch(self) -> Batch | EpochEnd | None:
+        if self._source is None or self._items is None:
+            if self._finished:
+                return None
+            channel = self._connector.channel(workers=self._selection.connections)
+            self._source = self._open(channel)
+            self._items = Items(channel, self._source.run())
+        item: Batch | EpochEnd | None = next(self._items, None)
+        self._finished = self._source.data_finished
+        if isinstance(self._source, BatchStream):
+            self.profile = self._source.profile
+        return item
+
+    def _open(self, channel: Channel) -> BatchStream | Asking:
+        selection, position, requests = self._selection, self._position, self._requests
+        if not selection.ahead and selection.every == 1 and not position.skip:
+            return BatchStream(channel, requests, position.token, self._left)
+        return Asking(channel, requests, position, selection, self._left)
+
+    def _accept(self, item: Batch | EpochEnd) -> Batch | None:
+        """Move on by what came next; the batch to hand out, if any."""
+        if isinstance(item, EpochEnd):
+            # After a cut, the end of an epoch that is known already may come again.
+            self._paused = self._selection.epoch and self._epoch is not None
+            return None
+        if self._selection.epoch and self._epoch not in {None, item.epoch}:
+            self._held, self._paused = item, True
+            return None
+        self._held = None
+        self._epoch = item.epoch
+        self._position = Position(item.token, self._selection.every - 1)
+        if self._left is not None:
+            self._left -= 1
+        return item
+
     def close(self) -> None:
         """Stop early; iterating again resumes after the last batch handed out."""
-        self._iteration.stop()
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            shell.close()
+        if self._held is not None:
+            # It comes again.
+            self._held, self._finished = None, False
+        items, self._items, self._source = self._items, None, None
+        if items is not None:
+            items.close()
 
 
 class Pipeline:
@@ -100,50 +177,32 @@ class Pipeline:
         id: the same for the same spec and data.
         token: at its beginning.
         info: the service's whole description.
+        schema: fields of its batches.
+        batch_size: rows of a global batch; None if it varies.
+        batches_in_all: number of batches; None if there is no end, or it is unknown.
+        batches_per_epoch: number of batches of an epoch; None if it is unknown.
+        fingerprint: identifies the data: it differs once a file has changed.
     """
 
     def __init__(
-        self, runner: BlockingRunner, spec: Mapping[str, Any], create: Request, info: PipelineInfo
+        self,
+        connector: Connector,
+        spec: Mapping[str, Any],
+        create: Request,
+        info: PipelineInfo,
     ) -> None:
-        self._runner = runner
+        self._connector = connector
         self._create = create
         self._info = info
         self.spec = dict(spec)
         self.id = info.id
         self.token = info.token
         self.info = dict(info.content)
-
-    @classmethod
-    def create(cls, runner: BlockingRunner, spec: Mapping[str, Any]) -> Pipeline:
-        """Have the service make a pipeline."""
-        request = creation(spec)
-        info = PipelineInfo.parse(runner.call(request))
-        return cls(runner, spec, request, info)
-
-    @property
-    def schema(self) -> tuple[Field, ...]:
-        """Fields of its batches."""
-        return self._info.layout.fields
-
-    @property
-    def batch_size(self) -> int | None:
-        """Rows of a global batch; None if it varies."""
-        return self._info.batch_size
-
-    @property
-    def batches_in_all(self) -> int | None:
-        """Number of batches; None if there is no end, or it is unknown."""
-        return self._info.batches
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """Number of batches of an epoch; None if it is unknown."""
-        return self._info.batches_per_epoch
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the data: it differs once a file has changed."""
-        return self._info.fingerprint
+        self.schema: tuple[Field, ...] = info.layout.fields
+        self.batch_size = info.batch_size
+        self.batches_in_all = info.batches
+        self.batches_per_epoch = info.batches_per_epoch
+        self.fingerprint = info.fingerprint
 
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -178,7 +237,7 @@ class Pipeline:
             ValueError: an argument is out of range.
             StateError: ``after`` is not a token.
         """
-        selection = BatchSelection.of(
+        selection = BatchSelection(
             rank=rank,
             world=world,
             max_batches=max_batches,
@@ -188,6 +247,5 @@ class Pipeline:
             parallel=parallel,
         )
         position = Position.parse({"token": after, "skip": skip})
-        requests = BatchRequests(self._create, self._info, selection.rank, selection.world)
-        iteration = BatchIteration(requests, position, selection, self._runner.retries)
-        return Batches(self._runner, iteration)
+        requests = BatchRequests(self._create, self._info, rank, world)
+        return Batches(self._connector, requests, position, selection)

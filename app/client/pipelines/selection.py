@@ -56,18 +56,18 @@ class Position:
         return cls(token, skip)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSelection:
     """Which batches to read, and how to fetch them.
 
     Attributes:
         rank: which rows of each global batch: those of this reader, from 0 ...
         world: ... of so many readers.
-        limit: number of batches; None for all.
+        max_batches: number of batches; None for all.
         every: only one of so many.
-        by_epoch: pause where an epoch ends.
-        ahead: batches to ask for before they are needed; 0 to stream them.
-        connections: to ask with.
+        epoch: pause where an epoch ends.
+        prefetch: batches to ask for before they are needed.
+        parallel: connections to ask with; None for as many as suit ``prefetch``.
 
     Raises:
         ValueError: a number is out of range.
@@ -75,37 +75,28 @@ class BatchSelection:
 
     rank: int
     world: int
-    limit: int | None
+    max_batches: int | None
     every: int
-    by_epoch: bool
-    ahead: int
-    connections: int
+    epoch: bool
+    prefetch: int
+    parallel: int | None
 
-    @classmethod
-    def of(  # noqa: PLR0913 - each is a choice of the caller
-        cls,
-        *,
-        rank: int,
-        world: int,
-        max_batches: int | None,
-        every: int,
-        epoch: bool,
-        prefetch: int,
-        parallel: int | None,
-    ) -> BatchSelection:
-        """The arguments of ``Pipeline.batches``.
-
-        Raises:
-            ValueError: one of them is out of range.
-        """
-        numbers = {"max_batches": max_batches, "prefetch": prefetch, "parallel": parallel}
-        for name, number in numbers.items():
+    def __post_init__(self) -> None:
+        for name in ("max_batches", "prefetch", "parallel"):
+            number = getattr(self, name)
             if number is not None and number < 0:
                 raise ValueError(f"{name} cannot be {number}")
-        if every < 1:
-            raise ValueError(f"every cannot be {every}")
-        if not 0 <= rank < world:
-            raise ValueError(f"rank {rank} is not one of 0 to {world - 1}")
-        ahead = max(prefetch, parallel or 0)
-        connections = max(parallel or min(ahead, _CONNECTIONS), 1)
-        return cls(rank, world, max_batches, every, epoch, ahead, connections)
+        if self.every < 1:
+            raise ValueError(f"every cannot be {self.every}")
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"rank {self.rank} is not one of 0 to {self.world - 1}")
+
+    @property
+    def ahead(self) -> int:
+        """Batches to ask for before they are needed; 0 to stream them."""
+        return max(self.prefetch, self.parallel or 0)
+
+    @property
+    def connections(self) -> int:
+        """Connections to ask with."""
+        return max(self.parallel or min(self.ahead, _CONNECTIONS), 1)

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Unpack
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+from uuid import uuid4
 
+from ..errors import ThalwegError
+from ..files.async_downloads import AsyncDownload
+from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
-from ..losses.requests import InputLike, input_bytes
-from ..transport.answers import delete
-from ..transport.async_items import AsyncItems
-from ..transport.asynchronous import AsyncRunner
+from ..losses.requests import InputLike, input_bytes, put_input
+from ..transport.async_channel import AsyncChannel, AsyncConnector
+from ..transport.async_streams import AsyncItems
+from ..transport.requests import Request
 from ..transport.retry import Backoff
-from .description import Run, Stream, pages
-from .following import EventStream, RowStream, RunEvent, RunRows
-from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions, run_id
-from .requests import RunRequests, list_runs
+from .async_streams import AsyncEventStream, AsyncRowStream, pages
+from .async_upload import AsyncUpload, upload_parts
+from .description import (
+    FINISHED,
+    PARALLEL,
+    Part,
+    Perspective,
+    ReportOptions,
+    Run,
+    RunLike,
+    RunOptions,
+    Stream,
+)
+from .following import RunEvent, RunRows
+from .requests import RunRequests, create_run, list_runs
 from .uploading import Observe, Uploaded
 
-PathLike = str | os.PathLike[str]
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+"""Seconds between two questions whether a run is done."""
 
 
 class AsyncRowAnswer(AsyncItems[RunRows]):
     """The rows of a run as they arrive; an asynchronous iterator and a context manager."""
 
-    def __init__(self, runner: AsyncRunner, rows: RowStream) -> None:
-        super().__init__(runner.shell(), rows.run())
+    def __init__(self, channel: AsyncChannel, rows: AsyncRowStream) -> None:
+        super().__init__(channel, rows.run())
         self._rows = rows
 
     @property
@@ -42,9 +60,6 @@ class AsyncRowAnswer(AsyncItems[RunRows]):
 class AsyncEventAnswer(AsyncItems[RunEvent]):
     """What happens to a run, as it happens; an asynchronous iterator and a context manager."""
 
-    def __init__(self, runner: AsyncRunner, events: EventStream) -> None:
-        super().__init__(runner.shell(), events.run())
-
 
 class AsyncRuns:
     """Durable runs: ``client.runs``.
@@ -52,9 +67,8 @@ class AsyncRuns:
     Whatever is called ``run`` here is the id of a run, or what ``create`` returned.
     """
 
-    def __init__(self, runner: AsyncRunner) -> None:
-        self._runner = runner
-        self._jobs = RunJobs(runner.retries)
+    def __init__(self, connector: AsyncConnector) -> None:
+        self._connector = connector
 
     async def create(
         self,
@@ -84,8 +98,29 @@ class AsyncRuns:
             SourceError: an input cannot be read.
             TypeError: there is no such option.
         """
-        steps = self._jobs.create(perspective, reports, inputs or {}, days, key, options)
-        return await self._runner.run(steps)
+        unknown = set(options) - RunOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"there is no option {min(unknown)}")
+        digests = await self._store(inputs or {})
+        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
+        spec |= {"inputs": digests, "options": dict(options)}
+        if days is not None:
+            spec["days"] = days
+        return await self._run(create_run(spec, key or str(uuid4())))
+
+    async def _run(self, request: Request) -> Run:
+        return Run.parse((await self._connector.call(request)).json())
+
+    async def _store(self, inputs: Mapping[str, InputLike]) -> dict[str, str]:
+        """Store the inputs that are files; the digests of all, by name."""
+        digests: dict[str, str] = {}
+        for name, value in inputs.items():
+            if isinstance(value, str):
+                digests[name] = value
+            else:
+                request = put_input(name, input_bytes(value))
+                digests[name] = (await self._connector.call(request)).text("digest")
+        return digests
 
     def list(self) -> AsyncIterator[Run]:
         """Iterate over your runs.
@@ -93,8 +128,8 @@ class AsyncRuns:
         Raises (from iteration):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
-        runs = pages(list_runs, "runs", Run.parse, self._runner.retries)
-        return AsyncItems(self._runner.shell(), runs)
+        channel = self._connector.channel()
+        return AsyncItems(channel, pages(channel.call, list_runs, "runs", Run.parse))
 
     async def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -103,8 +138,7 @@ class AsyncRuns:
             ProblemError: there is no such run, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._runner.call(RunRequests(run_id(run)).describe())
-        return Run.parse(reply.json())
+        return await self._run(RunRequests(run).describe())
 
     async def streams(self, run: RunLike) -> Sequence[Stream]:
         """The streams of a run, in the order of their partitions.
@@ -112,7 +146,8 @@ class AsyncRuns:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        return await self._runner.run(self._jobs.streams(run))
+        build, call = RunRequests(run).list_streams, self._connector.call
+        return [stream async for stream in pages(call, build, "streams", Stream.parse)]
 
     async def delete(self, run: RunLike) -> None:
         """Delete a run, with its streams and reports.
@@ -120,7 +155,7 @@ class AsyncRuns:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        await self._runner.run(delete(RunRequests(run_id(run)).delete(), self._runner.retries))
+        await self._connector.delete(RunRequests(run).delete())
 
     async def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -129,7 +164,7 @@ class AsyncRuns:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        await self._runner.run(self._jobs.delete_stream(run, stream))
+        await self._connector.delete(RunRequests(run).delete_stream(stream))
 
     async def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.
@@ -139,9 +174,8 @@ class AsyncRuns:
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        request = RunRequests(run_id(run)).put_input(name, input_bytes(data))
-        reply = await self._runner.call(request)
-        return reply.text("digest")
+        request = RunRequests(run).put_input(name, input_bytes(data))
+        return (await self._connector.call(request)).text("digest")
 
     async def upload(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -176,8 +210,9 @@ class AsyncRuns:
             StateError: the state file does not fit.
         """
         opened = open_async_source(source, exec)
-        steps = self._jobs.upload(run, opened, partition, state, progress)
-        return await self._runner.run(steps, release=opened.close)
+        async with self._connector.channel(release=opened.close) as channel:
+            upload = AsyncUpload(channel, RunRequests(run), opened, partition, state, progress)
+            return await upload.upload()
 
     def upload_all(
         self,
@@ -198,8 +233,9 @@ class AsyncRuns:
             parallel: uploads at a time.
             progress: called after commits, from several threads.
         """
-        steps = self._jobs.upload_all(run, parts, progress)
-        return AsyncItems(self._runner.shell(workers=parallel), steps)
+        channel = self._connector.channel(workers=parallel)
+        uploads = upload_parts(channel, RunRequests(run), parts, progress)
+        return AsyncItems(channel, uploads)
 
     async def seal(self, run: RunLike, *, wait: bool = True) -> Run:
         """Announce that no more streams come, and have the reports computed.
@@ -213,7 +249,31 @@ class AsyncRuns:
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        return await self._runner.run(self._jobs.seal(run, wait=wait))
+        sealed = await self._run(RunRequests(run).seal())
+        return await self._finish(sealed) if wait else sealed
+
+    async def _finish(self, run: Run) -> Run:
+        """Wait until a run is done.
+
+        Raises:
+            ProblemError: it has failed.
+            ConnectionFailed: more failures in a row than are tolerated.
+        """
+        request, pause = RunRequests(run.id).describe(), _FIRST_PAUSE
+        async with self._connector.channel() as channel:
+            backoff = Backoff(channel.retries)
+            while True:
+                try:
+                    now = Run.parse((await channel.ask(request)).json())
+                except ThalwegError as error:
+                    await channel.pause(backoff.delay(error))
+                    continue
+                backoff.progressed()
+                if now.state in FINISHED:
+                    now.check()
+                    return now
+                await channel.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
 
     def rows(
         self,
@@ -237,9 +297,9 @@ class AsyncRuns:
             ProblemError: the service refused, or the stream in hand is faulty.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        requests, backoff = RunRequests(run_id(run)), Backoff(self._runner.retries)
-        rows = RowStream(requests, report, after, stream, backoff, follow=follow)
-        return AsyncRowAnswer(self._runner, rows)
+        channel = self._connector.channel()
+        build = partial(RunRequests(run).rows, report, stream=stream, follow=follow)
+        return AsyncRowAnswer(channel, AsyncRowStream(channel, build, after))
 
     def watch(self, run: RunLike, *, after: str | None = None) -> AsyncEventAnswer:
         """Iterate over what happens to a run until it is done or has failed.
@@ -252,8 +312,9 @@ class AsyncRuns:
             ProblemError: the service refused.
             ConnectionFailed: more failures in a row than are tolerated.
         """
-        events = EventStream(RunRequests(run_id(run)), after, Backoff(self._runner.retries))
-        return AsyncEventAnswer(self._runner, events)
+        channel = self._connector.channel()
+        events = AsyncEventStream(channel, RunRequests(run).progress, after)
+        return AsyncEventAnswer(channel, events.run())
 
     async def report(
         self,
@@ -283,7 +344,12 @@ class AsyncRuns:
             StateError: the state file does not fit.
             OSError: the file cannot be written.
         """
-        return await self._runner.run(self._jobs.report(run, report, path, format, state, options))
+        ending = Path(path).suffix.removeprefix(".")
+        query = {"format": format or ending or "csv", **options}
+        build = partial(RunRequests(run).report, report, query)
+        async with self._connector.channel() as channel:
+            resource = build(0, None).target
+            return await AsyncDownload(channel, build, "report", resource, path, state).save()
 
     async def add_reports(
         self,
@@ -310,4 +376,9 @@ class AsyncRuns:
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        return await self._runner.run(self._jobs.add_reports(run, reports, inputs or {}, options))
+        digests = await self._store(inputs or {})
+        content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
+        if digests:
+            content["inputs"] = digests
+        request = RunRequests(run).add_reports(content)
+        return (await self._connector.call(request)).text("variant")

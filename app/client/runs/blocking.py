@@ -3,30 +3,48 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Unpack
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+from uuid import uuid4
 
-from ..losses.requests import InputLike, input_bytes
+from ..errors import ThalwegError
+from ..files.downloads import Download
+from ..files.state import PathLike
+from ..losses.requests import InputLike, input_bytes, put_input
 from ..losses.sources import SourceLike, open_source
-from ..transport.answers import delete
-from ..transport.blocking import BlockingRunner
-from ..transport.items import BlockingItems
+from ..transport.channel import Channel, Connector
+from ..transport.requests import Request
 from ..transport.retry import Backoff
-from .description import Run, Stream, pages
-from .following import EventStream, RowStream, RunEvent, RunRows
-from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions, run_id
-from .requests import RunRequests, list_runs
+from ..transport.streams import Items
+from .description import (
+    FINISHED,
+    PARALLEL,
+    Part,
+    Perspective,
+    ReportOptions,
+    Run,
+    RunLike,
+    RunOptions,
+    Stream,
+)
+from .following import RunEvent, RunRows
+from .requests import RunRequests, create_run, list_runs
+from .streams import EventStream, RowStream, pages
+from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded
 
-PathLike = str | os.PathLike[str]
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+"""Seconds between two questions whether a run is done."""
 
 
-class RowAnswer(BlockingItems[RunRows]):
+class RowAnswer(Items[RunRows]):
     """The rows of a run as they arrive; an iterator and a context manager."""
 
-    def __init__(self, runner: BlockingRunner, rows: RowStream) -> None:
-        super().__init__(runner.shell(), rows.run())
+    def __init__(self, channel: Channel, rows: RowStream) -> None:
+        super().__init__(channel, rows.run())
         self._rows = rows
 
     @property
@@ -40,11 +58,8 @@ class RowAnswer(BlockingItems[RunRows]):
         return self._rows.end
 
 
-class EventAnswer(BlockingItems[RunEvent]):
+class EventAnswer(Items[RunEvent]):
     """What happens to a run, as it happens; an iterator and a context manager."""
-
-    def __init__(self, runner: BlockingRunner, events: EventStream) -> None:
-        super().__init__(runner.shell(), events.run())
 
 
 class Runs:
@@ -53,9 +68,8 @@ class Runs:
     Whatever is called ``run`` here is the id of a run, or what ``create`` returned.
     """
 
-    def __init__(self, runner: BlockingRunner) -> None:
-        self._runner = runner
-        self._jobs = RunJobs(runner.retries)
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
 
     def create(
         self,
@@ -85,8 +99,29 @@ class Runs:
             SourceError: an input cannot be read.
             TypeError: there is no such option.
         """
-        steps = self._jobs.create(perspective, reports, inputs or {}, days, key, options)
-        return self._runner.run(steps)
+        unknown = set(options) - RunOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"there is no option {min(unknown)}")
+        digests = self._store(inputs or {})
+        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
+        spec |= {"inputs": digests, "options": dict(options)}
+        if days is not None:
+            spec["days"] = days
+        return self._run(create_run(spec, key or str(uuid4())))
+
+    def _run(self, request: Request) -> Run:
+        return Run.parse((self._connector.call(request)).json())
+
+    def _store(self, inputs: Mapping[str, InputLike]) -> dict[str, str]:
+        """Store the inputs that are files; the digests of all, by name."""
+        digests: dict[str, str] = {}
+        for name, value in inputs.items():
+            if isinstance(value, str):
+                digests[name] = value
+            else:
+                request = put_input(name, input_bytes(value))
+                digests[name] = (self._connector.call(request)).text("digest")
+        return digests
 
     def list(self) -> Iterator[Run]:
         """Iterate over your runs.
@@ -94,8 +129,8 @@ class Runs:
         Raises (from iteration):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
-        runs = pages(list_runs, "runs", Run.parse, self._runner.retries)
-        return BlockingItems(self._runner.shell(), runs)
+        channel = self._connector.channel()
+        return Items(channel, pages(channel.call, list_runs, "runs", Run.parse))
 
     def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -104,8 +139,7 @@ class Runs:
             ProblemError: there is no such run, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._runner.call(RunRequests(run_id(run)).describe())
-        return Run.parse(reply.json())
+        return self._run(RunRequests(run).describe())
 
     def streams(self, run: RunLike) -> Sequence[Stream]:
         """The streams of a run, in the order of their partitions.
@@ -113,7 +147,8 @@ class Runs:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        return self._runner.run(self._jobs.streams(run))
+        build, call = RunRequests(run).list_streams, self._connector.call
+        return list(pages(call, build, "streams", Stream.parse))
 
     def delete(self, run: RunLike) -> None:
         """Delete a run, with its streams and reports.
@@ -121,7 +156,7 @@ class Runs:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        self._runner.run(delete(RunRequests(run_id(run)).delete(), self._runner.retries))
+        self._connector.delete(RunRequests(run).delete())
 
     def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -130,7 +165,7 @@ class Runs:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        self._runner.run(self._jobs.delete_stream(run, stream))
+        self._connector.delete(RunRequests(run).delete_stream(stream))
 
     def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.
@@ -140,9 +175,8 @@ class Runs:
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        request = RunRequests(run_id(run)).put_input(name, input_bytes(data))
-        reply = self._runner.call(request)
-        return reply.text("digest")
+        request = RunRequests(run).put_input(name, input_bytes(data))
+        return (self._connector.call(request)).text("digest")
 
     def upload(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -177,8 +211,9 @@ class Runs:
             StateError: the state file does not fit.
         """
         opened = open_source(source, exec)
-        steps = self._jobs.upload(run, opened, partition, state, progress)
-        return self._runner.run(steps, release=opened.close)
+        with self._connector.channel(release=opened.close) as channel:
+            upload = Upload(channel, RunRequests(run), opened, partition, state, progress)
+            return upload.upload()
 
     def upload_all(
         self,
@@ -199,8 +234,9 @@ class Runs:
             parallel: uploads at a time.
             progress: called after commits, from several threads.
         """
-        steps = self._jobs.upload_all(run, parts, progress)
-        return BlockingItems(self._runner.shell(workers=parallel), steps)
+        channel = self._connector.channel(workers=parallel)
+        uploads = upload_parts(channel, RunRequests(run), parts, progress)
+        return Items(channel, uploads)
 
     def seal(self, run: RunLike, *, wait: bool = True) -> Run:
         """Announce that no more streams come, and have the reports computed.
@@ -214,7 +250,31 @@ class Runs:
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        return self._runner.run(self._jobs.seal(run, wait=wait))
+        sealed = self._run(RunRequests(run).seal())
+        return self._finish(sealed) if wait else sealed
+
+    def _finish(self, run: Run) -> Run:
+        """Wait until a run is done.
+
+        Raises:
+            ProblemError: it has failed.
+            ConnectionFailed: more failures in a row than are tolerated.
+        """
+        request, pause = RunRequests(run.id).describe(), _FIRST_PAUSE
+        with self._connector.channel() as channel:
+            backoff = Backoff(channel.retries)
+            while True:
+                try:
+                    now = Run.parse((channel.ask(request)).json())
+                except ThalwegError as error:
+                    channel.pause(backoff.delay(error))
+                    continue
+                backoff.progressed()
+                if now.state in FINISHED:
+                    now.check()
+                    return now
+                channel.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
 
     def rows(
         self,
@@ -238,9 +298,9 @@ class Runs:
             ProblemError: the service refused, or the stream in hand is faulty.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        requests, backoff = RunRequests(run_id(run)), Backoff(self._runner.retries)
-        rows = RowStream(requests, report, after, stream, backoff, follow=follow)
-        return RowAnswer(self._runner, rows)
+        channel = self._connector.channel()
+        build = partial(RunRequests(run).rows, report, stream=stream, follow=follow)
+        return RowAnswer(channel, RowStream(channel, build, after))
 
     def watch(self, run: RunLike, *, after: str | None = None) -> EventAnswer:
         """Iterate over what happens to a run until it is done or has failed.
@@ -253,8 +313,9 @@ class Runs:
             ProblemError: the service refused.
             ConnectionFailed: more failures in a row than are tolerated.
         """
-        events = EventStream(RunRequests(run_id(run)), after, Backoff(self._runner.retries))
-        return EventAnswer(self._runner, events)
+        channel = self._connector.channel()
+        events = EventStream(channel, RunRequests(run).progress, after)
+        return EventAnswer(channel, events.run())
 
     def report(
         self,
@@ -284,7 +345,12 @@ class Runs:
             StateError: the state file does not fit.
             OSError: the file cannot be written.
         """
-        return self._runner.run(self._jobs.report(run, report, path, format, state, options))
+        ending = Path(path).suffix.removeprefix(".")
+        query = {"format": format or ending or "csv", **options}
+        build = partial(RunRequests(run).report, report, query)
+        with self._connector.channel() as channel:
+            resource = build(0, None).target
+            return Download(channel, build, "report", resource, path, state).save()
 
     def add_reports(
         self,
@@ -311,4 +377,9 @@ class Runs:
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        return self._runner.run(self._jobs.add_reports(run, reports, inputs or {}, options))
+        digests = self._store(inputs or {})
+        content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
+        if digests:
+            content["inputs"] = digests
+        request = RunRequests(run).add_reports(content)
+        return (self._connector.call(request)).text("variant")

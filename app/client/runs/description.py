@@ -1,21 +1,23 @@
-"""Runs and streams as the service describes them."""
+"""Runs and streams as the service describes them, and what calls about them are given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from ..errors import ProblemError, ProtocolError
-from ..transport.answers import call
-from ..transport.effects import Deliver, Steps
-from ..transport.requests import Request
-
-T = TypeVar("T")
+from ..losses.requests import StreamOptions
+from ..losses.sources import SourceLike
 
 _UNPROCESSABLE = 422
 FINISHED = ("done", "failed")
 """States that a run does not leave by itself."""
+
+Perspective: TypeAlias = Literal["gul", "il", "ri", "rl"]
+PARALLEL = 4
+"""Uploads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +109,12 @@ class Stream:
             raise ProtocolError(f"the answer describes no stream: {e}") from e
 
 
-def pages(
-    build: Callable[[str | None], Request],
-    member: str,
-    parse: Callable[[Mapping[str, Any]], T],
-    retries: int,
-) -> Steps[None]:
-    """Deliver the items of all pages of a list.
-
-    Args:
-        build: the request for the page after the one that gave this value.
-        member: of the answer, which holds the items.
-        parse: makes an item of its JSON object.
-        retries: failures of one page to tolerate.
+def items_of(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the items of a page of a list.
 
     Raises:
-        ProblemError, ConnectionFailed, ProtocolError: a page did not come.
+        ProtocolError: it holds none.
     """
-    after: str | None = None
-    while True:
-        page = (yield from call(build(after), retries)).json()
-        for item in _items(page, member):
-            yield Deliver(parse(item))
-        if page.get("after") is None:
-            return
-        after = str(page["after"])
-
-
-def _items(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]]:
     items = page.get(member)
     if not isinstance(items, list):
         raise ProtocolError(f"the answer has no {member}")
@@ -142,3 +122,52 @@ def _items(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]]:
         if not isinstance(item, dict):
             raise ProtocolError(f"the {member} of the answer are not described")
         yield item
+
+
+RunLike: TypeAlias = "str | Run"
+"""A run, or its id."""
+
+
+class RunOptions(StreamOptions, total=False):
+    """Options of a run; those left out have the server's defaults."""
+
+    partitions: int
+    """Number of streams; sealing requires all of them."""
+    quantiles: Sequence[float]
+    return_periods: Sequence[int]
+    sets: Sequence[int]
+    summary_ids: str
+
+
+class ReportOptions(TypedDict, total=False):
+    """What a report is made of, and as what it is written."""
+
+    set: int
+    """The summary set, of a run with several."""
+    summary_ids: str
+    """Only rows of these summaries, such as ``1,5,10-20``."""
+    event_ids: str
+    """Only rows of these events, in the same form."""
+    variant: str
+    """What ``add_reports`` returned, for a further report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition to upload.
+
+    Attributes:
+        partition: which one it is, from 1.
+        source: its stream, as for ``client.losses.post``.
+        exec: a command to run instead, whose output is the stream; once its turn has come.
+        state: file that lets another process go on. Of parts that are uploaded together all files
+            stay until all parts are stored, so that the same call can be made again.
+        replace: whether to delete the stream that the partition has, unless ``state`` goes on
+            with it.
+    """
+
+    partition: int
+    source: SourceLike | None = None
+    exec: Sequence[str] | None = None
+    state: str | os.PathLike[str] | None = None
+    replace: bool = False

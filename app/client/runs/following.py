@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import ConnectionFailed, ProtocolError
-from ..transport.answers import FrameAnswer, error_of
-from ..transport.effects import Deliver, Finish, Receive, Steps
-from ..transport.frames import Frame, FrameReader, Rows
-from ..transport.resumable import ResumableStream
-from ..transport.retry import Backoff
-from .requests import RunRequests
-
-_PIECE = 1 << 16
+from ..errors import ProtocolError
+from ..transport.answers import FrameAnswer
+from ..transport.frames import Frame, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ class RunRows:
     token: str | None
 
 
-class _RowFrames(FrameAnswer[list[RunRows], str]):
+class RowFrames(FrameAnswer[list[RunRows], str]):
     """Assembles groups of frames: all of a group's rows have the token of its last frame."""
 
     def __init__(self) -> None:
@@ -75,62 +69,6 @@ class _RowFrames(FrameAnswer[list[RunRows], str]):
 
 def _joined(parts: list[Rows]) -> Rows:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-class RowStream(ResumableStream):
-    """Delivers the rows of a run as RunRows.
-
-    Args:
-        requests: about the run.
-        report: name of a report with rows of events.
-        after: token to resume with; None to begin.
-        stream: id of the only stream wanted, or None.
-        follow: go on until the run is sealed.
-        backoff: decides on further attempts.
-
-    Attributes:
-        end: why the rows ended, once they have.
-    """
-
-    def __init__(  # noqa: PLR0913 - what a stream consists of
-        self,
-        requests: RunRequests,
-        report: str,
-        after: str | None,
-        stream: str | None,
-        backoff: Backoff,
-        *,
-        follow: bool,
-    ) -> None:
-        super().__init__(backoff, after)
-        self._requests = requests
-        self._report = report
-        self._stream = stream
-        self._follow = follow
-        self.end: str | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether no row follows."""
-        return self.end is not None
-
-    def _attempt(self) -> Steps[None]:
-        request = self._requests.rows(self._report, self.token, self._stream, follow=self._follow)
-        yield from self._open(request)
-        rows = _RowFrames()
-        frames = FrameReader(rows.allocate)
-        while rows.end is None:
-            tables = (yield from rows.receive(frames)) or []
-            for table in tables[:-1]:
-                yield Deliver(replace(table, token=self.token))
-            for table in tables[-1:]:
-                # Before: what is delivered must not come again.
-                self.token = table.token
-                yield Deliver(table)
-        yield Finish()
-        if rows.end == "drain":
-            raise ConnectionFailed("the server is stopping")
-        self.end = rows.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,44 +130,3 @@ class EventLines:
         if not isinstance(data, dict):
             raise ProtocolError("an event is not a JSON object")
         return RunEvent(self._id, fields.get("event", "message"), data)
-
-
-class EventStream(ResumableStream):
-    """Delivers what happens to a run as RunEvents, until it is done or has failed.
-
-    Args:
-        requests: about the run.
-        after: id of the last event that is known; None to begin.
-        backoff: decides on further attempts.
-    """
-
-    def __init__(self, requests: RunRequests, after: str | None, backoff: Backoff) -> None:
-        super().__init__(backoff, after)
-        self._requests = requests
-        self._finished = False
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more will happen."""
-        return self._finished
-
-    def _attempt(self) -> Steps[None]:
-        yield from self._open(self._requests.progress(self.token))
-        lines = EventLines()
-        buffer = memoryview(bytearray(_PIECE))
-        while True:
-            # A view is filled before it is given back: an event must not wait for another.
-            count: int = yield Receive(buffer[:1])
-            if not count:
-                break
-            for event in lines.feed(buffer[:count]):
-                if event.kind == "problem":
-                    raise error_of({"problem": event.data})
-                if event.kind == "end":
-                    self._finished = event.data.get("reason") != "drain"
-                    continue
-                self.token = event.id or self.token
-                yield Deliver(event)
-        yield Finish()
-        if not self._finished:
-            raise ConnectionFailed("the events were cut, or the server is stopping")

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from ..errors import ProtocolError
 from ..transport.requests import Request, json_request
+from .description import RunLike
 
 RUNS = "/v1/runs"
 INTEROP_VERSION = "8"
@@ -36,12 +37,12 @@ class RunRequests:
     """Builds the requests about one run.
 
     Args:
-        run: its id.
+        run: the run, or its id.
     """
 
-    def __init__(self, run: str) -> None:
-        self.run = run
-        self._path = f"{RUNS}/{quote(run, safe='')}"
+    def __init__(self, run: RunLike) -> None:
+        self.run = run if isinstance(run, str) else run.id
+        self._path = f"{RUNS}/{quote(self.run, safe='')}"
 
     def describe(self) -> Request:
         """Ask for the state of the run."""
@@ -89,7 +90,7 @@ class RunRequests:
 
     # -- results -----------------------------------------------------------------------
 
-    def rows(self, report: str, after: str | None, stream: str | None, *, follow: bool) -> Request:
+    def rows(self, report: str, after: str | None, *, stream: str | None, follow: bool) -> Request:
         """Ask for the rows of a report, in frames."""
         query = _query(
             format="frames", after=after, stream=stream, follow="true" if follow else None

@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..transport.async_items import AsyncItems
-from ..transport.asynchronous import AsyncRunner
-from ..transport.effects import Steps
+from ..errors import ProtocolError, data_changed
+from ..files.async_downloads import AsyncDownload
+from ..transport.async_channel import AsyncChannel, AsyncConnector
+from ..transport.async_streams import AsyncItems
 from ..transport.frames import Array
+from .async_streams import AsyncTileStream
 from .plan import Plan, Tile
-from .saving import Observe
-from .stream import TileStream
-from .view import ViewOperations
+from .requests import TileRequests
+from .saving import Count, Observe, TileProgress, TileSaving
+from .stream import OneMemory, Start, Stretch, memory_for
 
 
 class AsyncTiles(AsyncItems[Tile]):
     """The tiles of a view as they arrive; an asynchronous iterator and a context manager.
 
-    Each tile comes once and in order, whatever happens to connections.
+    Each tile comes once and in order, whatever happens to the network.
 
     Raises (from iteration):
         ProblemError: the service refused, or the data has changed (code ``data-changed``).
         ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
     """
 
-    def __init__(self, runner: AsyncRunner, opening: Steps[TileStream], after: str | None) -> None:
-        self._stream: TileStream | None = runner.at_once(opening)
+    def __init__(
+        self,
+        channel: AsyncChannel,
+        requests: TileRequests,
+        find: Callable[[], Awaitable[Stretch]],
+        after: str | None,
+    ) -> None:
+        super().__init__(channel, self._run())
+        self._requests = requests
+        self._find = find
         self._after = after
-        super().__init__(runner.shell(), self._run(opening))
+        self._stream: AsyncTileStream | None = None
+        # blocking: self._opened()  # noqa: ERA001
 
-    def _run(self, opening: Steps[TileStream]) -> Steps[None]:
+    async def _opened(self) -> AsyncTileStream:
         if self._stream is None:
-            self._stream = yield from opening
-        yield from self._stream.run()
+            self._stream = AsyncTileStream(self._channel, self._requests, await self._find())
+        return self._stream
+
+    async def _run(self) -> AsyncGenerator[Tile, None]:
+        stream = await self._opened()
+        async with aclosing(stream.run()) as items:
+            async for item in items:
+                yield item
 
     @property
     def token(self) -> str | None:
@@ -55,9 +75,19 @@ class AsyncTiles(AsyncItems[Tile]):
         return self._stream.plan
 
 
-def _opened(stream: TileStream) -> Steps[TileStream]:
-    yield from ()
-    return stream
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A view that the service keeps, tied to the data as it was then.
+
+    Attributes:
+        id: of the view.
+        fingerprint: of the data.
+        token: before the first tile.
+    """
+
+    id: str
+    fingerprint: str
+    token: str
 
 
 class AsyncView:
@@ -66,27 +96,31 @@ class AsyncView:
     The service is not asked before something has to be known.
 
     Args:
-        runner: runs operations.
+        connector: of the client.
         dataset: id of the dataset.
         spec: the view, as JSON values.
     """
 
-    def __init__(self, runner: AsyncRunner, dataset: str, spec: Mapping[str, Any]) -> None:
-        self._runner = runner
-        self._operations = ViewOperations(dataset, spec, runner.retries)
+    def __init__(self, connector: AsyncConnector, dataset: str, spec: Mapping[str, Any]) -> None:
+        self._connector = connector
         self.dataset = dataset
-        self.spec = self._operations.spec
+        self.spec = dict(spec)
+        self._requests = TileRequests(dataset, self.spec)
+        self._plan: Plan | None = None
+        self._kept: _Kept | None = None
 
     async def plan(self) -> Plan:  # blocking: a property
         """Shapes of the view and its tiles, and the place of each tile."""
-        return await self._runner.run(self._operations.plan())
+        if self._plan is None:
+            self._plan = Plan.parse((await self._connector.call(self._requests.plan())).json())
+        return self._plan
 
     async def shape(self) -> tuple[int, ...]:  # blocking: a property
-        """Of the whole view."""
+        """Lengths of the axes of the whole view."""
         return (await self.plan()).shape
 
     async def dtype(self) -> np.dtype[Any]:  # blocking: a property
-        """Of the values."""
+        """Type of the values."""
         return (await self.plan()).dtype
 
     async def nbytes(self) -> int:  # blocking: a property
@@ -98,8 +132,23 @@ class AsyncView:
 
         Asking for it keeps the view and ties it to the data as it is now.
         """
-        kept = await self._runner.run(self._operations.keep())
-        return kept.id
+        return (await self._keep()).id
+
+    async def _keep(self) -> _Kept:
+        """Have the service keep the view, once.
+
+        Raises:
+            ProblemError: the plan is not what it was (code ``data-changed``).
+        """
+        if self._kept is None:
+            reply = await self._connector.call(self._requests.keep())
+            plan = Plan.parse(reply.json())
+            if self._plan is None:
+                self._plan = plan
+            if self._plan != plan:
+                raise data_changed(f"the view had shape {self._plan.shape}, now {plan.shape}")
+            self._kept = _Kept(reply.text("id"), reply.text("fingerprint"), reply.text("token"))
+        return self._kept
 
     def tiles(
         self,
@@ -122,8 +171,53 @@ class AsyncView:
             ConnectionFailed: it could not be reached.
             ValueError: an argument is wrong, or does not fit.
         """
-        opening = self._operations.tiles(after, first, max_tiles, out)
-        return AsyncTiles(self._runner, opening, after)
+        return self._open(partial(self._stretch, after, first, max_tiles, out), after)
+
+    def _open(self, find: Callable[[], Awaitable[Stretch]], after: str | None) -> AsyncTiles:
+        return AsyncTiles(self._connector.channel(), self._requests, find, after)
+
+    async def _stretch(
+        self, after: str | None, first: int, limit: int | None, out: Array | None
+    ) -> Stretch:
+        """The tiles that the arguments of ``tiles`` select."""
+        plan = await self.plan()
+        memory = memory_for(plan, out)
+        if after is not None:
+            if first:
+                raise ValueError("after and first exclude each other")
+            return Stretch(plan, Start(after), limit, memory)
+        if not 0 <= first <= plan.tiles:
+            raise ValueError(f"there is no tile {first}: there are {plan.tiles}")
+        (start,) = await self._starts([first])
+        if first:
+            left = plan.tiles - first
+            limit = left if limit is None else min(left, limit)
+        return Stretch(plan, start, limit, memory)
+
+    def _first(self) -> Start:
+        return Start(None if self._kept is None else self._kept.token, 0)
+
+    async def _starts(self, tiles: list[int]) -> list[Start]:
+        """Where to begin with each of some tiles, all of the same data."""
+        if tiles == [0]:
+            return [self._first()]
+        kept = await self._keep()
+        starts = []
+        for tile in tiles:
+            token = kept.token if not tile else await self._token_after(kept.id, tile - 1)
+            starts.append(Start(token, tile))
+        reply = await self._connector.call(self._requests.keep())
+        now = reply.text("fingerprint")
+        if now != kept.fingerprint:
+            raise data_changed(f"the data had fingerprint {kept.fingerprint} and has {now} now")
+        return starts
+
+    async def _token_after(self, view: str, tile: int) -> str:
+        reply = await self._connector.call(self._requests.tile_head(view, tile))
+        token = reply.head.headers.get("thalweg-token")
+        if token is None:
+            raise ProtocolError(f"the service does not say where to resume after tile {tile}")
+        return token
 
     async def parallel(self, n: int, *, out: Array | None = None) -> list[AsyncTiles]:
         """Cut the tiles into at most n stretches, for readers in parallel.
@@ -134,8 +228,17 @@ class AsyncView:
             n: number of stretches.
             out: array of the whole view to read into, as for ``tiles``.
         """
-        streams = await self._runner.run(self._operations.parallel(n, out))
-        return [AsyncTiles(self._runner, _opened(stream), stream.token) for stream in streams]
+        stretches = await self._stretches(n, out)
+        return [self._open(partial(_known, each), each.start.token) for each in stretches]
+
+    async def _stretches(self, n: int, out: Array | None) -> list[Stretch]:
+        plan = await self.plan()
+        ranges = plan.stretches(n)
+        starts = await self._starts([tiles.start for tiles in ranges])
+        return [
+            Stretch(plan, start, len(tiles), memory_for(plan, out))
+            for start, tiles in zip(starts, ranges, strict=True)
+        ]
 
     async def read(
         self, out: Array | None = None, *, connections: int = 1, progress: Observe | None = None
@@ -151,8 +254,24 @@ class AsyncView:
             ThalwegError: as for iterating over ``tiles``.
             ValueError: ``out`` does not fit.
         """
-        steps = self._operations.read(out, connections, progress)
-        return await self._runner.run(steps, workers=max(connections, 1))
+        plan = await self.plan()
+        array = np.empty(plan.shape, plan.dtype) if out is None else out
+        take = Count(plan, progress).add
+        async with self._connector.channel(workers=max(connections, 1)) as channel:
+            if connections > 1:
+                stretches = await self._stretches(connections, array)
+                jobs = [channel.beside(partial(self._read, each, take)) for each in stretches]
+                for job in jobs:
+                    await channel.join(job)
+            else:
+                await self._read(await self._stretch(None, 0, None, array), take, channel)
+        return array
+
+    async def _read(
+        self, stretch: Stretch, take: Callable[[Tile], None], channel: AsyncChannel
+    ) -> None:
+        async for tile in AsyncTileStream(channel, self._requests, stretch).run():
+            take(tile)
 
     async def to_npy(
         self,
@@ -175,7 +294,21 @@ class AsyncView:
                 not fit.
             OSError: the file cannot be written.
         """
-        await self._runner.run(self._operations.to_npy(path, state, progress))
+        plan = await self.plan()
+        view = {"dataset": self.dataset, "view": self.spec}
+        saving = TileSaving(Path(path), plan, view, state)
+        async with self._connector.channel() as channel:
+            try:
+                await channel.work(saving.open)
+                start = self._first() if saving.start.token is None else saving.start
+                stretch = Stretch(plan, start, None, OneMemory(plan))
+                async for tile in AsyncTileStream(channel, self._requests, stretch).run():
+                    await channel.work(partial(saving.take, tile))
+                    if progress is not None:
+                        progress(saving.progress())
+                await channel.work(saving.finish)
+            finally:
+                saving.stop()
 
     async def raw(
         self, path: str | Path, *, state: str | Path | None = None, progress: Observe | None = None
@@ -193,4 +326,18 @@ class AsyncView:
         Raises:
             ThalwegError, OSError: as for ``to_npy``.
         """
-        await self._runner.run(self._operations.raw(path, state, progress))
+        kept = await self._keep()
+        plan = await self.plan()
+
+        def observe(offset: int) -> None:
+            if progress is not None:
+                progress(TileProgress(offset, plan.nbytes, 0))
+
+        async with self._connector.channel() as channel:
+            build = partial(self._requests.raw, kept.id)
+            download = AsyncDownload(channel, build, "view", kept.id, path, state, plan.nbytes)
+            await download.save(observe)
+
+
+async def _known(stretch: Stretch) -> Stretch:
+    return stretch

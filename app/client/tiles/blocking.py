@@ -3,26 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..transport.blocking import BlockingRunner
-from ..transport.effects import Steps
+from ..errors import ProtocolError, data_changed
+from ..files.downloads import Download
+from ..transport.channel import Channel, Connector
 from ..transport.frames import Array
-from ..transport.items import BlockingItems
+from ..transport.streams import Items
 from .plan import Plan, Tile
-from .saving import Observe
-from .stream import TileStream
-from .view import ViewOperations
+from .requests import TileRequests
+from .saving import Count, Observe, TileProgress, TileSaving
+from .stream import OneMemory, Start, Stretch, memory_for
+from .streams import TileStream
 
 
-class Tiles(BlockingItems[Tile]):
+class Tiles(Items[Tile]):
     """The tiles of a view as they arrive; an iterator and a context manager.
 
-    Each tile comes once and in order, whatever happens to connections.
+    Each tile comes once and in order, whatever happens to the network.
 
     Raises (from iteration):
         ProblemError: the service refused, or the data has changed (code ``data-changed``).
@@ -30,16 +34,27 @@ class Tiles(BlockingItems[Tile]):
     """
 
     def __init__(
-        self, runner: BlockingRunner, opening: Steps[TileStream], after: str | None
+        self,
+        channel: Channel,
+        requests: TileRequests,
+        find: Callable[[], Stretch],
+        after: str | None,
     ) -> None:
-        self._stream: TileStream | None = runner.at_once(opening)
+        super().__init__(channel, self._run())
+        self._requests = requests
+        self._find = find
         self._after = after
-        super().__init__(runner.shell(), self._run(opening))
+        self._stream: TileStream | None = None
+        self._opened()
 
-    def _run(self, opening: Steps[TileStream]) -> Steps[None]:
+    def _opened(self) -> TileStream:
         if self._stream is None:
-            self._stream = yield from opening
-        yield from self._stream.run()
+            self._stream = TileStream(self._channel, self._requests, self._find())
+        return self._stream
+
+    def _run(self) -> Generator[Tile, None, None]:
+        stream = self._opened()
+        yield from stream.run()
 
     @property
     def token(self) -> str | None:
@@ -58,9 +73,19 @@ class Tiles(BlockingItems[Tile]):
         return self._stream.plan
 
 
-def _opened(stream: TileStream) -> Steps[TileStream]:
-    yield from ()
-    return stream
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A view that the service keeps, tied to the data as it was then.
+
+    Attributes:
+        id: of the view.
+        fingerprint: of the data.
+        token: before the first tile.
+    """
+
+    id: str
+    fingerprint: str
+    token: str
 
 
 class View:
@@ -69,30 +94,34 @@ class View:
     The service is not asked before something has to be known.
 
     Args:
-        runner: runs operations.
+        connector: of the client.
         dataset: id of the dataset.
         spec: the view, as JSON values.
     """
 
-    def __init__(self, runner: BlockingRunner, dataset: str, spec: Mapping[str, Any]) -> None:
-        self._runner = runner
-        self._operations = ViewOperations(dataset, spec, runner.retries)
+    def __init__(self, connector: Connector, dataset: str, spec: Mapping[str, Any]) -> None:
+        self._connector = connector
         self.dataset = dataset
-        self.spec = self._operations.spec
+        self.spec = dict(spec)
+        self._requests = TileRequests(dataset, self.spec)
+        self._plan: Plan | None = None
+        self._kept: _Kept | None = None
 
     @property
     def plan(self) -> Plan:
         """Shapes of the view and its tiles, and the place of each tile."""
-        return self._runner.run(self._operations.plan())
+        if self._plan is None:
+            self._plan = Plan.parse((self._connector.call(self._requests.plan())).json())
+        return self._plan
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole view."""
+        """Lengths of the axes of the whole view."""
         return self.plan.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
         return self.plan.dtype
 
     @property
@@ -106,8 +135,23 @@ class View:
 
         Asking for it keeps the view and ties it to the data as it is now.
         """
-        kept = self._runner.run(self._operations.keep())
-        return kept.id
+        return (self._keep()).id
+
+    def _keep(self) -> _Kept:
+        """Have the service keep the view, once.
+
+        Raises:
+            ProblemError: the plan is not what it was (code ``data-changed``).
+        """
+        if self._kept is None:
+            reply = self._connector.call(self._requests.keep())
+            plan = Plan.parse(reply.json())
+            if self._plan is None:
+                self._plan = plan
+            if self._plan != plan:
+                raise data_changed(f"the view had shape {self._plan.shape}, now {plan.shape}")
+            self._kept = _Kept(reply.text("id"), reply.text("fingerprint"), reply.text("token"))
+        return self._kept
 
     def tiles(
         self,
@@ -130,8 +174,53 @@ class View:
             ConnectionFailed: it could not be reached.
             ValueError: an argument is wrong, or does not fit.
         """
-        opening = self._operations.tiles(after, first, max_tiles, out)
-        return Tiles(self._runner, opening, after)
+        return self._open(partial(self._stretch, after, first, max_tiles, out), after)
+
+    def _open(self, find: Callable[[], Stretch], after: str | None) -> Tiles:
+        return Tiles(self._connector.channel(), self._requests, find, after)
+
+    def _stretch(
+        self, after: str | None, first: int, limit: int | None, out: Array | None
+    ) -> Stretch:
+        """The tiles that the arguments of ``tiles`` select."""
+        plan = self.plan
+        memory = memory_for(plan, out)
+        if after is not None:
+            if first:
+                raise ValueError("after and first exclude each other")
+            return Stretch(plan, Start(after), limit, memory)
+        if not 0 <= first <= plan.tiles:
+            raise ValueError(f"there is no tile {first}: there are {plan.tiles}")
+        (start,) = self._starts([first])
+        if first:
+            left = plan.tiles - first
+            limit = left if limit is None else min(left, limit)
+        return Stretch(plan, start, limit, memory)
+
+    def _first(self) -> Start:
+        return Start(None if self._kept is None else self._kept.token, 0)
+
+    def _starts(self, tiles: list[int]) -> list[Start]:
+        """Where to begin with each of some tiles, all of the same data."""
+        if tiles == [0]:
+            return [self._first()]
+        kept = self._keep()
+        starts = []
+        for tile in tiles:
+            token = kept.token if not tile else self._token_after(kept.id, tile - 1)
+            starts.append(Start(token, tile))
+        reply = self._connector.call(self._requests.keep())
+        now = reply.text("fingerprint")
+        if now != kept.fingerprint:
+            raise data_changed(f"the data had fingerprint {kept.fingerprint} and has {now} now")
+        return starts
+
+    def _token_after(self, view: str, tile: int) -> str:
+        reply = self._connector.call(self._requests.tile_head(view, tile))
+        token = reply.head.headers.get("thalweg-token")
+        if token is None:
+            raise ProtocolError(f"the service does not say where to resume after tile {tile}")
+        return token
 
     def parallel(self, n: int, *, out: Array | None = None) -> list[Tiles]:
         """Cut the tiles into at most n stretches, for readers in parallel.
@@ -142,8 +231,17 @@ class View:
             n: number of stretches.
             out: array of the whole view to read into, as for ``tiles``.
         """
-        streams = self._runner.run(self._operations.parallel(n, out))
-        return [Tiles(self._runner, _opened(stream), stream.token) for stream in streams]
+        stretches = self._stretches(n, out)
+        return [self._open(partial(_known, each), each.start.token) for each in stretches]
+
+    def _stretches(self, n: int, out: Array | None) -> list[Stretch]:
+        plan = self.plan
+        ranges = plan.stretches(n)
+        starts = self._starts([tiles.start for tiles in ranges])
+        return [
+            Stretch(plan, start, len(tiles), memory_for(plan, out))
+            for start, tiles in zip(starts, ranges, strict=True)
+        ]
 
     def read(
         self, out: Array | None = None, *, threads: int = 1, progress: Observe | None = None
@@ -159,8 +257,22 @@ class View:
             ThalwegError: as for iterating over ``tiles``.
             ValueError: ``out`` does not fit.
         """
-        steps = self._operations.read(out, threads, progress)
-        return self._runner.run(steps, workers=max(threads, 1))
+        plan = self.plan
+        array = np.empty(plan.shape, plan.dtype) if out is None else out
+        take = Count(plan, progress).add
+        with self._connector.channel(workers=max(threads, 1)) as channel:
+            if threads > 1:
+                stretches = self._stretches(threads, array)
+                jobs = [channel.beside(partial(self._read, each, take)) for each in stretches]
+                for job in jobs:
+                    channel.join(job)
+            else:
+                self._read(self._stretch(None, 0, None, array), take, channel)
+        return array
+
+    def _read(self, stretch: Stretch, take: Callable[[Tile], None], channel: Channel) -> None:
+        for tile in TileStream(channel, self._requests, stretch).run():
+            take(tile)
 
     def to_npy(
         self,
@@ -183,7 +295,21 @@ class View:
                 not fit.
             OSError: the file cannot be written.
         """
-        self._runner.run(self._operations.to_npy(path, state, progress))
+        plan = self.plan
+        view = {"dataset": self.dataset, "view": self.spec}
+        saving = TileSaving(Path(path), plan, view, state)
+        with self._connector.channel() as channel:
+            try:
+                channel.work(saving.open)
+                start = self._first() if saving.start.token is None else saving.start
+                stretch = Stretch(plan, start, None, OneMemory(plan))
+                for tile in TileStream(channel, self._requests, stretch).run():
+                    channel.work(partial(saving.take, tile))
+                    if progress is not None:
+                        progress(saving.progress())
+                channel.work(saving.finish)
+            finally:
+                saving.stop()
 
     def raw(
         self, path: str | Path, *, state: str | Path | None = None, progress: Observe | None = None
@@ -201,4 +327,18 @@ class View:
         Raises:
             ThalwegError, OSError: as for ``to_npy``.
         """
-        self._runner.run(self._operations.raw(path, state, progress))
+        kept = self._keep()
+        plan = self.plan
+
+        def observe(offset: int) -> None:
+            if progress is not None:
+                progress(TileProgress(offset, plan.nbytes, 0))
+
+        with self._connector.channel() as channel:
+            build = partial(self._requests.raw, kept.id)
+            download = Download(channel, build, "view", kept.id, path, state, plan.nbytes)
+            download.save(observe)
+
+
+def _known(stretch: Stretch) -> Stretch:
+    return stretch

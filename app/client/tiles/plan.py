@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole view."""
+        """Lengths of the axes of the whole view."""
         return self.nav_shape + self.sig_shape
 
     @property

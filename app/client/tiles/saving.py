@@ -15,8 +15,7 @@ import numpy as np
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from ..errors import StateError
-from ..files.durable import rename_durably, sync_directory
-from ..files.outputs import lock_partial
+from ..files.outputs import PartialFile
 from ..files.state import StateFile
 from .plan import Box, Plan, Tile
 from .stream import Start
@@ -75,7 +74,7 @@ class TileState:
         return {"view": self.view, "tile": self.tile, "token": self.token, "xxh3": self.digest}
 
 
-class TileFile:
+class TileFile(PartialFile):
     """The values of a view in C order, written as ``<name>.partial`` and renamed at the end.
 
     Args:
@@ -89,20 +88,14 @@ class TileFile:
     """
 
     def __init__(self, path: Path, plan: Plan, form: Form) -> None:
-        self._path = path
         self._plan = plan
-        self._partial = path.with_name(f"{path.name}.partial")
-        head = _npy_header(plan) if form == "npy" else b""
-        self._start = len(head)
-        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            lock_partial(self._fd, self._partial)
-            os.ftruncate(self._fd, self._start + plan.nbytes)
-            if head:
-                os.pwrite(self._fd, head, 0)
-        except (StateError, OSError):
-            os.close(self._fd)
-            raise
+        self._head = _npy_header(plan) if form == "npy" else b""
+        self._start = len(self._head)
+        super().__init__(path)
+
+    def _prepare(self) -> None:
+        os.ftruncate(self._fd, self._start + self._plan.nbytes)
+        os.pwrite(self._fd, self._head, 0)
 
     def write(self, box: Box, octets: memoryview) -> None:
         """Write the values of a tile."""
@@ -126,22 +119,6 @@ class TileFile:
                 filled, at = filled + count, at + count
         return octets
 
-    def finish(self) -> None:
-        """Give the file its final name, durably."""
-        rename_durably(self._fd, self._partial, self._path)
-        os.close(self._fd)
-
-    def sync(self) -> None:
-        """Make what was written durable, and the name of the partial file."""
-        os.fsync(self._fd)
-        sync_directory(self._partial.parent)
-
-    def close(self, *, keep: bool) -> None:
-        """Keep the partial file, or remove it."""
-        if not keep:
-            self._partial.unlink(missing_ok=True)
-        os.close(self._fd)
-
 
 def _npy_header(plan: Plan) -> bytes:
     file = io.BytesIO()
@@ -163,7 +140,9 @@ class TileSaving:
         start: where to begin; known after ``open``.
     """
 
-    def __init__(self, path: Path, plan: Plan, view: Mapping[str, Any], state: Path | None) -> None:
+    def __init__(
+        self, path: Path, plan: Plan, view: Mapping[str, Any], state: str | Path | None
+    ) -> None:
         self._path = path
         self._plan = plan
         self._form: Form = "raw" if path.suffix == ".raw" else "npy"

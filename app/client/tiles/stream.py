@@ -1,23 +1,103 @@
-"""The resumable stream of tiles."""
+"""What answers about views hold: tiles, and results of reductions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..errors import ConnectionFailed, ProtocolError, ThalwegError, data_changed
+import numpy as np
+
+from ..errors import ProtocolError
 from ..transport.answers import FrameAnswer
-from ..transport.effects import Deliver, Finish, Steps
-from ..transport.frames import Array, Frame, FrameReader, Octets
-from ..transport.resumable import ResumableStream
-from ..transport.retry import Backoff
-from .memory import Memory
+from ..transport.frames import Array, Frame, Octets
+from .options import plain
 from .plan import Box, Plan, Tile
-from .requests import TileRequests
 
 _TOKEN_LENGTH = 512
 """Characters; the contract allows 100."""
+Watch: TypeAlias = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+
+class Memory:
+    """Provides arrays for tiles: here, each has one of its own.
+
+    Args:
+        plan: of the view.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def prepare(self, box: Box) -> Array:
+        """Contiguous memory for a tile that is about to arrive."""
+        return np.empty(box.shape, self._plan.dtype)
+
+    def settle(self, box: Box, values: Array) -> Array:  # noqa: ARG002 - for others
+        """The array to hand out for a tile that arrived undamaged."""
+        return values
+
+
+class OneMemory(Memory):
+    """All tiles share one buffer, each overwriting the one before."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._octets = np.empty(plan.largest, np.uint8)
+
+    def prepare(self, box: Box) -> Array:
+        """The buffer, as an array of the tile's shape."""
+        return self._octets[: box.nbytes].view(self._plan.dtype).reshape(box.shape)
+
+
+class InPlace(Memory):
+    """Each tile goes to its place in an array of the whole view.
+
+    Args:
+        plan: of the view.
+        out: the array; after a failure it may hold a damaged tile.
+
+    Raises:
+        ValueError: it has another shape or dtype, or is read-only.
+    """
+
+    def __init__(self, plan: Plan, out: Array) -> None:
+        super().__init__(plan)
+        if out.shape != plan.shape or out.dtype != plan.dtype:
+            raise ValueError(
+                f"out is {out.dtype.str} {list(out.shape)}, "
+                f"but the view is {plan.dtype.str} {list(plan.shape)}"
+            )
+        if not out.flags.writeable:
+            raise ValueError("out is read-only")
+        self._out = out
+        self._one: OneMemory | None = None
+
+    def prepare(self, box: Box) -> Array:
+        """The place itself if it is contiguous, else a buffer."""
+        place = self._out[box.slices]
+        if place.flags.c_contiguous:
+            return place
+        if self._one is None:
+            self._one = OneMemory(self._plan)
+        return self._one.prepare(box)
+
+    def settle(self, box: Box, values: Array) -> Array:
+        """The place, filled."""
+        place = self._out[box.slices]
+        if not place.flags.c_contiguous:
+            place[...] = values
+        return place
+
+
+def memory_for(plan: Plan, out: Array | None) -> Memory:
+    """Memory in an array of the whole view, or an array per tile.
+
+    Raises:
+        ValueError: the array does not fit.
+    """
+    return Memory(plan) if out is None else InPlace(plan, out)
 
 
 class TileReader(FrameAnswer[Tile, str]):
@@ -102,81 +182,66 @@ class Start:
     tile: int | None = None
 
 
-class TileStream(ResumableStream):
-    """Delivers tiles up to the limit.
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Tiles of a view, one after the other.
 
-    Args:
-        requests: builds the requests.
+    Attributes:
         plan: of the view.
         start: where to begin.
         limit: number of tiles; None for all.
         memory: for the values.
-        backoff: decides on further attempts.
 
-    Attributes:
-        token: that follows the last tile delivered.
+    Raises:
+        ValueError: the limit is negative.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a stream consists of
-        self,
-        requests: TileRequests,
-        plan: Plan,
-        start: Start,
-        limit: int | None,
-        memory: Memory,
-        backoff: Backoff,
-    ) -> None:
-        if limit is not None and limit < 0:
+    plan: Plan
+    start: Start
+    limit: int | None
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 0:
             raise ValueError("the number of tiles cannot be negative")
-        super().__init__(backoff, start.token)
-        self.plan = plan
-        self._next = 0 if start.token is None else start.tile
-        self._left = limit
-        self._requests = requests
-        self._memory = memory
-        self._ended = False
 
-    @property
-    def done(self) -> bool:
-        """Whether every tile up to the limit was delivered."""
-        return self._ended or self._left == 0
 
-    def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
-        has_all = self._left == 0 or self._next == self.plan.tiles
-        return has_all and isinstance(failure, ConnectionFailed)
+def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A reduction as JSON values; one without parameters may be given by name."""
+    if isinstance(reduction, str):
+        return {"op": reduction}
+    content: dict[str, Any] = plain(reduction)
+    return content
 
-    def _attempt(self) -> Steps[None]:
-        head = yield from self._open(self._requests.stream(self.token, self._left))
-        tiles = head.headers.get("thalweg-tiles")
-        if tiles is not None and tiles != str(self.plan.tiles):
-            raise data_changed(f"the view had {self.plan.tiles} tiles and has {tiles[:20]} now")
-        before = self.token
-        reason = yield from self._take_frames()
-        if reason == "complete":
-            self._ended = True
-        elif reason == "drain":
-            if self._left != 0:
-                raise ConnectionFailed("the server is stopping")
-        elif reason != "count" or self._left is None:
-            raise ProtocolError(f"the answer ended with {reason}")
-        elif self._left and self.token == before:
-            raise ProtocolError("the answer holds no tile")
 
-    def _take_frames(self) -> Steps[str]:
-        reader = TileReader(self.plan, self._next, self._memory)
-        frames = FrameReader(reader.allocate)
-        while reader.end is None:
-            tile = yield from reader.receive(frames)
-            if tile is not None:
-                self._note(tile)
-                yield Deliver(tile)
-        yield Finish()
-        return reader.end
+class ReductionReader(FrameAnswer[None, str]):
+    """The results of one answer.
 
-    def _note(self, tile: Tile) -> None:
-        if self._left is not None:
-            if not self._left:
-                raise ProtocolError("more tiles came than were asked for")
-            self._left -= 1
-        self._next = tile.index + 1
-        self.token = tile.token
+    Args:
+        watch: called whenever the service reports how far it is.
+
+    Attributes:
+        results: arrays by name.
+    """
+
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch = watch
+        self.results: dict[str, Array] = {}
+
+    def _data(self, frame: Frame) -> None:
+        name = frame.header.get("name")
+        if not isinstance(name, str) or name in self.results:
+            raise ProtocolError(f"a result has the name {name}")
+        try:
+            array = str(frame.header["arrays"][0]["name"])
+        except (IndexError, KeyError, TypeError) as e:
+            raise ProtocolError("a frame does not describe its array") from e
+        self.results[name] = frame.array(array)
+
+    def _finish(self, header: Mapping[str, Any]) -> None:
+        self.end = str(header.get("reason"))
+
+    def _beat(self, header: Mapping[str, Any]) -> None:
+        done, total = header.get("done"), header.get("of")
+        if self._watch is not None and isinstance(done, int) and isinstance(total, int):
+            self._watch(done, total)

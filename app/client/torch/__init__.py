@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .dataset import IterableDataset
-from .tensors import Sample, tensors_of
+from .dataset import IterableDataset, Sample, tensors_of
 
 if TYPE_CHECKING:
     from .nodes import PipelineNode

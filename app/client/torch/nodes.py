@@ -13,7 +13,7 @@ from ..pipelines.batch import Batch
 from ..pipelines.blocking import Batches
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
-from .tensors import Sample, samples, tensors_of
+from .dataset import Sample, samples, tensors_of
 
 
 class PipelineNode(BaseNode[Sample]):

@@ -1,11 +1,11 @@
-"""The asyncio shell: performs effects without blocking the event loop."""
+"""The asynchronous channel: nothing blocks the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -13,23 +13,10 @@ from typing import Any, TypeVar
 import httpx
 
 from ..errors import ConnectionFailed
-from .answers import call
-from .blocking import BlockingShell
-from .effects import (
-    Ask,
-    Body,
-    Drop,
-    Effect,
-    Finish,
-    Join,
-    Receive,
-    Sleep,
-    Spawn,
-    Steps,
-    Work,
-)
-from .http import Address, Pool
-from .requests import Head, Reply, Request
+from .async_channel import AsyncChannel, AsyncConnector
+from .blocking import SocketChannel, SocketConnector
+from .http import Address
+from .requests import Body, Head, Request
 
 T = TypeVar("T")
 
@@ -42,32 +29,27 @@ async def pause(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-class AsyncShell:
-    """Performs the effects of one operation, on one connection at a time.
+class HttpxChannel(AsyncChannel):
+    """Exchanges requests and answers on one connection at a time.
 
     Functions that may block run in a thread of the operation's own. httpx reads no answer
-    while it sends, so duplex requests go through the blocking shell, in that thread.
+    while it sends, so duplex requests go through a blocking channel, in that thread.
 
     Args:
-        http: sends requests.
-        pool: connections for duplex requests.
-        abandoned: tasks that close what nobody closed.
-        workers: steps that may run at once beside the others.
-        release: called when the shell is closed and its thread is idle.
+        connector: of the client.
+        workers: operations that may run at once beside this one.
+        release: called when the channel is closed and its thread is idle.
     """
 
     def __init__(
         self,
-        http: httpx.AsyncClient,
-        pool: Pool,
-        abandoned: set[asyncio.Task[None]],
+        connector: HttpxConnector,
         *,
         workers: int = 1,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self._http = http
-        self._pool = pool
-        self._abandoned = abandoned
+        self.retries = connector.retries
+        self._connector = connector
         self._release = release
         self._loop: asyncio.AbstractEventLoop | None = None
         self._response: httpx.Response | None = None
@@ -75,83 +57,44 @@ class AsyncShell:
         self._rest = memoryview(b"")
         self._failure: ConnectionFailed | None = None
         self._executor: ThreadPoolExecutor | None = None
-        self._duplex: BlockingShell | None = None
+        self._duplex: SocketChannel | None = None
         self._slots = asyncio.Semaphore(workers)
         self._beside: set[asyncio.Task[Any]] = set()
         self._idle = True
         self._closed = False
 
-    async def run(self, steps: Steps[T]) -> T:
-        """Run an operation; what it returns.
-
-        Raises:
-            Exception: whatever the operation raises.
-        """
-        self._loop = asyncio.get_running_loop()
-        resume: Callable[[], Effect] = partial(steps.send, None)
-        while True:
-            try:
-                effect = resume()
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            try:
-                resume = partial(steps.send, await self.perform(effect))
-            except BaseException as error:  # noqa: BLE001 - the operation decides
-                resume = partial(steps.throw, error)
-
-    async def perform(self, effect: Effect) -> Any:  # noqa: ANN401, C901, PLR0911 - a branch an effect
-        """Perform one effect; its result.
-
-        Raises:
-            ThalwegError: it failed.
-        """
-        if self._duplex is not None and isinstance(effect, Receive | Finish | Drop):
-            return await self._perform_duplex(effect)
-        match effect:
-            case Receive(view):
-                return await self._receive(view)
-            case Ask(request, body, duplex):
-                await self._drop()
-                if duplex:
-                    self._duplex = BlockingShell(self._pool)
-                    return await self._perform_duplex(effect)
-                return await self._ask(request, body)
-            case Finish():
-                await self._finish()
-            case Drop():
-                await self._drop()
-            case Sleep(seconds):
-                await pause(seconds)
-            case Work(function, interrupt):
-                return await self._in_thread(function, interrupt)
-            case Spawn(steps):
-                return self._spawn(steps)
-            case Join(job):
-                return await job
-        return None
-
     # -- requests ----------------------------------------------------------------------
 
-    async def _ask(self, request: Request, body: Body | None) -> Head:
-        headers = dict(request.headers)
+    async def send(self, request: Request) -> Head:
+        """Send a request and read the head of its answer."""
+        self._loop = asyncio.get_running_loop()
+        await self.drop()
+        if request.duplex:
+            self._duplex = channel = self._connector.duplex.channel()
+
+            def interrupt() -> None:
+                channel.stop()
+                if request.stream is not None:
+                    request.stream.interrupt()
+
+            return await self.work(partial(channel.send, request), interrupt)
+        headers, body = dict(request.headers), request.stream
         content: AsyncIterator[bytes] | bytes | None = request.body
         if body is not None:
             content = self._pieces(body)
             if body.length is not None:
                 headers["Content-Length"] = str(body.length)
-        built = self._http.build_request(
-            request.method, request.target, headers=headers, content=content
-        )
+        http = self._connector.http
+        built = http.build_request(request.method, request.target, headers=headers, content=content)
         try:
-            response = await self._http.send(built, stream=True)
+            response = await http.send(built, stream=True)
         except httpx.TransportError as e:
             raise ConnectionFailed(
                 f"connection to {built.url.host}: {str(e) or type(e).__name__}"
             ) from e
         self._response, self._failure = response, None
         if response.is_stream_consumed:  # a transport of the caller's may answer at once
-            self._chunks, self._rest = _no_chunks(), memoryview(response.content)
+            self._chunks, self._rest = None, memoryview(response.content)
         else:
             self._chunks, self._rest = response.aiter_raw(), memoryview(b"")
         return Head(response.status_code, {k.lower(): v for k, v in response.headers.items()})
@@ -159,10 +102,13 @@ class AsyncShell:
     async def _pieces(self, body: Body) -> AsyncIterator[bytes]:
         views = body.views()
         # A copy: the transport may keep a piece while the view is filled again.
-        while piece := await self._in_thread(lambda: bytes(next(views, b"")), body.interrupt):
+        while piece := await self.work(lambda: bytes(next(views, b"")), body.interrupt):
             yield piece
 
-    async def _receive(self, view: memoryview) -> int:
+    async def receive(self, view: memoryview) -> int:
+        """Fill a view with the next bytes of the answer; their number, 0 at the end."""
+        if self._duplex is not None:
+            return await self.work(partial(self._duplex.receive, view), self._duplex.stop)
         filled = 0
         while filled < len(view) and await self._has_more():
             count = min(len(self._rest), len(view) - filled)
@@ -175,8 +121,7 @@ class AsyncShell:
         return filled
 
     async def _has_more(self) -> bool:
-        assert self._chunks is not None  # noqa: S101 - for the type checker
-        while not self._rest and self._failure is None:
+        while not self._rest and self._failure is None and self._chunks is not None:
             try:
                 self._rest = memoryview(await anext(self._chunks))
             except StopAsyncIteration:
@@ -185,37 +130,36 @@ class AsyncShell:
                 self._failure = ConnectionFailed(f"the answer was cut: {e}")
         return len(self._rest) > 0
 
-    async def _finish(self) -> None:
+    async def finish(self) -> None:
+        """Keep the connection for another request."""
+        if self._duplex is not None:
+            duplex, self._duplex = self._duplex, None
+            await self.work(duplex.finish, duplex.stop)
+            return
         # Only a connection whose answer was read to its end can be used again.
         with contextlib.suppress(ConnectionFailed):
-            await self._receive(memoryview(bytearray(1)))
-        await self._drop()
+            await self.receive(memoryview(bytearray(1)))
+        await self.drop()
 
-    async def _drop(self) -> None:
+    async def drop(self) -> None:
+        """Close the connection in use, if any."""
+        duplex, self._duplex = self._duplex, None
+        if duplex is not None:
+            await self.work(duplex.drop, duplex.stop)
         response, self._response = self._response, None
         if response is not None:
             await response.aclose()
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait for a number of seconds."""
+        await pause(seconds)
+
     # -- the thread --------------------------------------------------------------------
 
-    async def _perform_duplex(self, effect: Effect) -> Any:  # noqa: ANN401 - as perform
-        shell = self._duplex
-        assert shell is not None  # noqa: S101 - for the type checker
-        body = effect.body if isinstance(effect, Ask) else None
-
-        def interrupt() -> None:
-            shell.stop()
-            if body is not None:
-                body.interrupt()
-
-        result = await self._in_thread(partial(shell.perform, effect), interrupt)
-        if isinstance(effect, Finish | Drop):
-            self._duplex = None
-        return result
-
-    async def _in_thread(
-        self, function: Callable[[], T], interrupt: Callable[[], None] | None
+    async def work(
+        self, function: Callable[[], T], interrupt: Callable[[], None] | None = None
     ) -> T:
+        """Run a function in the thread of the operation; its result."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "thalweg-work")
         future = asyncio.get_running_loop().run_in_executor(self._executor, function)
@@ -247,24 +191,23 @@ class AsyncShell:
             executor.shutdown(wait=False)
         return last
 
-    # -- steps beside these ------------------------------------------------------------
+    # -- operations beside this one ------------------------------------------------------
 
-    def _spawn(self, steps: Steps[Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(self._run_beside(steps))
+    def beside(self, operation: Callable[[AsyncChannel], Awaitable[T]]) -> asyncio.Task[T]:
+        """Run an operation in another task, with a channel of its own."""
+        self._loop = asyncio.get_running_loop()
+        task = self._loop.create_task(self._run_beside(operation))
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
         return task
 
-    async def _run_beside(self, steps: Steps[T]) -> T:
-        async with self._slots:
-            return await AsyncShell(self._http, self._pool, self._abandoned).run_and_close(steps)
+    async def _run_beside(self, operation: Callable[[AsyncChannel], Awaitable[T]]) -> T:
+        async with self._slots, HttpxChannel(self._connector) as channel:
+            return await operation(channel)
 
-    async def run_and_close(self, steps: Steps[T]) -> T:
-        """Run an operation and close the shell."""
-        try:
-            return await self.run(steps)
-        finally:
-            await self.aclose()
+    async def join(self, job: asyncio.Task[T]) -> T:
+        """Wait for an operation beside this one; what it returned, or raised."""
+        return await job
 
     # -- the end -----------------------------------------------------------------------
 
@@ -280,7 +223,9 @@ class AsyncShell:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-        await self._drop()
+        response, self._response = self._response, None
+        if response is not None:
+            await response.aclose()
         last = self._close_thread()
         if last is not None and self._idle:
             await asyncio.wrap_future(last)
@@ -294,33 +239,21 @@ class AsyncShell:
             for task in self._beside:
                 loop.call_soon_threadsafe(task.cancel)
             if self._response is not None:
-                loop.call_soon_threadsafe(_close_in, loop, self._response, self._abandoned)
+                loop.call_soon_threadsafe(self._connector.abandon, self._response)
 
 
-def _close_in(
-    loop: asyncio.AbstractEventLoop,
-    response: httpx.Response,
-    tasks: set[asyncio.Task[None]],
-) -> None:
-    task = loop.create_task(response.aclose())
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
-
-
-async def _no_chunks() -> AsyncIterator[bytes]:
-    nothing: tuple[bytes, ...] = ()
-    for chunk in nothing:
-        yield chunk
-
-
-class AsyncRunner:
-    """Runs operations of one client.
+class HttpxConnector(AsyncConnector):
+    """Opens the channels of one client.
 
     Args:
         url: of the service.
         address: the same, parsed.
         retries: failures in a row to tolerate.
         transport: of httpx; its own by default.
+
+    Attributes:
+        http: sends requests.
+        duplex: opens the channels of duplex requests.
     """
 
     def __init__(
@@ -331,7 +264,7 @@ class AsyncRunner:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         # Proxies of the environment are ignored, as by the blocking client.
-        self._http = httpx.AsyncClient(
+        self.http = httpx.AsyncClient(
             base_url=url.rstrip("/"),
             headers=dict(address.headers),
             timeout=address.timeout,
@@ -340,30 +273,24 @@ class AsyncRunner:
             transport=transport,
             trust_env=False,
         )
-        self._pool = Pool(address)
-        self._abandoned: set[asyncio.Task[None]] = set()
+        self.duplex = SocketConnector(address, retries)
         self.retries = retries
+        self._abandoned: set[asyncio.Task[None]] = set()
 
-    def shell(self, *, workers: int = 1, release: Callable[[], None] | None = None) -> AsyncShell:
-        """A shell for one operation."""
-        return AsyncShell(self._http, self._pool, self._abandoned, workers=workers, release=release)
+    def channel(
+        self, *, workers: int = 1, release: Callable[[], None] | None = None
+    ) -> HttpxChannel:
+        """A channel for one operation."""
+        return HttpxChannel(self, workers=workers, release=release)
 
-    async def run(
-        self, steps: Steps[T], *, workers: int = 1, release: Callable[[], None] | None = None
-    ) -> T:
-        """Run an operation in a shell of its own."""
-        return await self.shell(workers=workers, release=release).run_and_close(steps)
-
-    def at_once(self, steps: Steps[T]) -> T | None:  # noqa: ARG002 - as the other
-        """What an operation returns, where calls may block; None here, and it is to be run."""
-        return None
-
-    async def call(self, request: Request) -> Reply:
-        """Send a small request until it is answered."""
-        return await self.run(call(request, self.retries))
+    def abandon(self, response: httpx.Response) -> None:
+        """Close an answer that nobody closed; called in the event loop."""
+        task = asyncio.get_running_loop().create_task(response.aclose())
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
 
     async def aclose(self) -> None:
         """Close the idle connections."""
         await asyncio.gather(*self._abandoned, return_exceptions=True)
-        await self._http.aclose()
-        self._pool.close()
+        await self.http.aclose()
+        self.duplex.close()

@@ -20,16 +20,17 @@ goes from the socket straight into the array it becomes: an array of its own, or
 the array of a whole view. With ``feed(bytes)`` every tile would be copied twice.
 
 That memory has to be allocated before the checksum can be verified. A ``memory`` callback
-therefore sees the kind, the header and the size first and refuses what it did not expect;
-without one, sizes are limited. What it decides on is untrusted until the frame is returned.
+therefore sees the kind, the header and the size first and refuses what it did not expect.
+What it decides on is untrusted until the frame is returned.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -113,38 +114,21 @@ def dtype_of(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
     return np.dtype([(str(field[0]), *field[1:]) for field in description])
 
 
-class _Part(enum.Enum):
-    """The part of a frame that is being read."""
-
-    PREFIX = enum.auto()
-    HEADER = enum.auto()
-    PAYLOAD = enum.auto()
-
-
 class FrameReader:
     """Splits the bytes of an answer into frames.
 
     Args:
-        memory: allocates payloads; by default each gets an array of its own.
+        memory: allocates payloads.
+
+    Attributes:
+        between_frames: whether the last frame is complete and none has begun since.
     """
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self._memory = memory
+    def __init__(self, memory: Memory) -> None:
         self._prefix = np.empty(_PREFIX.size, np.uint8)
-        self._header = np.empty(0, np.uint8)
-        self._payload = np.empty(0, np.uint8)
-        self._sequence = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self._part = _Part.PREFIX
+        self._steps = _read_frames(self._prefix, memory)
         self._target = self._prefix.data
-        self._parsed: dict[str, Any] | None = None
-
-    @property
-    def between_frames(self) -> bool:
-        """Whether the last frame is complete and none has begun since."""
-        return self._part is _Part.PREFIX and len(self._target) == _PREFIX.size
+        self.between_frames = True
 
     def buffer(self) -> memoryview:
         """The memory the next bytes belong in; never empty, never beyond the current frame."""
@@ -163,72 +147,56 @@ class FrameReader:
             ProtocolError: magic, kind, sequence, sizes or checksum are wrong.
         """
         self._target = self._target[count:]
+        self.between_frames = False
         while not len(self._target):
-            if self._part is _Part.PREFIX:
-                self._read_prefix()
-            elif self._part is _Part.HEADER:
-                self._read_header()
-            else:
-                return self._finish()
+            step = next(self._steps)
+            if isinstance(step, Frame):
+                self._target = self._prefix.data
+                self.between_frames = True
+                return step
+            self._target = step
         return None
 
-    def receive(self, data: bytes | memoryview) -> list[Frame]:
-        """Feed bytes, for callers that have them already; the frames they complete.
 
-        Raises:
-            ProtocolError: as for ``advance``.
-        """
-        frames = []
-        view = memoryview(data)
-        while view:
-            target = self.buffer()
-            count = min(len(target), len(view))
-            target[:count] = view[:count]
-            frame = self.advance(count)
-            if frame is not None:
-                frames.append(frame)
-            view = view[count:]
-        return frames
+def _read_frames(prefix: Octets, memory: Memory) -> Iterator[memoryview | Frame]:
+    """Yield the memory to fill next, once the last one is full; and each frame then complete.
 
-    def _read_prefix(self) -> None:
-        magic, kind, _, _, header, payload, _, sequence = _PREFIX.unpack(self._prefix.data)
-        if magic != _MAGIC or kind not in Kind._value2member_map_:
-            raise ProtocolError("the answer is not made of frames")
-        if sequence != self._sequence:
-            raise ProtocolError(f"frame {sequence} came where {self._sequence} was due")
-        if header > _MAX_HEADER or payload > _MAX_PAYLOAD:
-            raise ProtocolError(f"frame {sequence} claims to have {header} + {payload} bytes")
-        self._kind, self._size = Kind(kind), payload
-        self._header = np.empty(header, np.uint8)
-        self._part, self._target = _Part.HEADER, self._header.data
-
-    def _read_header(self) -> None:
-        if self._memory is None:
-            self._payload = np.empty(self._size, np.uint8)
-        else:
-            self._parsed = self._parse()
-            self._payload = self._memory(self._kind, self._parsed, self._size)
-        self._part, self._target = _Part.PAYLOAD, self._payload.data
-
-    def _parse(self) -> dict[str, Any]:
-        try:
-            header = json.loads(self._header.tobytes() or b"{}")
-        except ValueError as e:
-            raise ProtocolError(f"the header of frame {self._sequence} is not JSON") from e
-        if not isinstance(header, dict):
-            raise ProtocolError(f"the header of frame {self._sequence} is not an object")
-        return header
-
-    def _finish(self) -> Frame:
-        prefix = self._prefix.tobytes()
-        _, _, flags, _, _, _, checksum, sequence = _PREFIX.unpack(prefix)
-        digest = xxh3_64(prefix[: _CHECKSUM.start] + prefix[_CHECKSUM.stop :])
-        digest.update(self._header.data)
-        digest.update(self._payload.data)
+    Between two frames it is the prefix that has to be filled.
+    """
+    for number in itertools.count():
+        kind, header_size, size = _sizes(prefix, number)
+        header = np.empty(header_size, np.uint8)
+        yield header.data
+        parsed = _parsed(header, number)
+        payload = memory(kind, parsed, size)
+        yield payload.data
+        text = prefix.tobytes()
+        _, _, flags, _, _, _, checksum, _ = _PREFIX.unpack(text)
+        digest = xxh3_64(text[: _CHECKSUM.start] + text[_CHECKSUM.stop :])
+        digest.update(header.data)
+        digest.update(payload.data)
         if digest.intdigest() != checksum:
-            raise ProtocolError(f"frame {sequence} is damaged: its checksum is wrong")
-        header = self._parse() if self._parsed is None else self._parsed
-        frame = Frame(self._kind, bool(flags & _MORE), header, self._payload)
-        self._sequence += 1
-        self._begin()
-        return frame
+            raise ProtocolError(f"frame {number} is damaged: its checksum is wrong")
+        yield Frame(kind, bool(flags & _MORE), parsed, payload)
+
+
+def _sizes(prefix: Octets, number: int) -> tuple[Kind, int, int]:
+    """Kind of a frame, and bytes of its header and payload."""
+    magic, kind, _, _, header, payload, _, sequence = _PREFIX.unpack(prefix.data)
+    if magic != _MAGIC or kind not in Kind._value2member_map_:
+        raise ProtocolError("the answer is not made of frames")
+    if sequence != number:
+        raise ProtocolError(f"frame {sequence} came where {number} was due")
+    if header > _MAX_HEADER or payload > _MAX_PAYLOAD:
+        raise ProtocolError(f"frame {sequence} claims to have {header} + {payload} bytes")
+    return Kind(kind), header, payload
+
+
+def _parsed(header: Octets, number: int) -> dict[str, Any]:
+    try:
+        parsed = json.loads(header.tobytes() or b"{}")
+    except ValueError as e:
+        raise ProtocolError(f"the header of frame {number} is not JSON") from e
+    if not isinstance(parsed, dict):
+        raise ProtocolError(f"the header of frame {number} is not an object")
+    return parsed

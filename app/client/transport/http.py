@@ -13,7 +13,7 @@ import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,12 +24,11 @@ from http.client import (
     HTTPSConnection,
     parse_headers,
 )
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ConnectionFailed, ThalwegError
-from .effects import Body
-from .requests import Head, Request
+from .requests import Body, Head, Interim, Request
 
 _IDLE_CONNECTIONS = 4
 TIMEOUT = 60.0
@@ -48,10 +47,6 @@ class _WholeLines(io.BufferedReader):
         if not line.endswith(b"\n") and len(line) != size:
             raise ConnectionError("closed by the service")
         return line
-
-
-Interim: TypeAlias = Callable[[Head], None]
-"""Called with an answer that comes before the answer: one with a status of 1xx."""
 
 
 class _Response(HTTPResponse):
@@ -139,32 +134,21 @@ class Connection:
         self._sender: _Sender | None = None
         self._whole = True
 
-    def send(
-        self,
-        request: Request,
-        body: Body | None = None,
-        *,
-        duplex: bool = False,
-        interim: Interim | None = None,
-    ) -> Head:
+    def send(self, request: Request) -> Head:
         """Send a request and read the head of its answer.
 
-        Args:
-            request: to send.
-            body: bytes to send with it; the request's own body if None.
-            duplex: send the body in another thread and return as soon as the head is there.
-            interim: called with interim answers that come before it.
+        In duplex, another thread sends, and this returns as soon as the head is there.
 
         Raises:
             ConnectionFailed: the connection could not be opened, or broke.
             ThalwegError: raised by the body.
         """
-        self._http.response_class = partial(_Response, interim)  # type: ignore[assignment]
+        self._http.response_class = partial(_Response, request.interim)  # type: ignore[assignment]
         try:
-            self._send_head(request, body)
-            if body is not None:
-                self._sender = _Sender(self._http, body)
-                self._sender.start() if duplex else self._sender.run()
+            self._send_head(request)
+            if request.stream is not None:
+                self._sender = _Sender(self._http, request.stream)
+                self._sender.start() if request.duplex else self._sender.run()
             self._response = self._http.getresponse()
             if self._response.length is None and not self._response.chunked:
                 raise ConnectionError("the answer does not say how long it is")
@@ -172,8 +156,8 @@ class Connection:
             raise self._failed(e) from e
         return Head(self._response.status, _lowered(self._response.getheaders()))
 
-    def _send_head(self, request: Request, body: Body | None) -> None:
-        http = self._http
+    def _send_head(self, request: Request) -> None:
+        http, body = self._http, request.stream
         self._whole = False
         if http.sock is None:
             http.connect()

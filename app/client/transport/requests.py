@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeAlias
 
 from ..errors import ProtocolError
 
+BLOCK = 1 << 20
+"""Bytes moved at once: with less, the work per piece shows; more gains nothing."""
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request, without the stream it may carry.
 
-    Attributes:
-        method: of HTTP.
-        target: path and query.
-        headers: names in any case.
-        body: a small body, or None.
-    """
+class Body(Protocol):
+    """The bytes sent with a request."""
 
-    method: str
-    target: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
+    @property
+    def length(self) -> int | None:
+        """Their number, if known."""
+
+    def views(self) -> Iterator[memoryview]:
+        """Pieces of about 1 MiB, each valid until the next one is asked for."""
+
+    def interrupt(self) -> None:
+        """Stop another thread that waits for a piece."""
+
+
+class Job(Protocol):
+    """An operation that runs beside the one that began it."""
+
+    def done(self) -> bool:
+        """Whether it has returned or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,34 @@ class Head:
 
     status: int
     headers: Mapping[str, str]
+
+
+Interim: TypeAlias = Callable[[Head], None]
+"""Called with an answer that comes before the answer: one with a status of 1xx."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        method: of HTTP.
+        target: path and query.
+        headers: names in any case.
+        body: a small body, or None.
+        stream: bytes sent instead of a small body.
+        duplex: whether to read the answer while the stream is being sent.
+        interim: called with interim answers, which only come in duplex; perhaps from another
+            thread, but from no two at once.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    stream: Body | None = None
+    duplex: bool = False
+    interim: Interim | None = None
 
 
 @dataclass(frozen=True, slots=True)

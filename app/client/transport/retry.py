@@ -38,21 +38,19 @@ class Backoff:
     Args:
         retries: failures in a row, without progress between them, to tolerate.
         draw: random numbers from 0 to 1.
+
+    Attributes:
+        failures: since the last progress.
     """
 
     def __init__(self, retries: int, draw: Callable[[], float] = random.random) -> None:
         self._retries = retries
         self._draw = draw
-        self._failures = 0
-
-    @property
-    def failures(self) -> int:
-        """Failures since the last progress."""
-        return self._failures
+        self.failures = 0
 
     def progressed(self) -> None:
         """Something was achieved: earlier failures do not count any more."""
-        self._failures = 0
+        self.failures = 0
 
     def delay(self, error: ThalwegError) -> float:
         """Seconds to wait after a failure.
@@ -63,10 +61,10 @@ class Backoff:
         Raises:
             ThalwegError: the failure itself, if there is no point in another try.
         """
-        if not is_retryable(error) or self._failures >= self._retries:
+        if not is_retryable(error) or self.failures >= self._retries:
             raise error
-        delay = min(_FIRST_DELAY * 2.0**self._failures, _LONGEST_DELAY)
+        delay = min(_FIRST_DELAY * 2.0**self.failures, _LONGEST_DELAY)
         delay *= 0.5 + self._draw() / 2
-        self._failures += 1
+        self.failures += 1
         retry_after = error.retry_after if isinstance(error, ProblemError) else None
         return max(delay, min(retry_after or 0.0, _LONGEST_RETRY_AFTER))

@@ -15,8 +15,8 @@ import pytest
 
 import app.client
 from app.client import __version__
+from app.client.command.console import Bar, describe
 from app.client.command.main import build_parser, main
-from app.client.command.progress import Bar, describe
 from app.client.losses.saving import Progress
 
 from ..fakes.exchange import Fault

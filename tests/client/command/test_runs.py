@@ -16,8 +16,8 @@ import pytest
 import app.client
 from app.client import Uploading
 from app.client.command.arguments import ranges
+from app.client.command.console import Bars
 from app.client.command.main import main
-from app.client.command.progress import Bars
 
 from ..fakes.clock import FakeClock
 from ..fakes.exchange import Fault

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.client.command.console import describe
 from app.client.command.main import main
-from app.client.command.progress import describe
 from app.client.tiles.saving import TileProgress
 
 from ..fakes.exchange import Fault

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class FakeClock:
-    """Replaces the pauses of both shells.
+    """Replaces the pauses of both channels.
 
     Attributes:
         now: seconds.

@@ -7,7 +7,10 @@ import struct
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 from xxhash import xxh3_64_intdigest
+
+from app.client.transport.frames import Frame, FrameReader, Kind, Memory, Octets
 
 DATA, EPOCH, END, ERROR, HEARTBEAT = 1, 2, 3, 4, 5
 
@@ -34,3 +37,29 @@ def octets(frames: Frames) -> bytes:
 def with_beats(frames: Frames) -> Frames:
     """The same frames with a HEARTBEAT before each of them."""
     return [one for each in frames for one in ((HEARTBEAT, {"token": None}, b""), each)]
+
+
+def own_array(_kind: Kind, _header: dict[str, Any], size: int) -> Octets:
+    """Memory of its own for each payload."""
+    return np.empty(size, np.uint8)
+
+
+class BytesReader(FrameReader):
+    """Reads frames from bytes that are there already."""
+
+    def __init__(self, memory: Memory = own_array) -> None:
+        super().__init__(memory)
+
+    def receive(self, data: bytes | memoryview) -> list[Frame]:
+        """Feed bytes; the frames they complete."""
+        frames = []
+        view = memoryview(data)
+        while view:
+            target = self.buffer()
+            count = min(len(target), len(view))
+            target[:count] = view[:count]
+            frame = self.advance(count)
+            if frame is not None:
+                frames.append(frame)
+            view = view[count:]
+        return frames

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from app.client.errors import StateError
-from app.client.files.durable import sync_directory
-from app.client.files.outputs import FileOutput, Mark, write_file
+from app.client.files.outputs import FileOutput, Mark, sync_directory, write_file
 from app.client.files.state import StateFile, replace_file
 from app.client.tiles.plan import Plan
 from app.client.tiles.saving import TileFile, TileState

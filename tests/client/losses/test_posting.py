@@ -11,13 +11,12 @@ import pytest
 
 from app.client import Client, ConnectionFailed, End, ProblemError, ProtocolError
 from app.client.losses.requests import Mode
-from app.client.transport.frames import FrameReader
 from tests.scale import SOAK
 
 from ..conftest import Connect
 from ..fakes.clock import FakeClock
 from ..fakes.exchange import Fault
-from ..fakes.frames import END, frame
+from ..fakes.frames import END, BytesReader, frame
 from ..fakes.losses import RECORD, make_stream, tables
 from ..fakes.service import FakeService
 
@@ -344,7 +343,7 @@ def ends(**more: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401
     """Replaces the answer by its END frame alone, with other members."""
 
     def change(answer: bytes) -> bytes:
-        *_, end = FrameReader().receive(answer)
+        *_, end = BytesReader().receive(answer)
         return frame(END, end.header | more, b"", 0)
 
     return change

@@ -8,6 +8,7 @@ import pytest
 
 from app.client.errors import ProtocolError, SourceError
 from app.client.losses.requests import (
+    Choices,
     LossRequests,
     PartPlan,
     end_of_table,
@@ -112,7 +113,7 @@ def test_how_far_parts_reach() -> None:
     plan.answered(1100, 1260)
     assert plan.stop == 1420
     with pytest.raises(ValueError, match="at least one byte"):
-        PartPlan(0, 0)
+        Choices("parts", 0)
 
 
 def test_what_answers_say() -> None:

@@ -21,7 +21,7 @@ from app.client import (
     StateError,
     Uploading,
 )
-from app.client.runs import uploading, windows
+from app.client.runs import async_upload, upload, uploading
 
 from ..conftest import Connect
 from ..fakes.clock import FakeClock
@@ -97,7 +97,7 @@ def test_a_lost_answer_is_no_loss(service: FakeService, client: Client, file: Pa
 def test_a_full_window_ends_an_append(
     service: FakeService, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows.Acknowledged.__init__, "__defaults__", (50_000,))
+    monkeypatch.setattr(uploading.Acknowledged.__init__, "__defaults__", (50_000,))
     client.runs.upload(RUN, pieces())
     sizes = [seen.size for seen in service.seen if seen.method == "PATCH"]
     assert stored(service) == DATA
@@ -108,7 +108,7 @@ def test_a_full_window_ends_an_append(
 def test_commits_make_room_for_more(
     service: FakeService, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows.Acknowledged.__init__, "__defaults__", (50_000,))
+    monkeypatch.setattr(uploading.Acknowledged.__init__, "__defaults__", (50_000,))
     service.run.commit = 5_000
     client.runs.upload(RUN, pieces(60_000))
     client.runs.upload(RUN, pieces(20_000), partition=2)
@@ -128,7 +128,8 @@ def test_appends_are_not_larger_than_the_service_allows(
 def test_first_appends_are_small_until_commits_are_announced(
     service: FakeService, client: Client, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploading, "PART_SIZE", 100_000)
+    for module in (async_upload, upload):
+        monkeypatch.setattr(module, "PART_SIZE", 100_000)
     client.runs.upload(RUN, file)
     assert len([s for s in service.seen if s.method == "PATCH"]) == 3
     service.run.commit = 20_000
@@ -197,7 +198,7 @@ def test_a_producer_that_fails_leaves_its_stream_incomplete(
 def test_a_silent_source_holds_no_connection(
     service: FakeService, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "_SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(uploading, "_SILENCE_SECONDS", 0.01)
     reading, writing = os.pipe()
     os.write(writing, b"first")
 

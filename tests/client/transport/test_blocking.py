@@ -1,21 +1,21 @@
-"""The blocking shell: what runs beside, and what is closed at the end."""
+"""The blocking channel: what runs beside, and what is closed at the end."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import CancelledError
+from functools import partial
 
 import pytest
 
 from app.client.errors import ConnectionFailed
-from app.client.transport.answers import exchange
-from app.client.transport.blocking import BlockingRunner
-from app.client.transport.effects import Ask, Deliver, Join, Sleep, Spawn, Steps, Work
+from app.client.transport.blocking import SocketConnector
+from app.client.transport.channel import Channel
 from app.client.transport.http import Address
-from app.client.transport.items import BlockingItems
 from app.client.transport.requests import Request
+from app.client.transport.streams import Items
 
 from ..fakes.clock import FakeClock
 from ..fakes.service import FakeService
@@ -24,8 +24,8 @@ READY = Request("GET", "/readyz")
 
 
 @pytest.fixture
-def runner(service: FakeService) -> Iterator[BlockingRunner]:
-    made = BlockingRunner(Address.parse(service.url, None, 5, None), retries=1)
+def connector(service: FakeService) -> Iterator[SocketConnector]:
+    made = SocketConnector(Address.parse(service.url, None, 5, None), 1)
     yield made
     made.close()
 
@@ -34,126 +34,99 @@ def workers() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("thalweg-worker")]
 
 
-def test_what_steps_return(runner: BlockingRunner, clock: FakeClock) -> None:
-    def steps() -> Steps[int]:
-        yield Sleep(3)
-        number: int = yield Work(lambda: 4)
-        reply = yield from exchange(READY)
-        return number + reply.head.status
-
-    assert runner.run(steps()) == 204
+def test_what_is_asked_in_turn(connector: SocketConnector, clock: FakeClock) -> None:
+    with connector.channel() as channel:
+        channel.sleep(3)
+        assert channel.work(lambda: 4) == 4
+        assert channel.exchange(READY).head.status == 200
     assert clock.pauses == [3]
 
 
-def test_an_error_is_thrown_into_the_steps(runner: BlockingRunner) -> None:
-    def fail() -> None:
-        raise LookupError("mine")
-
-    def steps() -> Steps[str]:
-        try:
-            yield Work(fail)
-        except LookupError as error:
-            return str(error)
-        return "nothing"
-
-    assert runner.run(steps()) == "mine"
-
-
-def test_steps_beside_run_at_once(runner: BlockingRunner) -> None:
+def test_operations_beside_run_at_once(connector: SocketConnector) -> None:
     meeting = threading.Barrier(3, timeout=10)
 
-    def meet(n: int) -> Steps[int]:
-        yield Work(meeting.wait)
+    def meet(n: int, channel: Channel) -> int:
+        channel.work(meeting.wait)
         return n
 
-    def steps() -> Steps[list[int]]:
-        jobs = []
-        for n in range(3):
-            jobs.append((yield Spawn(meet(n))))  # noqa: PERF401 - it yields
-        numbers = []
-        for job in jobs:
-            numbers.append((yield Join(job)))  # noqa: PERF401 - it yields
-        return numbers
-
-    assert runner.run(steps(), workers=3) == [0, 1, 2]
+    with connector.channel(workers=3) as channel:
+        jobs = [channel.beside(partial(meet, n)) for n in range(3)]
+        assert [channel.join(job) for job in jobs] == [0, 1, 2]
     assert not workers()
 
 
-def test_an_error_beside_comes_where_it_is_joined(runner: BlockingRunner) -> None:
-    def fail() -> Steps[None]:
-        yield Sleep(0)
+def test_an_error_beside_comes_where_it_is_joined(connector: SocketConnector) -> None:
+    def fail(_: Channel) -> None:
         raise LookupError("beside")
 
-    def steps() -> Steps[None]:
-        job = yield Spawn(fail())
-        yield Join(job)
-
-    with pytest.raises(LookupError, match="beside"):
-        runner.run(steps())
+    with connector.channel() as channel:
+        job = channel.beside(fail)
+        with pytest.raises(LookupError, match="beside"):
+            channel.join(job)
 
 
-def test_steps_beside_stop_with_the_others(runner: BlockingRunner, service: FakeService) -> None:
+def test_operations_beside_stop_with_the_others(
+    connector: SocketConnector, service: FakeService
+) -> None:
     """One waits for an answer, one would sleep for ever, one has not begun."""
     service.pipeline.delays = {0: 60.0}
     begun: list[str] = []
 
-    def asks() -> Steps[None]:
+    def asks(channel: Channel) -> None:
         begun.append("asks")
-        yield Ask(Request("GET", "/v1/pipelines/p1/batch?after=0.f0.k&offset=0&rank=0&world=1"))
+        target = "/v1/pipelines/p1/batch?after=0.f0.k&offset=0&rank=0&world=1"
+        channel.send(Request("GET", target))
 
-    def sleeps() -> Steps[None]:
+    def sleeps(channel: Channel) -> None:
         begun.append("sleeps")
         while True:
-            yield Sleep(1)
+            channel.sleep(1)
 
-    def late() -> Steps[None]:
+    def late(_: Channel) -> None:
         begun.append("late")
-        yield Sleep(0)
 
-    def steps() -> Steps[None]:
-        for each in (asks(), sleeps(), late()):
-            yield Spawn(each)
-        while not (service.streams and "sleeps" in begun):
-            yield Sleep(0)
-        raise LookupError("enough")
+    def run() -> None:
+        with connector.channel(workers=2) as channel:
+            for each in (asks, sleeps, late):
+                channel.beside(each)
+            while not (service.streams and "sleeps" in begun):
+                channel.sleep(0)
+            raise LookupError("enough")
 
     with pytest.raises(LookupError, match="enough"):
-        runner.run(steps(), workers=2)
+        run()
     assert sorted(begun) == ["asks", "sleeps"]
     assert not workers()
 
 
-def test_a_shell_that_was_stopped_does_nothing(runner: BlockingRunner) -> None:
-    shell = runner.shell()
-    shell.stop()
+def test_a_channel_that_was_stopped_does_nothing(connector: SocketConnector) -> None:
+    channel = connector.channel()
+    channel.stop()
     with pytest.raises(CancelledError):
-        shell.run(exchange(READY))
-    shell.close()
+        channel.exchange(READY)
+    channel.close()
 
 
-def test_what_is_to_be_released_is_once(runner: BlockingRunner) -> None:
+def test_what_is_to_be_released_is_once(connector: SocketConnector) -> None:
     released: list[int] = []
-    shell = runner.shell(release=lambda: released.append(1))
-    shell.close()
-    shell.close()
+    channel = connector.channel(release=lambda: released.append(1))
+    channel.close()
+    channel.close()
     assert released == [1]
-    assert runner.run(exchange(READY), release=lambda: released.append(2)).head.status == 200
-    assert released == [1, 2]
 
 
-def numbers(log: list[str]) -> Steps[None]:
+def numbers(log: list[str]) -> Generator[int, None, None]:
     try:
-        for n in range(3):
-            yield Deliver(n)
+        yield from range(3)
     finally:
         log.append("closed")
 
 
-def test_items_are_closed_at_their_end_or_before(runner: BlockingRunner) -> None:
+def test_items_are_closed_at_their_end_or_before(connector: SocketConnector) -> None:
     log: list[str] = []
 
-    def items() -> BlockingItems[int]:
-        return BlockingItems(runner.shell(release=lambda: log.append("released")), numbers(log))
+    def items() -> Items[int]:
+        return Items(connector.channel(release=lambda: log.append("released")), numbers(log))
 
     assert list(items()) == [0, 1, 2]
     assert log == ["closed", "released"]
@@ -166,17 +139,36 @@ def test_items_are_closed_at_their_end_or_before(runner: BlockingRunner) -> None
     assert sorted(log[4:]) == ["closed", "released"]
 
 
-def test_an_answer_that_is_left_closes_its_connection(
-    runner: BlockingRunner, service: FakeService
-) -> None:
-    def steps() -> Steps[None]:
-        yield Ask(READY)
-        yield Deliver(1)
+def test_items_are_closed_while_another_thread_waits_for_one(connector: SocketConnector) -> None:
+    waiting, going_on = threading.Event(), threading.Event()
 
-    items: BlockingItems[int] = BlockingItems(runner.shell(), steps())
+    def slow() -> Generator[int, None, None]:
+        waiting.set()
+        going_on.wait(10)
+        yield 1
+
+    items = Items(connector.channel(), slow())
+    thread = threading.Thread(target=next, args=(items,))
+    thread.start()
+    assert waiting.wait(10)
+    items.close()
+    going_on.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_an_answer_that_is_left_closes_its_connection(
+    connector: SocketConnector, service: FakeService
+) -> None:
+    def steps(channel: Channel) -> Generator[int, None, None]:
+        channel.send(READY)
+        yield 1
+
+    channel = connector.channel()
+    items = Items(channel, steps(channel))
     next(items)
     assert not service.gone.is_set()
-    del items
+    del items, channel
     gc.collect()
     assert service.gone.wait(10)
 
@@ -184,8 +176,8 @@ def test_an_answer_that_is_left_closes_its_connection(
 def test_nobody_there(clock: FakeClock) -> None:
     with FakeService() as service:
         address = Address.parse(service.url, None, 1, None)
-    runner = BlockingRunner(address, retries=2)
+    connector = SocketConnector(address, 2)
     with pytest.raises(ConnectionFailed):
-        runner.call(READY)
+        connector.call(READY)
     assert len(clock.pauses) == 2
-    runner.close()
+    connector.close()

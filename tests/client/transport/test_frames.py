@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.client.errors import ProtocolError
-from app.client.transport.frames import Frame, FrameReader, Kind
+from app.client.transport.frames import Frame, Kind
 
-from ..fakes.frames import DATA, END, frame
+from ..fakes.frames import DATA, END, BytesReader, frame
 from ..fakes.losses import ROWS
 
 TABLE = np.array([(1, 0.5), (2, 0.25)], ROWS)
@@ -29,7 +29,7 @@ def key(read: Frame) -> Any:  # noqa: ANN401
 
 
 def test_frames_are_taken_apart() -> None:
-    reader = FrameReader()
+    reader = BytesReader()
     first, second, third = reader.receive(OCTETS)
     assert (first.kind, first.more, second.header) == (Kind.DATA, True, {"x": "ö"})
     assert (third.kind, third.more, len(third.payload)) == (Kind.END, False, 0)
@@ -39,15 +39,15 @@ def test_frames_are_taken_apart() -> None:
 
 @given(st.lists(st.integers(0, len(OCTETS)), max_size=20))
 def test_any_cut_gives_the_same_frames(cuts: list[int]) -> None:
-    reader = FrameReader()
+    reader = BytesReader()
     edges = [0, *sorted(cuts), len(OCTETS)]
     got = [f for a, b in itertools.pairwise(edges) for f in reader.receive(OCTETS[a:b])]
-    assert list(map(key, got)) == list(map(key, FrameReader().receive(OCTETS)))
+    assert list(map(key, got)) == list(map(key, BytesReader().receive(OCTETS)))
 
 
 def test_reading_into_its_memory_gives_the_same() -> None:
     for step in (1, 7, 1000):
-        reader, got, at = FrameReader(), [], 0
+        reader, got, at = BytesReader(), [], 0
         while at < len(OCTETS):
             view = reader.buffer()
             assert len(view)
@@ -56,7 +56,7 @@ def test_reading_into_its_memory_gives_the_same() -> None:
             at += count
             read = reader.advance(count)
             got += [read] if read else []
-        assert list(map(key, got)) == list(map(key, FrameReader().receive(OCTETS)))
+        assert list(map(key, got)) == list(map(key, BytesReader().receive(OCTETS)))
 
 
 def test_a_change_of_any_byte_is_noticed() -> None:
@@ -64,7 +64,7 @@ def test_a_change_of_any_byte_is_noticed() -> None:
         for bit in (1, 128):
             damaged = bytearray(OCTETS)
             damaged[at] ^= bit
-            reader = FrameReader()
+            reader = BytesReader()
             try:
                 got = reader.receive(bytes(damaged))
             except ProtocolError:
@@ -76,12 +76,12 @@ def test_a_change_of_any_byte_is_noticed() -> None:
 
 def test_order_and_sizes_are_checked() -> None:
     with pytest.raises(ProtocolError, match="came where 0 was due"):
-        FrameReader().receive(frame(DATA, {}, b"", 1))
+        BytesReader().receive(frame(DATA, {}, b"", 1))
     with pytest.raises(ProtocolError, match="not made of frames"):
-        FrameReader().receive(b"EventId,Loss\n" + bytes(32))
+        BytesReader().receive(b"EventId,Loss\n" + bytes(32))
     huge = struct.pack("<4sBBHIQQI", b"TWG1", 1, 0, 0, 0, 1 << 60, 0, 0)
     with pytest.raises(ProtocolError, match="claims to have"):
-        FrameReader().receive(huge)
+        BytesReader().receive(huge)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_order_and_sizes_are_checked() -> None:
     ],
 )
 def test_arrays_described_wrongly(about: dict[str, Any]) -> None:
-    (read,) = FrameReader().receive(frame(DATA, {"arrays": [about]}, TABLE.tobytes(), 0))
+    (read,) = BytesReader().receive(frame(DATA, {"arrays": [about]}, TABLE.tobytes(), 0))
     with pytest.raises(ProtocolError):
         read.array("rows")
 
@@ -107,12 +107,12 @@ def test_arrays_described_wrongly(about: dict[str, Any]) -> None:
 def test_headers_that_are_no_objects() -> None:
     for text in (b"[]", b"{", b"\xff"):
         with pytest.raises(ProtocolError):
-            FrameReader().receive(frame(DATA, text, b"", 0))
+            BytesReader().receive(frame(DATA, text, b"", 0))
 
 
 def test_simple_dtypes() -> None:
     about = {"name": "x", "dtype": "<f4", "shape": [2, 2], "offset": 0, "nbytes": 16}
-    (read,) = FrameReader().receive(frame(DATA, {"arrays": [about]}, bytes(16), 0))
+    (read,) = BytesReader().receive(frame(DATA, {"arrays": [about]}, bytes(16), 0))
     assert read.array("x").shape == (2, 2)
 
 
@@ -122,22 +122,22 @@ def prefix(kind: int, header: int, payload: int) -> bytes:
 
 def test_what_a_frame_may_claim() -> None:
     for header, payload in ((1 << 20, 0), (2, 1 << 31)):
-        reader = FrameReader(memory=lambda *_: np.empty(1, np.uint8))
+        reader = BytesReader(memory=lambda *_: np.empty(1, np.uint8))
         assert reader.receive(prefix(DATA, header, payload)) == []
         assert len(reader.buffer()) == header
     for header, payload in (((1 << 20) + 1, 0), (2, (1 << 31) + 1)):
         with pytest.raises(ProtocolError, match="claims to have"):
-            FrameReader().receive(prefix(DATA, header, payload))
+            BytesReader().receive(prefix(DATA, header, payload))
     for kind in (0, 6, 255):
         with pytest.raises(ProtocolError, match="not made of frames"):
-            FrameReader().receive(prefix(kind, 0, 0))
+            BytesReader().receive(prefix(kind, 0, 0))
     for kind in range(1, 6):
-        assert FrameReader().receive(frame(kind, {}, b"", 0))[0].kind == kind
+        assert BytesReader().receive(frame(kind, {}, b"", 0))[0].kind == kind
 
 
 def test_other_flags_are_not_more() -> None:
     for flags, more in ((0, False), (1, True), (2, False), (3, True)):
-        (read,) = FrameReader().receive(frame(DATA, {}, b"", 0, flags))
+        (read,) = BytesReader().receive(frame(DATA, {}, b"", 0, flags))
         assert read.more is more
 
 
@@ -149,7 +149,7 @@ def test_a_payload_is_read_into_the_memory_it_is_given() -> None:
         asked.append((kind, header, size))
         return mine[:size]
 
-    reader = FrameReader(memory)
+    reader = BytesReader(memory)
     (read,) = reader.receive(frame(DATA, {"x": 1}, b"payload", 0))
     assert asked == [(Kind.DATA, {"x": 1}, 7)]
     assert read.header == {"x": 1}
@@ -164,7 +164,7 @@ def test_memory_that_is_refused() -> None:
         raise ProtocolError("no")
 
     with pytest.raises(ProtocolError, match="no"):
-        FrameReader(refuse).receive(frame(DATA, {}, b"payload", 0))
+        BytesReader(refuse).receive(frame(DATA, {}, b"payload", 0))
 
 
 def test_a_frame_that_has_begun_is_told_from_none() -> None:
@@ -173,7 +173,7 @@ def test_a_frame_that_has_begun_is_told_from_none() -> None:
         at += len(octets)
         ends.add(at)
     stream = frame(DATA, {}, b"abc", 0) + frame(DATA, {"x": 1}, b"", 1) + frame(END, {}, b"", 2)
-    reader = FrameReader()
+    reader = BytesReader()
     assert reader.between_frames
     for size in range(1, at + 5):
         reader.receive(stream[size - 1 : size])

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.client.errors import ConnectionFailed
-from app.client.transport.answers import exchange
-from app.client.transport.blocking import BlockingShell
+from app.client.transport.blocking import SocketChannel
 from app.client.transport.http import Address, Connection, Pool
 from app.client.transport.requests import Request
 
@@ -19,7 +18,8 @@ READY = Request("GET", "/readyz")
 
 
 def status(pool: Pool) -> int:
-    return BlockingShell(pool).run_and_close(exchange(READY)).head.status
+    with SocketChannel(pool, 0) as channel:
+        return channel.exchange(READY).head.status
 
 
 class Raw:
@@ -140,7 +140,7 @@ def test_a_server_that_stops_reading_is_a_fault() -> None:
     server = Raw(lambda _: waited(done))
     connection = connect(server.port, timeout=0.2)
     with pytest.raises(ConnectionFailed, match="stopped reading"):
-        connection.send(Request("POST", "/"), Pieces(iter([bytes(1 << 20)] * 64), 64 << 20))
+        connection.send(Request("POST", "/", stream=Pieces(iter([bytes(1 << 20)] * 64), 64 << 20)))
     connection.close()
     done.set()
 
@@ -162,7 +162,7 @@ def test_an_answer_before_the_body_is_read() -> None:
             yield bytes(1 << 20)
 
     connection = connect(Raw(speak).port)
-    assert connection.send(Request("POST", "/"), Pieces(pieces())).status == 413
+    assert connection.send(Request("POST", "/", stream=Pieces(pieces()))).status == 413
     assert receive(connection) == b"no"
     assert not connection.finish()
     assert sent < 1000

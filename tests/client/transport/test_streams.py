@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import pytest
 
 from app.client.errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
-from app.client.transport.effects import (
-    Ask,
-    Deliver,
-    Drop,
-    Effect,
-    Finish,
-    Receive,
-    Sleep,
-    Steps,
-)
+from app.client.transport.answers import FrameAnswer
 from app.client.transport.requests import Head
-from app.client.transport.resumable import Cure, ResumableStream
 from app.client.transport.retry import Backoff
+from app.client.transport.streams import Cure, Repeated, Resumable
+
+from ..fakes.channel import FakeChannel
+from ..fakes.frames import BytesReader
 
 CUT = ConnectionFailed("cut")
 
@@ -28,11 +23,18 @@ def problem(status: int, code: str = "x") -> ProblemError:
     return ProblemError(status, {"code": code, "detail": code})
 
 
-class Stream(ResumableStream):
-    """Delivers numbers up to five; each attempt delivers some and then fails, or ends."""
+class Stream(Resumable[int]):
+    """Yields numbers up to five; each attempt yields some and then fails, or ends."""
 
-    def __init__(self, *script: tuple[int, ThalwegError | None], retries: int = 3) -> None:
-        super().__init__(Backoff(retries, lambda: 1.0), "t0")
+    def __init__(
+        self,
+        *script: tuple[int, ThalwegError | None],
+        retries: int = 3,
+        answers: Iterable[Head | bytes] = (),
+    ) -> None:
+        self.channel = FakeChannel(*answers)
+        super().__init__(self.channel, "t0")
+        self._backoff = Backoff(retries, lambda: 1.0)
         self.script = list(script)
         self.number = 0
         self.forgotten: list[int] = []
@@ -40,24 +42,21 @@ class Stream(ResumableStream):
         self.cured = 0
 
     @property
-    def done(self) -> bool:
-        return self.number == 5
-
-    @property
     def position(self) -> object:
         return self.token, self.number
 
-    def _attempt(self) -> Steps[None]:
+    def _attempt(self) -> Generator[int, None, None]:
         count, failure = self.script.pop(0)
         for _ in range(count):
             self.number += 1
-            yield Deliver(self.number)
+            self.done = self.number == 5
+            yield self.number
         if failure is not None:
             raise failure
 
-    def _forget(self) -> Steps[None]:
+    def _forget(self) -> Iterable[int]:
         self.forgotten.append(self.number)
-        yield from ()
+        return ()
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
         return self.lacking and failure is CUT
@@ -65,65 +64,52 @@ class Stream(ResumableStream):
     def _cure(self, problem: ProblemError) -> Cure | None:
         return self._mend if problem.code == "mend" else super()._cure(problem)
 
-    def _mend(self) -> Steps[None]:
+    def _mend(self) -> None:
         self.cured += 1
         if self.cured == 1 and self.script and self.script[0][0] < 0:
             _, failure = self.script.pop(0)
             assert failure is not None
             raise failure
-        yield from ()
 
 
-def run(stream: ResumableStream, *answers: Any) -> list[Effect]:  # noqa: ANN401
-    left = list(answers)
-    effects: list[Effect] = []
-    steps = stream.run()
-    try:
-        effect = next(steps)
-        while True:
-            effects.append(effect)
-            wanted = isinstance(effect, Ask | Receive) and left
-            effect = steps.send(left.pop(0) if wanted else None)
-    except StopIteration:
-        return effects
+def run(stream: Stream) -> list[int]:
+    return list(stream.run())
 
 
-def delivered(effects: list[Effect]) -> list[Any]:
-    return [effect.item for effect in effects if isinstance(effect, Deliver)]
-
-
-def pauses(effects: list[Effect]) -> list[float]:
-    return [effect.seconds for effect in effects if isinstance(effect, Sleep)]
+def pauses(stream: Stream) -> list[float]:
+    run(stream)
+    return stream.channel.pauses
 
 
 def test_an_answer_that_ends_well() -> None:
-    assert run(Stream((5, None))) == [Deliver(n) for n in range(1, 6)]
+    stream = Stream((5, None))
+    assert run(stream) == [1, 2, 3, 4, 5]
+    assert stream.channel.log == []
 
 
 def test_it_resumes_after_what_was_delivered() -> None:
     stream = Stream((2, CUT), (0, None), (1, CUT), (2, None))
-    effects = run(stream)
-    assert delivered(effects) == [1, 2, 3, 4, 5]
+    assert run(stream) == [1, 2, 3, 4, 5]
     assert stream.forgotten == [2, 3]
-    assert effects[2:4] == [Drop(), Sleep(0.25)]
+    assert stream.channel.log == ["drop", 0.25, "drop", 0.25]
 
 
 def test_failures_count_only_without_progress() -> None:
     stream = Stream(*[(1, CUT)] * 4, (1, None), retries=1)
-    assert pauses(run(stream)) == [0.25] * 4
+    assert pauses(stream) == [0.25] * 4
     with pytest.raises(ConnectionFailed):
         run(Stream((0, CUT), (0, CUT), retries=1))
     # An attempt that ended as it should is progress too.
-    assert pauses(run(Stream((0, CUT), (0, None), (0, CUT), (5, None), retries=1))) == [0.25] * 2
+    assert pauses(Stream((0, CUT), (0, None), (0, CUT), (5, None), retries=1)) == [0.25] * 2
 
 
 def test_delays_double() -> None:
-    assert pauses(run(Stream(*[(0, CUT)] * 3, (5, None)))) == [0.25, 0.5, 1]
+    assert pauses(Stream(*[(0, CUT)] * 3, (5, None))) == [0.25, 0.5, 1]
 
 
 @pytest.mark.parametrize("failure", [CUT, ProtocolError("lie"), problem(503)])
 def test_what_is_tried_again(failure: ThalwegError) -> None:
-    assert delivered(run(Stream((1, failure), (4, None)))) == [1, 2, 3, 4, 5]
+    assert run(Stream((1, failure), (4, None))) == [1, 2, 3, 4, 5]
 
 
 def test_a_refusal_is_raised() -> None:
@@ -141,15 +127,15 @@ def test_an_error_that_is_not_the_services_passes() -> None:
 def test_nothing_is_asked_again_where_only_the_end_is_missing() -> None:
     stream = Stream((3, CUT))
     stream.lacking = True
-    assert run(stream)[-1] == Drop()
+    assert run(stream) == [1, 2, 3]
+    assert stream.channel.log == ["drop"]
 
 
 def test_a_cure_is_tried_once_without_a_pause() -> None:
     mend = problem(410, "mend")
     stream = Stream((1, mend), (1, mend), (3, None))
-    effects = run(stream)
-    assert delivered(effects) == [1, 2, 3, 4, 5]
-    assert (stream.cured, pauses(effects)) == (2, [])
+    assert run(stream) == [1, 2, 3, 4, 5]
+    assert (stream.cured, stream.channel.pauses) == (2, [])
     stream = Stream((1, mend), (0, mend))
     with pytest.raises(ProblemError):
         run(stream)
@@ -158,8 +144,8 @@ def test_a_cure_is_tried_once_without_a_pause() -> None:
 
 def test_a_cure_that_failed_is_tried_again() -> None:
     stream = Stream((0, problem(410, "mend")), (-1, CUT), (5, None))
-    effects = run(stream)
-    assert (stream.cured, pauses(effects)) == (2, [0.25])
+    assert pauses(stream) == [0.25]
+    assert stream.cured == 2
     stream = Stream((0, problem(410, "mend")), (-1, problem(422)))
     with pytest.raises(ProblemError) as caught:
         run(stream)
@@ -167,22 +153,15 @@ def test_a_cure_that_failed_is_tried_again() -> None:
 
 
 def test_a_retired_token_is_refreshed_and_that_is_no_progress() -> None:
-    stream = Stream((0, problem(410, "token-retired")), (0, CUT), (5, None), retries=1)
-    answer = [Head(200, {}), 0]
-    steps = stream.run()
-    assert next(steps) == Drop()
-    ask = steps.send(None)
-    assert isinstance(ask, Ask)
-    assert ask.request.body == b'{"token": "t0"}'
-    receive = steps.send(answer[0])
-    assert isinstance(receive, Receive)
-    receive.view[:15] = b'{"token": "t1"}'
-    assert isinstance(steps.send(15), Receive)
-    assert steps.send(0) == Finish()
-    assert steps.send(None) == Drop()
+    retired = problem(410, "token-retired")
+    answers = (Head(200, {}), b'{"token": "t1"}')
+    stream = Stream((0, retired), (0, CUT), (5, None), retries=1, answers=answers)
+    assert run(stream) == [1, 2, 3, 4, 5]
     assert stream.token == "t1"  # noqa: S105 - of the fake
-    assert steps.send(None) == Sleep(0.25)
-    assert [effect.item for effect in steps if isinstance(effect, Deliver)] == [1, 2, 3, 4, 5]
+    dropped, request, *rest = stream.channel.log
+    assert dropped == "drop"
+    assert request.body == b'{"token": "t0"}'
+    assert rest == ["finish", "drop", 0.25]
 
 
 def test_a_stream_without_a_token_has_none_to_refresh() -> None:
@@ -190,3 +169,36 @@ def test_a_stream_without_a_token_has_none_to_refresh() -> None:
     stream.token = None
     with pytest.raises(ProblemError):
         run(stream)
+
+
+class Once(Repeated):
+    """Is done at the third try."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeChannel())
+        self.tries = 0
+
+    def _try(self) -> None:
+        self.tries += 1
+        if self.tries < 3:
+            raise CUT
+        self.done = True
+
+
+def test_what_yields_nothing_is_tried_until_it_is_done() -> None:
+    once = Once()
+    once.complete()
+    assert once.tries == 3
+
+
+def test_an_end_of_the_bytes_is_not_the_end_of_the_answer() -> None:
+    class Numbers(FrameAnswer[int, str]):
+        def _data(self, frame: Any) -> int:  # noqa: ANN401
+            raise NotImplementedError
+
+        def _finish(self, header: Any) -> None:  # noqa: ANN401
+            raise NotImplementedError
+
+    stream = Stream()
+    with pytest.raises(ProtocolError, match="cut"):
+        stream._take(Numbers(), BytesReader())

@@ -1,0 +1,114 @@
+"""The rows of a run while its streams arrive, what happens to it meanwhile, and lists of pages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ..errors import ConnectionFailed
+from ..transport.answers import error_of
+from ..transport.async_channel import AsyncChannel
+from ..transport.async_streams import AsyncResumable
+from ..transport.frames import FrameReader
+from ..transport.requests import Reply, Request
+from .description import items_of
+from .following import EventLines, RowFrames, RunEvent, RunRows
+
+T = TypeVar("T")
+
+
+class AsyncRowStream(AsyncResumable[RunRows]):
+    """Yields the rows of a run.
+
+    Args:
+        channel: of the operation.
+        build: the request for the rows after a token.
+        after: token to resume with; None to begin.
+
+    Attributes:
+        end: why the rows ended, once they have.
+    """
+
+    def __init__(
+        self, channel: AsyncChannel, build: Callable[[str | None], Request], after: str | None
+    ) -> None:
+        super().__init__(channel, after)
+        self._build = build
+        self.end: str | None = None
+
+    async def _attempt(self) -> AsyncGenerator[RunRows, None]:
+        await self._channel.open(self._build(self.token))
+        rows = RowFrames()
+        frames = FrameReader(rows.allocate)
+        while (tables := await self._take(rows, frames)) is not None:
+            for table in tables[:-1]:
+                yield replace(table, token=self.token)
+            for table in tables[-1:]:
+                # Before: what was yielded must not come again.
+                self.token = table.token
+                yield table
+        if rows.end == "drain":
+            raise ConnectionFailed("the server is stopping")
+        self.end, self.done = rows.end, True
+
+
+class AsyncEventStream(AsyncResumable[RunEvent]):
+    """Yields what happens to a run, until it is done or has failed.
+
+    Args:
+        channel: of the operation.
+        build: the request for the events after one of them.
+        after: id of the last event that is known; None to begin.
+    """
+
+    def __init__(
+        self, channel: AsyncChannel, build: Callable[[str | None], Request], after: str | None
+    ) -> None:
+        super().__init__(channel, after)
+        self._build = build
+
+    async def _attempt(self) -> AsyncGenerator[RunEvent, None]:
+        await self._channel.open(self._build(self.token))
+        lines = EventLines()
+        buffer = memoryview(bytearray(1))
+        # A view is filled before it is given back: an event must not wait for another.
+        while await self._channel.receive(buffer):
+            for event in lines.feed(buffer):
+                if event.kind == "problem":
+                    raise error_of({"problem": event.data})
+                if event.kind == "end":
+                    self.done = event.data.get("reason") != "drain"
+                    continue
+                self.token = event.id or self.token
+                yield event
+        await self._channel.finish()
+        if not self.done:
+            raise ConnectionFailed("the events were cut, or the server is stopping")
+
+
+async def pages(
+    ask: Callable[[Request], Awaitable[Reply]],
+    build: Callable[[str | None], Request],
+    member: str,
+    parse: Callable[[Mapping[str, Any]], T],
+) -> AsyncGenerator[T, None]:
+    """Yield the items of all pages of a list.
+
+    Args:
+        ask: sends a request.
+        build: the request for the page after the one that gave this value.
+        member: of the answer, which holds the items.
+        parse: makes an item of its JSON object.
+
+    Raises:
+        ProblemError, ConnectionFailed, ProtocolError: a page did not come.
+    """
+    after: str | None = None
+    while True:
+        page = (await ask(build(after))).json()
+        for item in items_of(page, member):
+            yield parse(item)
+        if page.get("after") is None:
+            return
+        after = str(page["after"])

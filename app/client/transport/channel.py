@@ -1,0 +1,230 @@
+# Made from async_channel.py by deploy/unasync.py (make fmt): change that one.
+"""What an operation says to the service and hears from it.
+
+Operations are written once, for asyncio, against the channel described here;
+``deploy/unasync.py`` makes the blocking client from them. Two channels are written by hand:
+one sends with httpx and lets functions that may block run in a thread, the other with blocking
+calls in the caller's thread::
+
+    operation                                   channel
+      head = channel.send(request)  ──▶     takes a connection, sends, reads the head
+      count = channel.receive(buffer) ──▶   fills the buffer
+      channel.finish()              ──▶     keeps the connection for the next request
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..errors import ProblemError, ThalwegError
+from .answers import STATUS_OK, checked, problem_of
+from .requests import Head, Job, Reply, Request
+from .retry import Backoff
+
+T = TypeVar("T")
+
+_STATUS_NOT_FOUND = 404
+_PIECE_SIZE = 1 << 16
+_PROBLEM_SIZE = 1 << 16
+"""Bytes of a problem document that are read."""
+_REPLY_SIZE = 128 << 20
+"""Bytes of a small answer that are read: one about a view repeats its mask or list."""
+
+
+class Closing(ABC):
+    """A context manager that is closed at its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release all resources."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Channel(Closing):
+    """Exchanges requests and answers for one operation, on one connection at a time.
+
+    Attributes:
+        retries: failures in a row to tolerate.
+    """
+
+    retries: int
+
+    @abstractmethod
+    def send(self, request: Request) -> Head:
+        """Send a request and read the head of its answer.
+
+        Raises:
+            ConnectionFailed: the connection could not be opened, or broke.
+        """
+
+    @abstractmethod
+    def receive(self, view: memoryview) -> int:
+        """Fill a view with the next bytes of the answer; their number, 0 at the end.
+
+        Raises:
+            ConnectionFailed: the connection broke, or the answer was cut.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """The answer has been read: keep the connection for another request."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """The rest of the answer is not wanted: close the connection and stop sending."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Wait for a number of seconds."""
+
+    @abstractmethod
+    def work(self, function: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
+        """Run a function that may block; its result.
+
+        Args:
+            function: reads or writes files, pipes or memory.
+            interrupt: makes the function return early. Without it, a cancelled operation waits
+                for the function, so that its files can be closed safely.
+        """
+
+    @abstractmethod
+    def beside(self, operation: Callable[[Channel], Any]) -> Job:
+        """Run an operation beside this one, with a channel of its own."""
+
+    @abstractmethod
+    def join(self, job: Any) -> Any:  # noqa: ANN401 - one that ``beside`` returned
+        """Wait for an operation beside this one; what it returned, or raised."""
+
+    def exchange(self, request: Request) -> Reply:
+        """Send a request and read its whole, small answer, whatever its status."""
+        head = self.send(request)
+        return Reply(head, self._read(_REPLY_SIZE))
+
+    def ask(self, request: Request) -> Reply:
+        """Send a small request once; its answer.
+
+        Raises:
+            ProblemError: the service refused it.
+            ConnectionFailed: the service could not be reached.
+        """
+        return checked(self.exchange(request))
+
+    def call(self, request: Request) -> Reply:
+        """Send a small request until it is answered.
+
+        Raises:
+            ProblemError, ConnectionFailed: as for ``ask``.
+        """
+        backoff = Backoff(self.retries)
+        while True:
+            try:
+                return self.ask(request)
+            except ThalwegError as error:
+                delay = backoff.delay(error)
+            self.pause(delay)
+
+    def delete(self, request: Request) -> None:
+        """Send a DELETE until it is answered.
+
+        An earlier try may have succeeded though its answer was lost: what has gone by a later
+        one counts as deleted.
+
+        Raises:
+            ProblemError, ConnectionFailed: as for ``ask``.
+        """
+        backoff = Backoff(self.retries)
+        while True:
+            try:
+                self.ask(request)
+            except ThalwegError as error:
+                gone = isinstance(error, ProblemError) and error.status == _STATUS_NOT_FOUND
+                if gone and backoff.failures:
+                    return
+                delay = backoff.delay(error)
+            else:
+                return
+            self.pause(delay)
+
+    def pause(self, seconds: float) -> None:
+        """Close the connection, and wait before another try."""
+        self.drop()
+        self.sleep(seconds)
+
+    def open(self, request: Request) -> Head:
+        """Send a request; the head of its answer, which follows.
+
+        Raises:
+            ProblemError: the service refused it.
+            ConnectionFailed: the service could not be reached.
+        """
+        head = self.send(request)
+        if head.status != STATUS_OK:
+            self.refuse(head)
+        return head
+
+    def refuse(self, head: Head) -> None:
+        """Read the problem document that follows a head, and raise it.
+
+        Raises:
+            ProblemError: always.
+        """
+        raise problem_of(head, self._read(_PROBLEM_SIZE))
+
+    def _read(self, limit: int) -> bytes:
+        """Read an answer to its end, or drop what exceeds the limit."""
+        body = bytearray()
+        piece = memoryview(bytearray(_PIECE_SIZE))
+        while len(body) < limit:
+            count = self.receive(piece)
+            if not count:
+                self.finish()
+                return bytes(body)
+            body += piece[:count]
+        self.drop()
+        return bytes(body)
+
+
+class Connector(Closing):
+    """Opens the channels of one client."""
+
+    @abstractmethod
+    def channel(self, *, workers: int = 1, release: Callable[[], None] | None = None) -> Channel:
+        """A channel for one operation.
+
+        Args:
+            workers: operations that may run at once beside it.
+            release: called when the channel is closed and nothing uses it any more.
+        """
+
+    def call(self, request: Request) -> Reply:
+        """Send a small request until it is answered.
+
+        Raises:
+            ProblemError: the service refused it.
+            ConnectionFailed: the service could not be reached.
+        """
+        with self.channel() as channel:
+            return channel.call(request)
+
+    def delete(self, request: Request) -> None:
+        """Send a DELETE until it is answered.
+
+        Raises:
+            ProblemError: the service refused it.
+            ConnectionFailed: the service could not be reached.
+        """
+        with self.channel() as channel:
+            channel.delete(request)

@@ -1,0 +1,217 @@
+# Made from async_streams.py by deploy/unasync.py (make fmt): change that one.
+"""Answers that may break at any byte, and what is iterated over.
+
+Rows, tiles, batches, raw bytes and reductions all arrive as one long answer. All of them resume
+in the same loop; a product fills in four things: what is *done*, the *position* to resume from,
+one *attempt*, and the *cures* for refusals that can be removed::
+
+            ┌──────────────────────────────────────────────┐
+            ▼                                              │
+      done? ──yes──▶ return                                │
+            │ no                                           │
+            ▼                                              │
+      attempt: send(request after position)                │
+               yield item, move position    ◀─┐            │
+               more frames ───────────────────┘            │
+            │                                              │
+            ├─ the answer ended as it should ── progress ──┤
+            │                                              │
+            ▼ broken, damaged, cut, or refused             │
+      drop; forget what was yielded but not settled        │
+            │                                              │
+            ├─ a cure is known and untried ── cure it ─────┤
+            │                                              │
+            └─ Backoff: wait, or give up by raising        │
+                         └─────────────────────────────────┘
+
+The position moves with each item that was yielded, never before, so nothing is lost or comes
+twice whatever the answer breaks on. Failures count against the limit only while nothing moves: a
+stream of hours survives any number of cuts, a service that is gone fails after about a minute.
+
+The obvious alternative, retrying whole requests in the HTTP layer, would send a stream
+again from its start and could not tell rows that were already handed out from new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Generic, Self, TypeAlias, TypeVar
+
+from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
+from .answers import FrameAnswer
+from .channel import Channel, Closing
+from .frames import FrameReader
+from .requests import token_request
+from .retry import Backoff
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+Cure: TypeAlias = Callable[[], None]
+
+
+class Items(Closing, Generic[T]):
+    """The items of an operation; an iterator and context manager.
+
+    Args:
+        channel: of the operation; closed with it.
+        items: what it yields.
+    """
+
+    def __init__(self, channel: Channel, items: Generator[T, None, None]) -> None:
+        self._channel = channel
+        self._items = items
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return next(self._items)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop early; items that came so far remain valid."""
+        # One that is being waited for fails with its connection.
+        with contextlib.suppress(RuntimeError, ValueError):
+            self._items.close()
+        self._channel.close()
+
+
+class Resumable(ABC, Generic[T]):
+    """One answer, and further ones where it breaks off, until everything has arrived.
+
+    Args:
+        channel: of the operation.
+        token: position to begin at, if the stream has tokens.
+
+    Attributes:
+        token: position to resume from, if the stream has tokens.
+        done: whether nothing is missing.
+    """
+
+    done = False
+
+    def __init__(self, channel: Channel, token: str | None = None) -> None:
+        self.token = token
+        self._channel = channel
+        self._backoff = Backoff(channel.retries)
+        self._tried: set[Cure] = set()
+
+    @property
+    def position(self) -> object:
+        """Where the next attempt resumes; it differs after progress."""
+        return self.token
+
+    @abstractmethod
+    def _attempt(self) -> Generator[T, None, None]:
+        """Open an answer at the position and yield its items up to its end.
+
+        Raises:
+            ConnectionFailed, ProtocolError, ProblemError: it did not end as it should.
+        """
+
+    def _forget(self) -> Iterable[T]:
+        """Take back what was yielded after the position; the items that say so."""
+        return ()
+
+    def _lacks_only_the_end(self, failure: ThalwegError) -> bool:  # noqa: ARG002 - for others
+        """Whether everything but the end had arrived before a failure."""
+        return False
+
+    def _cure(self, problem: ProblemError) -> Cure | None:
+        """What removes the cause of a refusal, if anything does."""
+        if problem.code == "token-retired" and self.token is not None:
+            return self._refresh_token
+        return None
+
+    def run(self) -> Generator[T, None, None]:
+        """Yield the items of the stream.
+
+        Raises:
+            ProblemError: the service refused, or the data has changed.
+            ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+        """
+        cure: Cure | None = None
+        while not self.done:
+            before, failure = self.position, None
+            try:
+                if cure is not None:
+                    cure()
+                    cure, before = None, self.position
+                yield from self._attempt()
+            except (ConnectionFailed, ProtocolError, ProblemError) as error:
+                failure = error
+            if failure is None or self.position != before:
+                self._backoff.progressed()
+                self._tried.clear()
+            if failure is not None:
+                self._channel.drop()
+                yield from self._forget()
+                if self._lacks_only_the_end(failure):
+                    return
+                cure = self._prepare_retry(failure, cure)
+
+    def _prepare_retry(self, failure: ThalwegError, cure: Cure | None) -> Cure | None:
+        """Choose a cure for the next attempt, or wait; a cure that failed is tried again."""
+        if cure is None and isinstance(failure, ProblemError):
+            cure = self._cure(failure)
+            if cure is not None and cure not in self._tried:
+                self._tried.add(cure)
+                return cure
+            cure = None
+        self._channel.sleep(self._backoff.delay(failure))
+        self._tried.clear()
+        return cure
+
+    def _refresh_token(self) -> None:
+        assert self.token is not None  # noqa: S101 - see _cure
+        self.token = (self._channel.ask(token_request("refresh", self.token))).text("token")
+
+    def _take(self, answer: FrameAnswer[U, Any], frames: FrameReader) -> U | None:
+        """Receive up to the next item of an answer; None at its end, which was read.
+
+        Raises:
+            ProblemError, ProtocolError: as for ``answer.take``; the answer ended too early.
+        """
+        while answer.end is None:
+            count = self._channel.receive(frames.buffer())
+            if not count:
+                raise ProtocolError("the answer was cut: it has no end")
+            frame = frames.advance(count)
+            item = None if frame is None else answer.take(frame)
+            if item is not None:
+                return item
+        self._channel.finish()
+        return None
+
+
+class Repeated(Resumable[None]):
+    """Something that yields nothing, and is tried until it is done."""
+
+    @abstractmethod
+    def _try(self) -> None:
+        """Send requests and take their answers, up to some progress.
+
+        Raises:
+            ConnectionFailed, ProtocolError, ProblemError: they did not end as they should.
+        """
+
+    def _attempt(self) -> Generator[None, None, None]:
+        self._try()
+        nothing: tuple[None, ...] = ()
+        yield from nothing
+
+    def complete(self) -> None:
+        """Try until it is done.
+
+        Raises:
+            ProblemError: the service refused, or the data has changed.
+            ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+        """
+        for _ in self.run():
+            pass
