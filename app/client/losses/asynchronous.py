@@ -102,12 +102,32 @@ class AsyncLosses:
     @overload
     def post(
         self,
-        report: str | Several,
+        report: Several,
         source: AsyncSourceLike | None = ...,
         *,
-        summary_xref: InputLike | None = ...,
+        summary_xref: None = ...,
         **options: Unpack[PostOptions],
-    ) -> AsyncAnswer[Any]: ...
+    ) -> AsyncAnswer[tuple[str, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: str,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> AsyncAnswer[tuple[int, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: Several,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> AsyncAnswer[tuple[str, int, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -174,12 +194,32 @@ class AsyncLosses:
     @overload
     async def read(
         self,
-        report: str | Several,
+        report: Several,
         source: AsyncSourceLike | None = ...,
         *,
-        summary_xref: InputLike | None = ...,
+        summary_xref: None = ...,
         **options: Unpack[ReadOptions],
-    ) -> Any: ...  # noqa: ANN401 - tables by report, by set, or by both
+    ) -> dict[str, ReportTable]: ...
+
+    @overload
+    async def read(
+        self,
+        report: str,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[int, ReportTable]: ...
+
+    @overload
+    async def read(
+        self,
+        report: Several,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[str, dict[int, ReportTable]]: ...
 
     async def read(  # noqa: PLR0913 - each is a choice of the caller
         self,

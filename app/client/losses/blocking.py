@@ -101,12 +101,32 @@ class Losses:
     @overload
     def post(
         self,
-        report: str | Several,
+        report: Several,
         source: SourceLike | None = ...,
         *,
-        summary_xref: InputLike | None = ...,
+        summary_xref: None = ...,
         **options: Unpack[PostOptions],
-    ) -> Answer[Any]: ...
+    ) -> Answer[tuple[str, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: str,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> Answer[tuple[int, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: Several,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> Answer[tuple[str, int, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -173,12 +193,32 @@ class Losses:
     @overload
     def read(
         self,
-        report: str | Several,
+        report: Several,
         source: SourceLike | None = ...,
         *,
-        summary_xref: InputLike | None = ...,
+        summary_xref: None = ...,
         **options: Unpack[ReadOptions],
-    ) -> Any: ...  # noqa: ANN401 - tables by report, by set, or by both
+    ) -> dict[str, ReportTable]: ...
+
+    @overload
+    def read(
+        self,
+        report: str,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[int, ReportTable]: ...
+
+    @overload
+    def read(
+        self,
+        report: Several,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[str, dict[int, ReportTable]]: ...
 
     def read(  # noqa: PLR0913 - each is a choice of the caller
         self,
