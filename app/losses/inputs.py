@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from app.decoding.base import Decoders
 from app.engine.ledger import Hold, Ledger
@@ -22,11 +21,7 @@ from app.state.turns import Turn
 from core.errors import InputError
 from core.losses.inputs import (
     Data,
-    EventRates,
     Occurrence,
-    Periods,
-    ReturnPeriods,
-    SummaryInfo,
     quantiles_from_text,
     return_periods_from_text,
 )
@@ -72,7 +67,11 @@ _OBJECT_BYTES = 64
 
 KINDS = tuple(PARSERS)
 """Names of the files that can be stored."""
-_SHORT = frozenset({"quantiles", "return_periods"})
+_LISTS: Mapping[str, Callable[[str], Any]] = {
+    "quantiles": quantiles_from_text,
+    "return_periods": return_periods_from_text,
+}
+"""What a request may list rather than name a file; such files are short."""
 _TEXTS = frozenset({"summary_map", "summary_info"})
 
 
@@ -84,7 +83,7 @@ def memory_to_parse(kind: str, content: Data) -> int:
         # No text has such a byte, and few records have none.
         packed = 0 in content[:_FIRST]
         factor = _PARSED_PACKED if packed else _PARSED
-        return (_PARSED_SHORT if kind in _SHORT else factor) * len(content)
+        return (_PARSED_SHORT if kind in _LISTS else factor) * len(content)
     sizes = [_OBJECT_BYTES if column.dtype == object else 8 for column in content.values()]
     return _PARSED_COLUMNS * sum(sizes) * max(map(len, content.values()), default=0)
 
@@ -180,55 +179,28 @@ class Inputs:
         """Whether an owner has a file that is stored."""
         return self._owners.has(owner, input_id(kind, digest)) and self._store.has(kind, digest)
 
-    def quantiles(self, who: Identity, text: str) -> npt.NDArray[np.float32]:
-        """Return the quantiles in a list, or in the file with this digest.
+    def parsed(self, who: Identity, kind: str, text: str) -> Any:  # noqa: ANN401 - of its parser
+        """Return what the file with this digest says, or a list where the kind has lists.
+
+        Args:
+            who: the caller.
+            kind: one of ``KINDS`` but occurrences.
+            text: a digest; or the list.
 
         Raises:
-            InvalidOptionError: the list is not one of distinct numbers from 0 to 1.
+            InvalidOptionError: ``text`` is not a digest, nor a list of the values of this kind.
             InputGoneError: there is no such file.
         """
-        if not _is_digest(text):
+        if kind in _LISTS and not _is_digest(text):
             try:
-                return quantiles_from_text(text)
+                return _LISTS[kind](text)
             except InputError as e:
-                raise InvalidOptionError(e.message, hint=e.hint, option="quantiles") from e
-        quantiles: npt.NDArray[np.float32] = self._file(who, "quantiles", text)
-        return quantiles
+                raise InvalidOptionError(e.message, hint=e.hint, option=kind) from e
 
-    def return_periods(self, who: Identity, text: str) -> ReturnPeriods:
-        """Return the return periods in a list, or in the file with this digest.
+        def parse(content: Data) -> Any:  # noqa: ANN401 - as above
+            return parse_input(kind, content)
 
-        Raises:
-            InvalidOptionError: the list is not one of distinct whole numbers from 1.
-            InputGoneError: there is no such file.
-        """
-        if not _is_digest(text):
-            try:
-                return return_periods_from_text(text)
-            except InputError as e:
-                raise InvalidOptionError(e.message, hint=e.hint, option="return_periods") from e
-        years: ReturnPeriods = self._file(who, "return_periods", text)
-        return years
-
-    def event_rates(self, who: Identity, text: str) -> EventRates:
-        """Return the event rates in the file with this digest.
-
-        Raises:
-            InvalidOptionError: ``text`` is not a digest.
-            InputGoneError: there is no such file.
-        """
-        rates: EventRates = self._file(who, "event_rates", text)
-        return rates
-
-    def periods(self, who: Identity, text: str) -> Periods:
-        """Return the period weights in the file with this digest.
-
-        Raises:
-            InvalidOptionError: ``text`` is not a digest.
-            InputGoneError: there is no such file.
-        """
-        periods: Periods = self._file(who, "periods", text)
-        return periods
+        return self._parsed_file(who, kind, _digest(text, kind), None, parse)
 
     def occurrence(self, who: Identity, text: str, periods: int | None) -> Occurrence:
         """Return the occurrences in the file with this digest.
@@ -252,16 +224,6 @@ class Inputs:
         occurrence: Occurrence = self._parsed_file(who, "occurrence", digest, periods, parse)
         return occurrence
 
-    def summary_info(self, who: Identity, text: str) -> SummaryInfo:
-        """Return the descriptions of summaries in the file with this digest.
-
-        Raises:
-            InvalidOptionError: ``text`` is not a digest.
-            InputGoneError: there is no such file.
-        """
-        info: SummaryInfo = self._file(who, "summary_info", text)
-        return info
-
     def summary_sets(
         self, who: Identity, xref: str, risks: str | None, requested: tuple[int, ...] | None
     ) -> SummarySets:
@@ -277,8 +239,8 @@ class Inputs:
             InvalidOptionError, TooLargeError: a text is not a digest; or as ``choose_sets``.
             InputGoneError: there is no such file.
         """
-        parsed_xref = self._file(who, "summary_xref", xref)
-        parsed_map = None if risks is None else self._file(who, "summary_map", risks)
+        parsed_xref = self.parsed(who, "summary_xref", xref)
+        parsed_map = None if risks is None else self.parsed(who, "summary_map", risks)
 
         def build() -> tuple[SummarySets, int]:
             with self._ledger.hold(who.payer, _SETS_BYTES * len(parsed_xref.ids), PURPOSE):
@@ -288,12 +250,6 @@ class Inputs:
         # Each part of a stream would look for the places of all items anew.
         sets: SummarySets = self._cached(("summary_sets", xref, risks, requested), build)
         return sets
-
-    def _file(self, who: Identity, kind: str, text: str) -> Any:  # noqa: ANN401 - the result of a parser
-        def parse(content: Data) -> Any:  # noqa: ANN401 - as above
-            return parse_input(kind, content)
-
-        return self._parsed_file(who, kind, _digest(text, kind), None, parse)
 
     def _parsed_file(
         self,

@@ -146,7 +146,7 @@ def read_request(  # noqa: PLR0913 - each is another part of the request
         inputs=_read_inputs(who, query, losses.inputs),
         options=RunOptions(query.confidence, query.curves, query.tvar),
         sets=_read_sets(who, query, losses.inputs),
-        info=None if info is None else losses.inputs.summary_info(who, info),
+        info=None if info is None else losses.inputs.parsed(who, "summary_info", info),
         named=_named(query),
         summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
         expect_events=query.expect_events,
@@ -174,19 +174,14 @@ def _read_inputs(who: Identity, query: LossQuery, stored: Inputs) -> ReportInput
     """Read the auxiliary files that the query names, and the lists in it."""
     if query.no_of_periods is not None and query.occurrence is None:
         raise InvalidOptionError("no_of_periods requires occurrence", option="no_of_periods")
-    return ReportInputs(
-        quantiles=None if query.quantiles is None else stored.quantiles(who, query.quantiles),
-        event_rates=None
-        if query.event_rates is None
-        else stored.event_rates(who, query.event_rates),
-        occurrence=None
-        if query.occurrence is None
-        else stored.occurrence(who, query.occurrence, query.no_of_periods),
-        periods=None if query.periods is None else stored.periods(who, query.periods),
-        return_periods=None
-        if query.return_periods is None
-        else stored.return_periods(who, query.return_periods),
-    )
+    parsed = {
+        name: stored.parsed(who, name, text)
+        for name in ("quantiles", "event_rates", "periods", "return_periods")
+        if (text := getattr(query, name)) is not None
+    }
+    if query.occurrence is not None:
+        parsed["occurrence"] = stored.occurrence(who, query.occurrence, query.no_of_periods)
+    return ReportInputs(**parsed)
 
 
 def _read_sets(who: Identity, query: LossQuery, stored: Inputs) -> SummarySets | None:

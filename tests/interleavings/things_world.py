@@ -161,7 +161,7 @@ class Desk:
         self.input(who, b"quantile\n0.3\n")
 
     def use_input(self, who: Identity) -> Hashable:
-        return tuple(self.inputs.quantiles(who, self.shared.names["input"]).tolist())
+        return tuple(self.inputs.parsed(who, "quantiles", self.shared.names["input"]).tolist())
 
     def delete_input(self, who: Identity) -> None:
         self.inputs.delete(who, "quantiles", self.shared.names["input"])

@@ -189,17 +189,17 @@ def test_what_stays_parsed_is_charged_and_given_up_where_others_need_its_memory(
     inputs = Inputs(InputStore(blobs, 1), MemoryStateStore(), contextlib.nullcontext, ledger)
     alice = Identity("alice", frozenset({"losses"}))
     stored = [inputs.put(alice, "return_periods", f"{n}\n5\n".encode()).digest for n in (7, 8)]
-    years = [inputs.return_periods(alice, digest) for digest in stored]
+    years = [inputs.parsed(alice, "return_periods", digest) for digest in stored]
     one, both = ledger.held // 2, ledger.held
     assert ledger.held_for("cached") == both > 0
-    assert inputs.return_periods(alice, stored[1]) is years[1]
+    assert inputs.parsed(alice, "return_periods", stored[1]) is years[1]
     with ledger.hold("bob", ledger.limit - one, "bodies"):
         assert ledger.held_for("cached") == one
-        assert inputs.return_periods(alice, stored[1]) is years[1]
+        assert inputs.parsed(alice, "return_periods", stored[1]) is years[1]
         with pytest.raises(BusyError):
             ledger.hold("carol", one + 1, "bodies")
     assert ledger.held == 0
-    assert inputs.return_periods(alice, stored[0]) is not years[0]
+    assert inputs.parsed(alice, "return_periods", stored[0]) is not years[0]
 
 
 # -- data directories of earlier versions -------------------------------------------------
