@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
-from ..losses.requests import PART_SIZE
+from ..losses.requests import PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
 from ..losses.sources import SourceLike
@@ -128,7 +128,8 @@ class _Post:
         return [
             (
                 name,
-                self.options | ({} if set_id is None else {"sets": [set_id]}),
+                options_for(name, self.reports, self.options)
+                | ({} if set_id is None else {"sets": [set_id]}),
                 f"{out}/{label(set_id, name) if several and set_id else name}.{self.format}",
             )
             for set_id in self._sets

@@ -23,11 +23,22 @@ INPUTS = (
     *("quantiles", "event_rates", "occurrence", "periods", "return_periods"),
     *("summary_xref", "summary_map", "summary_info"),
 )
+_OF_RUNS = ("aal", "aal_mean", "alct", "ept", "psept")
+_OF_PERIODS = ("splt", "mplt", "qplt")
+INPUTS_OF = {
+    "quantiles": ("qelt", "qplt"),
+    "event_rates": ("melt",),
+    "occurrence": ("melt", *_OF_PERIODS, *_OF_RUNS),
+    "no_of_periods": ("melt", *_OF_PERIODS, *_OF_RUNS),
+    "periods": (*_OF_PERIODS, *_OF_RUNS),
+    "return_periods": ("ept", "psept"),
+}
+"""Reports that each input is for: the service refuses one that none of a request takes."""
 PART_SIZE = 16 << 20
 """Bytes of a part: some milliseconds of work, and little to send again after a cut."""
 _LISTS = {"quantiles": float, "return_periods": int}
 """Inputs that may be lists of numbers, and of which kind."""
-WHOLE_STREAM_REPORTS = frozenset({"aal", "aal_mean", "alct", "ept", "psept"})
+WHOLE_STREAM_REPORTS = frozenset(_OF_RUNS)
 """Reports without a row before the end of the stream: they come from one request."""
 _EXPECTED = ("expect_events", "expect_bytes")
 _FORMS = {
@@ -226,6 +237,20 @@ class LossRequests:
         if self._size is not None:
             headers["Upload-Length"] = str(self._size)
         return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers)
+
+
+def options_for(report: str, reports: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the options of one of several reports that are posted one by one.
+
+    An input that is for others of them alone is left out; one that is for none stays, so that the
+    service refuses it.
+    """
+    others = set(reports) - {report}
+    return {
+        name: value
+        for name, value in options.items()
+        if report in (takers := INPUTS_OF.get(name, (report,))) or others.isdisjoint(takers)
+    }
 
 
 def _checked(name: str, value: str | Iterable[int]) -> str:

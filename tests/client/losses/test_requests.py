@@ -8,15 +8,18 @@ import pytest
 
 from app.client.errors import ProtocolError, SourceError
 from app.client.losses.requests import (
+    INPUTS_OF,
     Choices,
     LossRequests,
     PartPlan,
     end_of_table,
+    options_for,
     position_of_table,
     put_input,
 )
 from app.client.losses.rows import End, Position
 from app.client.transport.requests import Head, Reply, token_request
+from core.losses.reports import REPORTS
 
 
 def query(target: str) -> dict[str, str]:
@@ -141,3 +144,32 @@ def test_small_replies() -> None:
             Reply(Head(200, {}), wrong).text("a")
     assert token_request("inspect", "t").body == b'{"token": "t"}'
     assert put_input("a b", b"").target == "/v1/inputs/a%20b"
+
+
+def test_one_of_several_reports_gets_the_inputs_that_are_for_it() -> None:
+    options = {"quantiles": [0.5], "occurrence": b"o", "no_of_periods": 9, "curves": "F"}
+    reports = ["selt", "qelt", "ept"]
+    assert options_for("selt", reports, options) == {"curves": "F"}
+    assert options_for("qelt", reports, options) == {"quantiles": [0.5], "curves": "F"}
+    assert options_for("ept", reports, options) == {
+        "occurrence": b"o",
+        "no_of_periods": 9,
+        "curves": "F",
+    }
+    # What is for none of them is left to the service to refuse.
+    assert options_for("selt", ["selt", "ept"], {"quantiles": [0.5]}) == {"quantiles": [0.5]}
+
+
+def test_inputs_are_for_the_reports_that_take_them() -> None:
+    taken = {
+        entry: tuple(
+            report.name
+            for report in REPORTS.values()
+            if entry in {each.name for each in (*report.needs, *report.takes)}
+        )
+        for entry in INPUTS_OF
+    }
+    taken["no_of_periods"] = taken["occurrence"]
+    assert {entry: set(names) for entry, names in taken.items()} == {
+        entry: set(names) for entry, names in INPUTS_OF.items()
+    }

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from app.client import Client, End, ProblemError, ProducerFailed
+from app.client.command.main import main
 from app.client.losses.requests import Mode
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from tests.scale import PURE_PYTHON, examples
@@ -215,3 +216,15 @@ def test_it_resumes_when_the_service_restarts(connect: Connect, server: ServerPr
         server.start()
         got += b"".join(rows.tobytes() for rows in answer)
         assert got == b"".join(rows.tobytes() for rows in client.losses.post("selt", STREAM))
+
+
+def test_the_command_gives_each_of_several_reports_its_inputs(url: str, tmp_path: Path) -> None:
+    stream, occurrence, out = (tmp_path / name for name in ("stream", "occurrence", "out"))
+    stream.write_bytes(STREAM)
+    occurrence.write_bytes(INPUTS["occurrence.bin"])
+    options = ["--quantiles", "0.5,0.9", "--occurrence", str(occurrence)]
+    options += ["--return-periods", "50,10", "--url", url]
+    post = ["post", str(stream), "--report", "melt,qelt,ept,aal", "-o", str(out), *options]
+    assert main(post) == 0
+    assert {path.name for path in out.iterdir()} == {"melt.csv", "qelt.csv", "ept.csv", "aal.csv"}
+    assert all(path.read_bytes().count(b"\n") > 1 for path in out.iterdir())
