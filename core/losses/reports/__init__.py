@@ -7,16 +7,10 @@ from types import MappingProxyType
 
 from .aal import AAL, AAL_MEAN
 from .alct import ALCT
-from .ept import EPT
-from .events import EVENTS
-from .melt import MELT
-from .mplt import MPLT
-from .psept import PSEPT
-from .qelt import QELT
-from .qplt import QPLT
+from .event_tables import EVENTS, MELT, QELT, SELT
+from .exceedance import EPT, PSEPT
+from .period_tables import MPLT, QPLT, SPLT
 from .report import Column, Report
-from .selt import SELT
-from .splt import SPLT
 
 __all__ = ["EVENTS", "MELT", "MPLT", "QELT", "QPLT", "REPORTS", "SELT", "SPLT", "Column", "Report"]
 

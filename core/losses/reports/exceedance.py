@@ -1,4 +1,4 @@
-"""Exceedance curves of summaries, and the calculator of EPT and PSEPT.
+"""EPT and PSEPT, the exceedance tables, in the columns and formats of OasisLMF's ``lecpy``.
 
 Rows are ordered by summary, as ``lecpy`` orders them where it finds an index of its input: first
 everything about one summary, by EPCalc and EPType (EPT) or by EPType and sample (PSEPT), then
@@ -7,7 +7,7 @@ everything about the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -30,7 +30,9 @@ from .._kernels.exceedance import (
     gather_summaries,
 )
 from ..ledger.batches import CELL_BYTES, Batch
+from .columns import SUMMARY_ID, amount, integer, number
 from .drawing import Curves, Drawing, Points
+from .report import OCCURRENCE, PERIODS, RETURN_PERIODS, Report
 from .running import Calculator, RunSetting, as_rows, empty_rows
 
 OEP = 1
@@ -226,11 +228,6 @@ class _Exceedance:
         return of_cells * cells + of_periods * periods
 
 
-def exceedance_table(table: str) -> Callable[[RunSetting], Calculator]:
-    """The calculator of a table of :class:`Tables`."""
-    return partial(_ExceedanceTable, table)
-
-
 class _ExceedanceTable(Calculator):
     def __init__(self, table: str, setting: RunSetting) -> None:
         self._table = table
@@ -285,3 +282,39 @@ def _blocks(calculation: int, kind: int, drawn: tuple[Points, Points]) -> list[_
         _Block(calculation, kind + i, p.owners, p.labels, p.periods, p.losses)
         for i, p in enumerate(drawn)
     ]
+
+
+EPT = Report(
+    name="ept",
+    title="Exceedance probability table",
+    columns=(
+        SUMMARY_ID,
+        integer(
+            "EPCalc",
+            "1 numerical means, 2 all samples, 3 mean of the samples' curves, 4 sample means",
+        ),
+        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
+        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
+        amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
+    ),
+    scope="run",
+    needs=(OCCURRENCE,),
+    takes=(PERIODS, RETURN_PERIODS),
+    calculate=partial(_ExceedanceTable, "ept"),
+)
+
+PSEPT = Report(
+    name="psept",
+    title="Per-sample exceedance probability table",
+    columns=(
+        SUMMARY_ID,
+        integer("SampleId", "Sample"),
+        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
+        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
+        amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
+    ),
+    scope="run",
+    needs=(OCCURRENCE,),
+    takes=(PERIODS, RETURN_PERIODS),
+    calculate=partial(_ExceedanceTable, "psept"),
+)
