@@ -40,6 +40,6 @@ def test_variables_that_are_no_settings_are_told(
     monkeypatch.setenv("THALWEG_QUOTA_RUN", "1")
     assert main(["serve"]) == 0
     assert len(started) == 1
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "no setting" in line]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "not a setting" in line]
     assert '"THALWEG_QUOTA_RUN"' in line
     assert '"nearest": "THALWEG_QUOTA_RUNS"' in line
