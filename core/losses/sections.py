@@ -266,7 +266,7 @@ def check_apart(seen: Sequence[SeenEvents]) -> None:
     """
     for index, events in enumerate(seen):
         if any(events.overlaps(other) for other in seen[:index]):
-            raise StreamError("an event is in two sections")
+            raise StreamError("an event begins again")
 
 
 class SectionLoop(Generic[W, R]):
