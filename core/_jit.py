@@ -208,6 +208,7 @@ class _Build:
     def __init__(self) -> None:
         self.path = None if _setting("DISABLE_JIT") else _find_build()
         self.complete = self.path is not None and _is_complete(self.path)
+        self._has_failed = False
 
     def save(self, save: Callable[..., None], *args: object) -> None:
         """Save a kernel, unless the build is complete; a full disk only costs the cache.
@@ -217,12 +218,15 @@ class _Build:
         """
         if self.path is None or self.complete:
             return
-        with contextlib.suppress(OSError), (self.path / "lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            save(*args)
+        try:
+            with (self.path / "lock").open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                save(*args)
+        except OSError:
+            self._has_failed = True
 
     def publish(self) -> None:
-        if self.path is not None and not self.complete:
+        if self.path is not None and not self.complete and not self._has_failed:
             with contextlib.suppress(OSError):
                 (self.path / _COMPLETE).touch()
             self.complete = True

@@ -334,11 +334,15 @@ def test_a_full_disk_only_costs_the_cache(package: Path, tmp_path: Path) -> None
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n",
     )
     env = variables_for(package, cache)
-    command = [sys.executable, "-B", "-c", code, str(package)]
+    command = [sys.executable, "-B", "-c", code, str(package), "publish"]
     done = subprocess.run(
         command, env=env, capture_output=True, text=True, timeout=300, check=True, cwd=package
     )
     assert done.stdout.split()[:2] == ["True", "False"]
+    # What lacks a kernel does not count as complete.
+    assert not is_published(package, cache)
+    assert answers(probe(package, cache, "publish"))[:3] == ["True", "False", "False"]
+    assert is_published(package, cache)
 
 
 ONE = """
