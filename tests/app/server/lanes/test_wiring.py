@@ -131,8 +131,8 @@ def test_a_lane_comes_though_another_process_is_killed_with_it(tmp_path: Path, a
         for lane in pids:
             assert service.get(f"/{lane}")["lane"] == lane
         assert time.monotonic() - begin < _SOON
-        until(lambda: len(service.deaths()) == 2)
-        # The spare may not have been ready yet.
+        # The spare may not have told its pid yet: nobody has died then. Nor need it be ready.
+        until(lambda: len(service.deaths()) >= (1 if also == "spare" else 2))
         assert all(death["pause"] <= 0.05 for death in service.deaths())
 
 
