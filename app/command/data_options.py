@@ -330,9 +330,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
         " (default event)",
     )
     parser.add_argument("--report", choices=REPORTS, help="which report packed records are of")
-    parser.add_argument(
-        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
-    )
+    _add_float_width(parser)
 
 
 def add_summarise(parser: argparse.ArgumentParser) -> None:

@@ -68,17 +68,11 @@ def write_at(descriptor: int, buffers: Sequence[bytes | bytearray | memoryview],
     Raises:
         OSError: the disk is full, or failed.
     """
-    pending = [view for buffer in buffers if (view := memoryview(buffer).cast("B")).nbytes]
+    pending = _views(buffers)
     while pending:
         count = os.pwritev(descriptor, pending[:_MAX_VECTORS], at)
         at += count
-        done = 0
-        while done < len(pending) and count >= pending[done].nbytes:
-            count -= pending[done].nbytes
-            done += 1
-        del pending[:done]
-        if count:
-            pending[0] = pending[0][count:]
+        _pass(pending, count)
 
 
 def read_into(descriptor: int, buffers: Sequence[bytearray | memoryview], at: int) -> bool:
@@ -87,20 +81,29 @@ def read_into(descriptor: int, buffers: Sequence[bytearray | memoryview], at: in
     Raises:
         OSError: the disk failed.
     """
-    pending = [view for buffer in buffers if (view := memoryview(buffer).cast("B")).nbytes]
+    pending = _views(buffers)
     while pending:
         count = os.preadv(descriptor, pending[:_MAX_VECTORS], at)
         if not count:
             return False
         at += count
-        done = 0
-        while done < len(pending) and count >= pending[done].nbytes:
-            count -= pending[done].nbytes
-            done += 1
-        del pending[:done]
-        if count:
-            pending[0] = pending[0][count:]
+        _pass(pending, count)
     return True
+
+
+def _views(buffers: Sequence[bytes | bytearray | memoryview]) -> list[memoryview]:
+    return [view for buffer in buffers if (view := memoryview(buffer).cast("B")).nbytes]
+
+
+def _pass(pending: list[memoryview], count: int) -> None:
+    """Take so many bytes from the beginning of the buffers."""
+    done = 0
+    while done < len(pending) and count >= pending[done].nbytes:
+        count -= pending[done].nbytes
+        done += 1
+    del pending[:done]
+    if count:
+        pending[0] = pending[0][count:]
 
 
 @contextlib.contextmanager
