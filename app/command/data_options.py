@@ -101,6 +101,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reports",
+        "--report",
         type=_name_list,
         default=["events"],
         metavar="LIST",

@@ -54,7 +54,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         " formats a FILE is posted once for each.",
     )
     post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
-    post.add_argument("--report", type=names, required=True, metavar="LIST")
+    post.add_argument("--report", "--reports", type=names, required=True, metavar="LIST")
     post.add_argument(
         "-o", "--out", default="-", help="file, or directory for several reports (default -)"
     )

@@ -48,7 +48,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     ).add_subparsers(required=True, metavar="COMMAND")
     create = new_command(group, "create", _create, "create a run and print its id")
     create.add_argument("--perspective", choices=("gul", "il", "ri", "rl"), required=True)
-    create.add_argument("--report", type=names, required=True, metavar="LIST")
+    create.add_argument("--report", "--reports", type=names, required=True, metavar="LIST")
     add_options(create, _CREATE_OPTIONS)
     create.add_argument("--days", type=float, metavar="D", help="lifetime after the last change")
     create.add_argument(
@@ -66,7 +66,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         " again. Prints the variant for: thalweg run fetch RUN --variant V",
     )
     compute.add_argument("id", metavar="RUN")
-    compute.add_argument("--report", type=names, required=True, metavar="LIST")
+    compute.add_argument("--report", "--reports", type=names, required=True, metavar="LIST")
     add_options(compute, REPORT_OPTIONS)
     status = new_command(group, "status", _status, "print how far a run is")
     status.add_argument("id", metavar="RUN")
@@ -93,7 +93,9 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
         " again completes them.",
     )
     fetch.add_argument("id", metavar="RUN")
-    fetch.add_argument("--report", type=names, metavar="LIST", help="default: all of the run")
+    fetch.add_argument(
+        "--report", "--reports", type=names, metavar="LIST", help="default: all of the run"
+    )
     fetch.add_argument(
         "-o", "--out", type=Path, default=Path(), help="file, or directory (default: this one)"
     )

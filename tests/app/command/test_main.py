@@ -149,7 +149,7 @@ def test_event_rates_win_over_occurrences_and_it_is_said(
 ) -> None:
     rates = tmp_path / "rates.csv"
     rates.write_text("1,0.125\n")
-    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt"]
+    command = ["aggregate", str(run_directory / "summary.bin"), "--report", "melt"]
     command += ["--occurrence", str(run_directory / "occurrence.bin")]
     command += ["--event-rates", str(rates), "--out", str(tmp_path)]
     assert main(command) == 0

@@ -86,8 +86,9 @@ def test_a_command(service: FakeService, source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "no.csv").exists()
 
 
-def test_several_reports(service: FakeService, source: Path, tmp_path: Path) -> None:
-    args = ["post", str(source), "--url", service.url, "--report", "rows,count"]
+@pytest.mark.parametrize("option", ["--report", "--reports"])
+def test_several_reports(service: FakeService, source: Path, tmp_path: Path, option: str) -> None:
+    args = ["post", str(source), "--url", service.url, option, "rows,count"]
     assert main([*args, "-o", str(tmp_path / "csv")]) == 0
     assert {p.name: p.read_bytes() for p in (tmp_path / "csv").iterdir()} == {
         f"{name}.csv": b"Event,Value\n" + csv(table) for name, table in TABLES.items()
