@@ -208,7 +208,12 @@ class ServerProcess:
 
     def threads(self) -> list[str]:
         """Their names."""
-        return sorted((task / "comm").read_text().strip() for task in self._listed("task"))
+        names = []
+        for task in self._listed("task"):
+            # It may end between the list and the look.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                names.append((task / "comm").read_text().strip())
+        return sorted(names)
 
     def memory(self, field: str = "VmRSS") -> int:
         """Resident memory in bytes; its peak for ``VmHWM``. What processes share counts often."""
