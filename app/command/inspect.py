@@ -4,21 +4,188 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 
-from app.datasets.inspection import inspect_files
+from app.datasets.files.file_set import FileSet
+from app.datasets.files.roots import Roots
+from app.datasets.files.zarr_files import StoredArray, open_store
+from app.datasets.opening import understand_source
+from app.decoding.base import Decoders
 from app.decoding.pool import DecoderPool
-from app.losses.inspection import Findings, inspect, looks_like_stream
+from app.errors import ServiceError
+from app.losses.sources import Source, Sources
+from core.arrays import Rows
+from core.errors import CoreError, InputError
+from core.losses.analysis import Analysis
+from core.losses.events import StreamHeader
+from core.losses.format import SOURCE_CDF, TYPE_SIZE, TYPES
+from core.losses.policy import Policy
 from core.tiles.recording import Hints
 from core.tiles.view import parse_dtype
 
 from .policy import policy_of
 
 EXIT_FAULT = 1
+
+
+@dataclass(slots=True)
+class Findings:
+    """Facts about one stream, up to its end or its first fault."""
+
+    source: str
+    header: StreamHeader | None = None
+    bytes: int = 0
+    """Bytes of the header and of whole blocks."""
+    events: int = 0
+    blocks: int = 0
+    pairs: int = 0
+    first_event: int | None = None
+    lowest_event: int | None = None
+    highest_event: int | None = None
+    most_blocks: int = 0
+    """Number of blocks of the event that has the most."""
+    ascending: bool = True
+    fault: CoreError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the findings as a JSON object."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        if self.header is not None:
+            values["header"] = asdict(self.header) | {"kind": self.header.kind.value}
+        if self.fault is not None:
+            f = self.fault
+            values["fault"] = {
+                "code": f.code,
+                "message": f.message,
+                "offset": f.offset,
+                "event": f.event,
+                "block": f.block,
+                "hint": f.hint,
+            }
+        return values
+
+    def note_events(self, rows: Rows) -> None:
+        """Add rows of the ``events`` report."""
+        ids = rows["EventId"]
+        if self.first_event is None:
+            self.first_event = int(ids[0])
+        self.lowest_event = min(int(ids.min()), self.lowest_event or int(ids.min()))
+        self.highest_event = max(int(ids.max()), self.highest_event or 0)
+        self.most_blocks = max(self.most_blocks, int(rows["Blocks"].max()))
+
+
+def looks_like_stream(name: str) -> bool:
+    """Whether a file begins like a loss stream, or can be read only once.
+
+    Raises:
+        InputError: the file cannot be opened.
+    """
+    source = Source(name)
+    try:
+        if source.size is None:
+            return True
+        head = os.pread(source.fd, 12, 0)
+    finally:
+        source.close()
+    if len(head) < TYPE_SIZE:
+        return True
+    aggregation, low, high, source_type = head[:TYPE_SIZE]
+    return (source_type, aggregation) in TYPES or (low | high | source_type) == SOURCE_CDF
+
+
+def inspect(name: str, policy: Policy) -> Findings:
+    """Read one stream to its end or its first fault.
+
+    Raises:
+        InputError: the stream cannot be opened or read.
+    """
+    with Sources([name]) as sources:
+        findings = Findings(sources.sources[0].name)
+        analysis = Analysis(
+            ["events"], lambda _name, rows: findings.note_events(rows), policy=policy
+        )
+        try:
+            while (piece := sources.read()) is not None:
+                if len(piece[1]):
+                    analysis.receive(piece[1])
+            analysis.close()
+        except CoreError as e:
+            findings.fault = e
+    findings.header = analysis.header
+    findings.bytes = analysis.offset
+    findings.events = analysis.events
+    findings.blocks = analysis.blocks
+    findings.pairs = analysis.pairs
+    findings.ascending = analysis.ascending
+    return findings
+
+
+def _open(path: Path) -> int:
+    # Without O_NONBLOCK, opening a fifo would wait for a writer.
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def _opened(paths: Sequence[Path], array: str | None) -> tuple[FileSet, StoredArray | None]:
+    if len(paths) == 1 and paths[0].is_dir():
+        top = paths[0].resolve()
+        return open_store(Roots([top]), top, array)
+    return FileSet([path.absolute() for path in paths], _open), None
+
+
+def inspect_files(
+    paths: Sequence[Path],
+    hints: Hints,
+    form: str | None,
+    array: str | None = None,
+    decoders: Decoders | None = None,
+) -> dict[str, Any]:
+    """Describe the array in some files by their headers, as JSON values.
+
+    Args:
+        paths: the files of one dataset, or one directory that is a zarr store.
+        hints: what the caller knows of the data.
+        form: name of the format; None to detect it.
+        array: path of the array, in formats that hold several.
+        decoders: read HDF5 and zarr; None refuses them.
+
+    Raises:
+        FormatError, AmbiguousFormatError, ShapeError: the files cannot be understood.
+        InputError: the files cannot be read.
+    """
+    try:
+        files, stored = _opened(paths, array)
+        with files:
+            source = understand_source(
+                files, stored, hints, decoders=decoders, form=form, array=array
+            )
+            recording = source.recording
+    except (ServiceError, OSError, ValueError) as e:
+        raise InputError(f"cannot be read: {e}", source=str(paths[0])) from e
+    built_in = recording.built_in
+    corrections = {"dark": built_in.dark, "gain": built_in.gain, "excluded": built_in.excluded}
+    return {
+        "format": recording.format,
+        "frames": recording.frames,
+        "nav_shape": list(recording.nav_shape),
+        "sig_shape": list(recording.sig_shape),
+        "dtype": recording.dtype.str,
+        "stored": recording.decoder
+        or (recording.stored.str if recording.stored is not None else None),
+        "sync_offset": recording.sync_offset,
+        "files": len(paths),
+        "corrections": [name for name, image in corrections.items() if image is not None],
+        "axes": [f"{axis.name} {axis.size} {axis.scale} {axis.unit}" for axis in recording.axes],
+        "metadata": dict(recording.metadata),
+        "notes": list(recording.notes),
+    }
 
 
 def _describe(findings: Findings) -> list[str]:

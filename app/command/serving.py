@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import ipaddress
 import os
 import resource
+import socket
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from pathlib import Path
 
 import structlog
 
@@ -23,13 +26,14 @@ from app.server.serve import Lanes, serve
 from app.server.supervisor import USAGE
 from app.service_error import ServiceError
 from app.settings import METRICS_DIRECTORY, Settings
+from app.state.api_keys import ApiKeys
+from app.state.base import StoreError
 from app.state.private import private_directory
-from app.state.storage import StorageError, open_storage
+from app.state.sqlite import SqliteStateStore
+from app.state.storage import STATE, StorageError, open_storage
 from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
-
-from .exposure import check_exposure
 
 _THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
@@ -213,3 +217,45 @@ def forget(pid: int) -> None:
     from app.telemetry import forget_process  # noqa: PLC0415 - as above
 
     forget_process(pid)
+
+
+def check_exposure(settings: Settings) -> None:
+    """Check that a service without API keys listens where only its user can reach it.
+
+    Raises:
+        ValueError: it would listen elsewhere, or nobody knows whether it has keys.
+    """
+    if settings.api_keys or _has_stored_keys(settings.data_dir):
+        return
+    if not is_loopback(settings.host) and not settings.allow_anonymous:
+        raise ValueError(
+            f"without API keys everybody who reaches {settings.host} could use and delete"
+            " everything: set THALWEG_API_KEYS, run thalweg-server keys add, listen on"
+            " 127.0.0.1, or set THALWEG_ALLOW_ANONYMOUS=true"
+        )
+    structlog.get_logger().info(
+        "there are no API keys: everybody who reaches the service is its one user",
+        host=settings.host,
+    )
+
+
+def _has_stored_keys(data_dir: Path) -> bool:
+    if not (path := data_dir / STATE).exists():
+        return False
+    try:
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            return ApiKeys(store).exist()
+    except StoreError as e:
+        # Without an answer the service must not take everybody for its user.
+        raise ValueError(f"the API keys in {data_dir} cannot be read: {e}") from e
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or every address of a name, is one of loopback."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    # The zone of a link-local address is no part of it.
+    addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
+    return bool(addresses) and all(ipaddress.ip_address(a).is_loopback for a in addresses)

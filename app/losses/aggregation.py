@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 
+from app.engine.bus_errors import Watch, watch
 from core.arrays import Rows
 from core.errors import CoreError, InputError, OptionError, ReportError
 from core.losses.analysis import Analysis
@@ -33,7 +37,6 @@ from core.losses.sections import Section, SectionAnalysis, SectionedRun, Section
 from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
-from .mapped import MappedStreams
 from .outputs import STDOUT, Outputs
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
@@ -44,6 +47,8 @@ from .sources import Source, Sources
 from .spilling import SpillFiles
 
 __all__ = ["STDOUT", "Aggregation", "Job", "Observer", "Progress"]
+_JobSink = Callable[[int | None, str, Rows], None]
+"""Takes (summary set if there are several, report name, rows)."""
 
 
 def _check_merged(reports: Sequence[Report]) -> None:
@@ -89,10 +94,6 @@ class Job:
     """Threads for files; by default, the cores this process may use."""
     live: bool = False
     """Whether pipes get rows before all streams are known to be whole."""
-
-
-_JobSink = Callable[[int | None, str, Rows], None]
-"""Takes (summary set if there are several, report name, rows)."""
 
 
 def _set_ids(job: Job) -> Sequence[int | None]:
@@ -361,3 +362,57 @@ class Aggregation:
                 progress.bytes += len(data)
                 progress.events = sum(reader.events for reader in readers)
                 self._observer(progress)
+
+
+class MappedStreams:
+    """Regular files, mapped into memory: the pages that the system keeps of them, not copied.
+
+    The maps are watched: a file that is cut while it is read is an error.
+
+    Args:
+        sources: open files of a known size.
+
+    Raises:
+        OSError: a file cannot be mapped.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._watches: list[Watch | None] = []
+        self._words: list[npt.NDArray[np.int32]] = []
+        for source in sources:
+            size = source.size or 0
+            octets = mmap.mmap(source.fd, size, prot=mmap.PROT_READ) if size else b""
+            words = np.frombuffer(octets, np.int32, size // 4)
+            self._words.append(words)
+            self._watches.append(watch(words.ctypes.data, size) if size else None)
+
+    def __del__(self) -> None:
+        # The watches end before the addresses can belong to other maps.
+        self._watches.clear()
+
+    def words(self, stream: int) -> npt.NDArray[np.int32]:
+        """All words of a stream, by its index.
+
+        Raises:
+            InputError: the file is shorter or longer than it was when it was opened.
+        """
+        source = self._sources[stream]
+        if os.fstat(source.fd).st_size != source.size:
+            raise InputError("it changed while it was read", source=source.name)
+        return self._words[stream]
+
+    def check(self, stream: int) -> None:
+        """Check that what was read since ``words`` was there.
+
+        Raises:
+            InputError: the file was cut meanwhile, or its disk failed.
+        """
+        found = self._watches[stream]
+        if found is not None and (missing := found.missing()) is not None:
+            text = f"its bytes from {missing // mmap.PAGESIZE * mmap.PAGESIZE} on were missing"
+            raise InputError(f"{text}: it was cut, or the disk failed", source=self.name(stream))
+
+    def name(self, stream: int) -> str:
+        """What errors call a stream."""
+        return self._sources[stream].name

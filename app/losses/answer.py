@@ -13,17 +13,20 @@ from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.server.drain import Drain
 from app.server.responses import Exchange
 from app.streams.driver import Stream
+from app.streams.frames import Buffers
 from app.streams.sender import Head
 from core.errors import CoreError
 
 from .encoding import RowEncoder, row_encoder
 from .options import PostOptions
-from .pictures.posted import PictureAnswer, draw_posted
+from .pictures.drawing import PictureCollector
+from .pictures.options import PictureOptions
 from .posting import Ending, Posting
 from .pump import Pump
+from .request import LossRequest
 from .rows import PostedRows, RowStream
 from .service import LossService
-from .spool import Mark, Spool, Spools
+from .spool import Item, Mark, Spool, Spools, Table
 from .sums_room import FIRST_BYTES, SumsRoom
 from .tokens import Checkpoints
 
@@ -31,22 +34,75 @@ _POST_BYTES = 1 << 20
 """Memory of an analysis and of what encodes its rows."""
 _QUANTILE_BYTES = 256
 """Memory for each quantile: in tables, among rows that are copied, and as text."""
-
-
 _OCCURRENCE_BYTES = 64
 """Memory for each occurrence: as parsed, and indexed by event for rows and for sums."""
 _PERIOD_BYTES = 24
 """Memory for each period with a weight, in each report."""
-
-
 _PICTURE_BYTES = 4 << 20
 """Memory of a picture while it is drawn: pixels, and the points of up to 48 curves."""
-
-
 _LEAST_SUMS = 1 << 20
 """Memory of the sums of each of many sets in the beginning."""
 _INFO_BYTES = 4
 """Memory for each byte of summary info, whose texts become objects and columns."""
+
+
+def draw_posted(
+    spool: Spool, request: LossRequest, options: PictureOptions, summary_set: int | None
+) -> bytes:
+    """Draw the rows that wait; takes them all.
+
+    It is drawn before the answer begins, so that a picture that cannot be drawn is a problem
+    document.
+
+    Args:
+        spool: holds the rows of a whole run.
+        request: the analysis they are of; its first report is drawn.
+        options: of the picture.
+        summary_set: of the stream.
+
+    Raises:
+        ReportError: the picture cannot be drawn.
+        StorageFullError: the disk failed.
+    """
+    collector = PictureCollector(request.reports[0], options)
+    while (item := spool.take()) is not None:
+        if isinstance(item, Table):
+            collector.take(item.report, item.rows)
+    return collector.draw(summary_set)
+
+
+class PictureAnswer:
+    """An answer that is one picture.
+
+    Args:
+        picture: its bytes.
+    """
+
+    tells_end = False
+    shows_marks = False
+
+    def __init__(self, picture: bytes) -> None:
+        self._picture = picture
+
+    def begin(self) -> Buffers:
+        """The picture."""
+        return [self._picture]
+
+    def add(self, _item: Item) -> Buffers:
+        """Nothing: all rows have been drawn."""
+        return []
+
+    def heartbeat(self) -> Buffers:
+        """Nothing."""
+        return []
+
+    def end(self, _ending: Ending) -> Buffers:
+        """Nothing."""
+        return []
+
+    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
+        """None: a picture cannot express a failure."""
+        return None
 
 
 def _sets(options: PostOptions) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from app.engine.workers import Workers
@@ -22,6 +23,7 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from app.http.openapi import (
     JSON_BODY,
+    MAX_NUMBER,
     NO_CONTENT,
     NOT_MODIFIED,
     content_response,
@@ -38,7 +40,6 @@ from core.errors import PositionError
 from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
 from .opened import OpenPipeline
 from .registry import Pipelines
-from .schemas import BatchesQuery, BatchQuery
 from .streaming import batch_stream
 
 MEDIA = {
@@ -48,6 +49,46 @@ MEDIA = {
 }
 """Media type of each format."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
+router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=StrictRoute)
+_MAX_BODY = 1 << 20
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
+_JSON = content_response(200, "application/json")
+
+
+class RankQuery(BaseModel):
+    """The position in a pipeline, and the rank whose rows to send."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: str | None = Field(
+        None, description="Token to continue after; without it, start from the beginning"
+    )
+    rank: int = Field(
+        0, ge=0, le=MAX_NUMBER, description="Rank whose rows of each batch to send, from 0"
+    )
+    world: int = Field(1, ge=1, le=MAX_NUMBER, description="Number of ranks that share each batch")
+
+
+class BatchesQuery(RankQuery):
+    """Options of a stream of batches; limits above the server's are lowered to the server's."""
+
+    max_batches: int | None = Field(None, ge=0, description="Maximum number of batches to send")
+    max_bytes: int | None = Field(
+        None, ge=0, description="Start no batch after this many bytes of arrays"
+    )
+    max_seconds: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Start no batch after this many seconds"
+    )
+    max_epochs: int | None = Field(None, ge=0, description="End after this many epochs")
+
+
+class BatchQuery(RankQuery):
+    """Options of one batch."""
+
+    offset: int = Field(
+        0, ge=0, le=MAX_NUMBER, description="Number of batches to skip after the token"
+    )
+    format: Literal["frames", "npy", "arrow"] | None = Field(None, description="Overrides Accept")
 
 
 def one_batch(
@@ -121,13 +162,6 @@ def _encoded(opened: OpenPipeline, query: BatchQuery, form: str) -> tuple[bytes,
         )
     batch = make_batch(opened, step)
     return encode_batch(opened, step, batch, form), batch_headers(batch)
-
-
-router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=StrictRoute)
-
-_MAX_BODY = 1 << 20
-_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
-_JSON = content_response(200, "application/json")
 
 
 @dataclass(frozen=True, slots=True)

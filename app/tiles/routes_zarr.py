@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
 
+import numpy as np
+import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 
@@ -13,14 +18,26 @@ from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
+from core.arrays import Floats
+from core.budget import current
+from core.tiles.positions import Lattice
 
+from .encoding import octets_of
 from .service import TileService
-from .zarr_facade import ZarrFacade
+from .views import OpenView, padded
 
 router = APIRouter(prefix="/zarr", tags=["zarr"], route_class=StrictRoute)
 
 _OCTETS = "application/octet-stream"
 TilesDep = Annotated[TileService, from_state("tiles")]
+_CHUNK = re.compile(r"data/c((?:/(?:0|[1-9]\d{0,11})){0,16})", re.ASCII)
+_COORDINATE = re.compile(r"([A-Za-z0-9_]{1,64})/(zarr\.json|c/0)", re.ASCII)
+_NAME = re.compile(r"(?!data$)[A-Za-z0-9_]{1,64}", re.ASCII)
+"""An axis that can have coordinates: its name is part of an address."""
+_Entry = tuple[bytes | memoryview, str]
+"""Content and media type."""
+_COPIES = 4
+"""Memory of coordinates, in arrays of them, while they are computed."""
 
 
 @router.get(
@@ -62,3 +79,148 @@ async def zarr(
             opened.close()
 
     return ExchangeResponse(handle)
+
+
+def _array(
+    shape: list[int], chunks: list[int], dtype: np.dtype[Any], names: list[str], attributes: object
+) -> dict[str, Any]:
+    fill: Any = False if dtype.kind == "b" else 0
+    if dtype.kind == "c":
+        fill = [0.0, 0.0]
+    elif dtype.kind == "f":
+        fill = 0.0
+    codecs: list[Any] = [{"name": "bytes"}]
+    if dtype.itemsize > 1:
+        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill,
+        "codecs": codecs,
+        "dimension_names": names,
+        "attributes": attributes,
+    }
+
+
+class ZarrFacade:
+    """The zarr store of one view."""
+
+    def __init__(self, view: OpenView) -> None:
+        self._view = view
+        self._plan = view.plan
+        axes = view.dataset.axes
+        nav = len(self._plan.nav_shape)
+        sig = axes[len(view.dataset.nav_shape) :]
+        if nav == len(view.dataset.nav_shape):
+            self._axes = list(axes[:nav]) + list(sig)
+            self._names = [axis.name for axis in self._axes]
+        else:
+            self._axes = []
+            self._names = ["frame", *(axis.name for axis in sig)]
+        if len(set(self._names)) < len(self._names):
+            self._names = [f"axis_{k}" for k in range(len(self._plan.shape))]
+
+    def find(self, key: str) -> Callable[[], _Entry] | None:
+        """Return what computes the content of a key; None if there is no such key."""
+        if key == "zarr.json":
+            return lambda: (orjson.dumps(self._group()), "application/json")
+        if key == "data/zarr.json":
+            return lambda: (orjson.dumps(self._data()), "application/json")
+        if match := _CHUNK.fullmatch(key):
+            return self._chunk(match[1])
+        if match := _COORDINATE.fullmatch(key):
+            return self._coordinate(match[1], match[2])
+        return None
+
+    def size(self, key: str) -> int | None:
+        """Return the length of the values of a key that exists; None if it has metadata."""
+        if _CHUNK.fullmatch(key):
+            return math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
+        name, _, part = key.partition("/")
+        return 8 * self._plan.shape[self._names.index(name)] if part == "c/0" else None
+
+    def _group(self) -> dict[str, Any]:
+        entries = {"data": self._data()}
+        for axis, name in enumerate(self._names):
+            if _NAME.fullmatch(name):
+                entries[name] = self._coordinate_array(axis)
+        consolidated = {"kind": "inline", "must_understand": False, "metadata": entries}
+        return {
+            "zarr_format": 3,
+            "node_type": "group",
+            "attributes": {},
+            "consolidated_metadata": consolidated,
+        }
+
+    def _data(self) -> Any:  # noqa: ANN401 - JSON
+        plan = self._plan
+        attributes = {"fingerprint": self._view.dataset.fingerprint.hex()}
+        return _array(list(plan.shape), list(plan.tile_shape), plan.dtype, self._names, attributes)
+
+    def _chunk(self, text: str) -> Callable[[], _Entry] | None:
+        indices = [int(part) for part in text.split("/") if part]
+        plan = self._plan
+        if len(indices) != len(plan.grid):
+            return None
+        if any(i >= n for i, n in zip(indices, plan.grid, strict=True)):
+            return None
+
+        def read() -> _Entry:
+            tile = plan.tile(int(np.ravel_multi_index(indices, plan.grid)))
+            values = self._view.read(tile)
+            current().check("tile")
+            values = padded(values, plan.tile_shape)
+            current().check("tile")
+            return octets_of(values), "application/octet-stream"
+
+        return read
+
+    def _coordinate(self, name: str, part: str) -> Callable[[], _Entry] | None:
+        if name not in self._names or not _NAME.fullmatch(name):
+            return None
+        axis = self._names.index(name)
+        if part == "zarr.json":
+            return lambda: (orjson.dumps(self._coordinate_array(axis)), "application/json")
+
+        def compute() -> _Entry:
+            current().hold("coordinates", _COPIES * 8 * self._plan.shape[axis])
+            return self._coordinates(axis).astype("<f8").tobytes(), "application/octet-stream"
+
+        return compute
+
+    def _coordinate_array(self, axis: int) -> Any:  # noqa: ANN401 - JSON
+        length = self._plan.shape[axis]
+        attributes = {}
+        known = self._axis(axis)
+        if known is not None and known.unit:
+            attributes = {"units": known.unit}
+        name = self._names[axis]
+        return _array([length], [length], np.dtype("f8"), [name], attributes)
+
+    def _axis(self, axis: int) -> Any:  # noqa: ANN401 - an axis or None
+        if self._axes:
+            return self._axes[axis]
+        sig = self._view.dataset.axes[len(self._view.dataset.nav_shape) :]
+        return None if axis == 0 else sig[axis - 1]
+
+    def _coordinates(self, axis: int) -> Floats:
+        """Return the centres of the bins in the axis's units; indices if frames are listed."""
+        plan = self._plan
+        length = plan.shape[axis]
+        nav = len(plan.nav_shape)
+        step = plan.view.bin_nav if axis < nav else plan.view.bin_sig
+        start, pitch = 0, 1
+        if axis >= nav:
+            start = plan.sig_box[axis - nav][0]
+        elif isinstance(plan.positions, Lattice) and self._axes:
+            start, _, pitch = plan.positions.slices[axis]
+        index = start + pitch * (np.arange(length) * step + (step - 1) / 2)
+        known = self._axis(axis)
+        if known is None:
+            return np.arange(length, dtype=np.float64)
+        coordinates: Floats = known.offset + known.scale * index
+        return coordinates

@@ -42,20 +42,22 @@ visited function computes counts only once ``visit`` has returned.
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import ClassVar, Protocol
 
 from app.errors import InvalidOptionError
 from core.arrays import Indices, Octets
+from core.tiles.ranges import Ranges
 
 from .buffered import BufferedBackend, Lend, Use
-from .buffers import BufferPool
-from .direct import DirectBackend
+from .buffers import PAGE, BufferPool
 from .file_set import FileSet
 from .leased import LeasedBackend
 
-_KINDS = {kind.name: kind for kind in (LeasedBackend, BufferedBackend, DirectBackend)}
-BACKENDS = tuple(_KINDS)
 DEFAULT = LeasedBackend.name
+_GAP = 128 << 10
+"""Maximum gap between two ranges to read rather than skip: every call reaches the disk."""
 
 
 class RangeBackend(Protocol):
@@ -146,6 +148,55 @@ class RangeBackend(Protocol):
 
     def close(self) -> None:
         """Drop memory maps, which last until their users are done; the files stay open."""
+
+
+class DirectBackend(BufferedBackend):
+    """Reads past the page cache where the file system supports it."""
+
+    name: ClassVar[str] = "direct"
+
+    def _read(self, descriptor: int, ranges: Ranges, out: Octets) -> None:
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT
+            direct = os.open(f"/proc/self/fd/{descriptor}", flags)
+        except OSError:
+            super()._read(descriptor, ranges, out)
+            return
+        try:
+            self._read_together(direct, ranges, (_GAP, PAGE), out)
+        except OSError as e:
+            if e.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
+                raise
+            super()._read(descriptor, ranges, out)
+        finally:
+            os.close(direct)
+
+    def _load(self, descriptor: int, buffer: memoryview, at: int, length: int) -> None:
+        done = 0
+        while done < length:
+            count = os.preadv(descriptor, [buffer[done:]], at + done)
+            if count < min(PAGE, length - done):
+                raise EOFError
+            done += count if done + count >= length else count // PAGE * PAGE
+
+    def _visit_row(self, descriptor: int, starts: Indices, size: int, use: Use) -> bool:
+        """Return False: what is in memory is not looked for."""
+        del descriptor, starts, size, use
+        return False
+
+    @staticmethod
+    def _hint(descriptor: int, starts: Indices, size: int) -> None:
+        """Do nothing: reads do not go through the page cache."""
+
+    @staticmethod
+    def _are_apart(starts: Indices, size: int) -> bool:
+        """Return False: every call reaches the disk."""
+        del starts, size
+        return False
+
+
+_KINDS = {kind.name: kind for kind in (LeasedBackend, BufferedBackend, DirectBackend)}
+BACKENDS = tuple(_KINDS)
 
 
 def open_backend(name: str, files: FileSet, pool: BufferPool) -> RangeBackend:

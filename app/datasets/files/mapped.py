@@ -43,6 +43,7 @@ import signal
 import threading
 import time
 from collections import Counter, OrderedDict
+from pathlib import Path
 
 import numpy as np
 
@@ -52,7 +53,6 @@ from core.tiles.ranges import are_present
 from core.untouched import zeros
 
 from .buffers import PAGE
-from .mounts import is_local
 
 MAX_MAPS = 64
 """Maximum number of cached maps, each of which holds a descriptor."""
@@ -71,6 +71,27 @@ _STRETCH = 1 << 16
 # Not mmap.madvise: it would hold the interpreter's lock while the disk is read.
 _madvise = ctypes.CDLL(None, use_errno=True).madvise
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+LOCAL = frozenset(
+    (
+        "bcachefs",
+        "btrfs",
+        "erofs",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "jfs",
+        "nilfs2",
+        "overlay",
+        "ramfs",
+        "squashfs",
+        "tmpfs",
+        "xfs",
+        "zfs",
+    )
+)
+"""Kinds of file systems, as the kernel names them."""
+_TABLE = Path("/proc/self/mountinfo")
 
 
 class Leases:
@@ -245,3 +266,32 @@ class Maps:
         """Drop all maps."""
         with self._lock:
             self._maps.clear()
+
+
+def is_local(descriptor: int, table: Path = _TABLE) -> bool:
+    """Whether an open file lies in a file system of this machine; False if that is unknown.
+
+    A lease keeps out writers that the kernel knows. Of a network file system it knows only those
+    on this machine, and a file system in a process answers to nobody, so there a file can be cut
+    under a lease. The list names the kinds for which the kernel's word holds; of all others it is
+    assumed not to.
+
+    Args:
+        descriptor: the open file.
+        table: the mounts that this process sees.
+    """
+    try:
+        mount = _mount(descriptor)
+        for line in table.read_text("utf-8", "surrogateescape").splitlines():
+            fields, _, rest = line.partition(" - ")
+            if fields.split(" ", 1)[0] == mount:
+                return rest.split(" ", 1)[0] in LOCAL
+    except (OSError, StopIteration):
+        pass
+    return False
+
+
+def _mount(descriptor: int) -> str:
+    """Return the number of the mount through which a file was opened."""
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("mnt_id:"))

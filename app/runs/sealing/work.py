@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import numpy as np
 
 from app.engine.base import Engine
 from app.http.identity import USER_SCOPES, Identity
@@ -25,7 +29,6 @@ from ..results.computing import Proceed, RowSink, RunReports, RunStreams
 from ..results.files import RECORDS, ReportFiles, ReportName
 from ..results.published import Published, PublishedWriter
 from ..results.segments import SEGMENT_BYTES, SegmentSums
-from ..results.sorting import SortedRows
 from ..schemas import RunOptions
 from ..spec import RunSpec
 from ..store import Runs
@@ -42,6 +45,9 @@ _ROWS_PER_BYTE = 6
 _SET_BYTES = 1 << 20
 """Memory of the rows of a summary set beyond the first."""
 _Key = tuple[int | None, str]
+_disk_error = partial(temporary_error, what="sums of the run")
+_AT_ONCE = 1 << 16
+"""Rows that are handed on together."""
 
 
 @dataclass(slots=True)
@@ -261,4 +267,60 @@ class SealingWork:
         return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)
 
 
-_disk_error = partial(temporary_error, what="sums of the run")
+class SortedRows:
+    """Keeps rows in a temporary file, and hands them on by event.
+
+    Rows of an event keep their order. In memory there are only ids and their order, 12 bytes a
+    row.
+
+    Args:
+        directory: where the file is made; it has no name, so that no crash leaves it.
+        dtype: of the rows, with a field ``EventId``.
+
+    Raises:
+        StorageFullError: the directory takes no file.
+    """
+
+    def __init__(self, directory: Path, dtype: np.dtype[np.void]) -> None:
+        self._dtype = dtype
+        self._events = [np.zeros(0, np.int32)]
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = TemporaryFile(dir=directory)  # noqa: SIM115 - closed by close()
+        except OSError as e:
+            raise temporary_error(e, "rows of the run") from e
+
+    def add(self, rows: Rows) -> None:
+        """Keep the next rows.
+
+        Raises:
+            StorageFullError: the disk is full.
+        """
+        self._events.append(rows["EventId"].astype(np.int32))
+        try:
+            self._file.write(rows.tobytes())
+        except OSError as e:
+            raise temporary_error(e, "rows of the run") from e
+
+    def sorted(self) -> Iterator[Rows]:
+        """Yield all rows by event.
+
+        Raises:
+            StorageFullError: the disk is full.
+        """
+        try:
+            self._file.flush()
+        except OSError as e:
+            raise temporary_error(e, "rows of the run") from e
+        events = np.concatenate(self._events)
+        if not len(events):
+            return
+        order = np.argsort(events, kind="stable")
+        del events
+        rows = np.memmap(self._file, self._dtype, "r", shape=(len(order),))
+        for begin in range(0, len(order), _AT_ONCE):
+            yield np.asarray(rows[order[begin : begin + _AT_ONCE]])
+
+    def close(self) -> None:
+        """Give the disk back."""
+        self._file.close()

@@ -26,6 +26,8 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import xxhash
+
 from app.errors import NotFoundError, ServiceError, problem_of
 from app.losses.sums_room import Followed
 from app.run_errors import (
@@ -46,12 +48,14 @@ from core.losses.position import Position
 from ..records import STREAM, ContentDigest, Extent, StreamRecord
 from ..streams import Streams
 from .checksums import Checksum, check_digest
-from .content import ContentHasher
 
 COMMIT_BYTES = 8 << 20
 """Bytes that are committed at once, without waiting for more."""
 _STRETCH = 1 << 20
 """Bytes that are checked between two looks at the budget."""
+GROUP = 4 << 20
+"""Bytes of a group."""
+_START = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,3 +394,44 @@ class Appending:
         """Close the blob; no thread may use the append any more."""
         if self._writer is not None:
             self._writer.close()
+
+
+class ContentHasher:
+    """Digests the bytes of one stream.
+
+    A stream comes in many requests, to many processes, and hash functions do not give their
+    state away. So the digest is a chain over groups of a fixed size, whatever the requests were:
+
+        chain k = xxh3(chain k-1 | group k)          total = xxh3(chain of whole groups | the rest)
+
+    To go on after a cut, the bytes since the last whole group are read again.
+
+    Args:
+        digest: of the bytes before; None at the beginning.
+        offset: number of these bytes. The first bytes to be added are those from
+            :attr:`start` on.
+    """
+
+    def __init__(self, digest: ContentDigest | None = None, offset: int = 0) -> None:
+        self.start = offset - offset % GROUP
+        """Offset of the first byte of the unfinished group."""
+        self._chain = _START if digest is None else bytes.fromhex(digest.chain)
+        self._hash = xxhash.xxh3_128(self._chain)
+        self._left = GROUP
+
+    def update(self, data: memoryview) -> None:
+        """Add the next bytes."""
+        at = 0
+        while at < len(data):
+            part = data[at : at + self._left]
+            self._hash.update(part)
+            at += len(part)
+            self._left -= len(part)
+            if not self._left:
+                self._chain = self._hash.digest()
+                self._hash = xxhash.xxh3_128(self._chain)
+                self._left = GROUP
+
+    def digest(self) -> ContentDigest:
+        """Return the digest of all bytes so far."""
+        return ContentDigest(self._chain.hex(), self._hash.hexdigest())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.errors import KINDS
 from tests.app.harness import Answer, Contract, Post, Service, ask, head, is_problem
 
 
@@ -112,3 +113,15 @@ def test_numbers_are_written_in_digits_in_every_route(service: Service, value: s
 
 def _types_of(schema: dict[str, Any]) -> set[str]:
     return {str(one.get("type")) for one in (schema, *schema.get("anyOf", ()))}
+
+
+@pytest.mark.parametrize("code", sorted(KINDS))
+def test_every_problem_is_explained(service: Service, code: str) -> None:
+    answer = service.get(f"/problems/{code}")
+    assert answer.status == 200
+    assert answer.media_type == "text/html"
+    text = answer.body.decode()
+    assert code in text
+    assert f"Status {KINDS[code].status}" in text
+    assert KINDS[code].title in text
+    assert f"/problems/{code}" in service.get("/docs").body.decode()

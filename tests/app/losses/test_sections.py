@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from app.losses import aggregation, sections
-from app.losses.aggregation import Aggregation, Job, Progress
-from app.losses.mapped import MappedStreams
+from app.losses.aggregation import Aggregation, Job, MappedStreams, Progress
 from app.losses.report_files import ReportFiles
 from app.losses.sources import Source
 from core.errors import CoreError, InputError, TruncatedError

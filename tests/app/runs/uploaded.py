@@ -13,7 +13,7 @@ import numpy as np
 from app.http.identity import SINGLE_USER
 from app.main import create_app
 from app.runs.records import Extent, RunRecord, StreamRecord
-from app.runs.uploads.content import ContentHasher
+from app.runs.uploads.appending import ContentHasher
 from app.settings import Settings
 from tests.runs import RunCase
 from tests.serverless import serverless

@@ -16,8 +16,8 @@ from app.engine.workers import Workers
 from app.server.drain import Drain
 from app.streams.ahead import GROUP_SECONDS
 from app.tiles import streaming
-from app.tiles.reducing import reduction_stream
 from app.tiles.reductions import CancelledError, ReductionJob
+from app.tiles.routes_reductions import reduction_stream
 from app.tiles.streaming import read_tiles, stored_bytes, tile_at, tile_bytes, tile_stream
 from app.tiles.views import OpenView
 from core.errors import ShapeError

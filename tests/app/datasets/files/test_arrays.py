@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from app.command.inspect import inspect_files
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.backends import open_backend
 from app.datasets.files.buffers import BufferPool
@@ -27,7 +28,6 @@ from app.datasets.files.identity import is_young
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.datasets.files.zarr_files import StoreFiles
 from app.datasets.files.zarr_source import ZarrArray
-from app.datasets.inspection import inspect_files
 from app.datasets.opened import OpenDataset
 from app.datasets.opening import Source, open_recording
 from app.datasets.spec import parse_dataset

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.datasets.files import buffered, direct, leased
+from app.datasets.files import backends, buffered, leased
 from app.datasets.files.backends import RangeBackend, open_backend
 from app.datasets.files.buffers import PAGE, BufferPool
 from app.datasets.files.file_set import FileSet, ReadFailedError
@@ -341,7 +341,7 @@ def test_a_file_that_changes_in_the_middle_of_a_read(
 
     monkeypatch.setattr(os, "preadv", change_then_read)
     monkeypatch.setattr(buffered, "_GAP", 500)
-    monkeypatch.setattr(direct, "_GAP", 500)
+    monkeypatch.setattr(backends, "_GAP", 500)
     with pytest.raises(DataChangedError):
         setup.read(*request_)
     assert calls >= 2

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from app.losses.pictures.averages import AveragesSheet
-from app.losses.pictures.canvas import build_figure
+from app.losses.pictures.drawing import build_figure
 from app.losses.pictures.options import PictureOptions
 from app.losses.pictures.themes import PALETTES
 from core.arrays import Rows

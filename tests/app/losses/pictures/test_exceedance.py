@@ -7,7 +7,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from app.losses.pictures.canvas import build_figure
+from app.losses.pictures.drawing import build_figure
 from app.losses.pictures.exceedance import ExceedanceSheet
 from app.losses.pictures.options import PictureOptions
 from app.losses.pictures.themes import PALETTES

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.oasis.shims.summary_sets import Prepared, read_sets
+from app.oasis.shims.summarising import Prepared, read_sets
 from core.errors import InputError
 from core.losses.summaries import SummarySets
 from tests.app.oasis.shims.tools import RUN, clean_environment, needs_conformance, run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,8 @@ import pytest
 from app.errors import QuotaExceededError
 from app.run_errors import UploadTakenError
 from app.runs.records import StreamRecord
-from app.runs.uploads.appending import Appending, Terms
+from app.runs.uploads import appending
+from app.runs.uploads.appending import Appending, ContentHasher, Terms
 from app.state.base import StoreDamagedError, StoreFullError
 from app.state.quotas import Limit
 from core.errors import SampleRangeError
@@ -268,3 +270,29 @@ def test_a_fault_cuts_what_came_after_the_last_good_event() -> None:
     assert record.fault is not None
     assert record.fault["code"] == "sample-range"
     assert course.bytes() == bytes(bad[: record.offset])
+
+
+def digest(data: bytes, cuts: list[int]) -> object:
+    hasher, at = ContentHasher(), 0
+    for cut in [*cuts, len(data)]:
+        hasher.update(memoryview(data[at:cut]))
+        at = cut
+        state = hasher.digest()
+        hasher = ContentHasher(state, at)
+        hasher.update(memoryview(data[hasher.start : at]))
+        assert hasher.digest() == state
+    return hasher.digest()
+
+
+def test_any_cuts_give_one_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appending, "GROUP", 64)
+    chance = random.Random(1)  # noqa: S311 - the places of cuts
+    for size in (0, 1, 63, 64, 65, 128, 1000):
+        data = chance.randbytes(size)
+        whole = digest(data, [])
+        for _ in range(20):
+            cuts = sorted(chance.randrange(size + 1) for _ in range(chance.randrange(4)))
+            assert digest(data, cuts) == whole
+        if size:
+            assert digest(bytes([data[0] ^ 1]) + data[1:], []) != whole
+            assert digest(data[:-1], []) != whole

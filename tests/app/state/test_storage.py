@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from app.state import probe as module
+from app.state import storage as module
 from app.state.base import StoreDamagedError, StoreError, Usage
-from app.state.probe import Probe
 from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
-from app.state.storage import Storage, open_storage
+from app.state.storage import Probe, Storage, open_storage
 
 
 @pytest.fixture

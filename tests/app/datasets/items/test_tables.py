@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.datasets.files.file_set import FileSet
-from app.datasets.items.stored import Places, parse_places, stored_column
-from app.datasets.items.tables import TableItems
+from app.datasets.items.tables import Places, TableItems, parse_places, stored_column
 from app.decoding.base import Parse, Request, T
 from app.errors import DatasetUnreadableError
 from core.arrays import Array, Octets
@@ -235,7 +234,7 @@ def test_places_are_those_of_the_columns() -> None:
 
 
 def test_places_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.datasets.items.stored._MAX_PLACES", 8)
+    monkeypatch.setattr("app.datasets.items.tables._MAX_PLACES", 8)
     asked: list[int] = []
 
     def locate(part: int) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.losses.mapped import MappedStreams
+from app.losses.aggregation import MappedStreams
 from app.losses.sources import Source
 from core.errors import InputError
 

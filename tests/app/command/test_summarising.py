@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.losses import summarising
+from app.command import summarise as summarising
+from app.command.summarise import SummaryJob, summarise
 from app.losses.progress import Progress
 from app.losses.sections import sections_of
 from app.losses.sources import Source
-from app.losses.summarising import SummaryJob, summarise
 from core.errors import CoreError, InputError
 from core.losses.events import StreamEnd
 from core.losses.format import Kind
