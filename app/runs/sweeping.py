@@ -1,4 +1,4 @@
-"""Removing runs that have expired, and what crashes and lost races left of streams.
+"""Removing runs that have expired, and what crashes and lost races left of streams and files.
 
 A run that is uploaded to is kept by its appends, at least once an hour by a monotonic clock. So a
 run is removed once it has been expired and unchanged for longer than that: a clock that jumps
@@ -11,16 +11,14 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from app.errors import NotFoundError
 from app.losses.input_store import input_id
-from app.state.base import HeadConflictError, StateStore, StoreBusyError, StoreDamagedError
+from app.state.base import Head, HeadMissingError, StateStore, StoreBusyError, StoreDamagedError
 from app.state.blobs import BlobInfo, BlobStore
 from app.state.ownership import Namespaces, Owned
-from app.state.sweeper import PAGE, Chore, Lasting, page_by_page
+from app.state.sweeper import Chore, Lasting, each_blob, each_head
 
-from .records import RUN, STREAM, RunRecord, StreamRecord, stream_key
+from .records import REPORT, RUN, SEGMENT, STREAM, RunRecord, StreamRecord, stream_key
 from .removal import Removal
-from .results import sweeping as results_sweeping
 from .sealing.jobs import KIND as JOB
 from .sealing.jobs import MAX_DEATHS, job_of
 from .streams import Streams
@@ -28,7 +26,12 @@ from .streams import Streams
 EXPIRED_SECONDS = 7200.0
 """Time for which a run must have been expired and unchanged; appends keep theirs every hour."""
 _GRACE = 600.0
-"""Age in seconds that spares what a request may be about to make part of a stream."""
+"""Age in seconds that spares what a request may be about to make part of a stream or run."""
+_FILE_GRACE = 86400.0
+"""Age in seconds that spares a file which a worker may still be writing."""
+WRITING_SECONDS = 7200.0
+"""Time without a byte after which nobody is writing, even if the age is that of a clock that
+jumped."""
 
 
 def chores(
@@ -53,8 +56,24 @@ def chores(
         "poisoned jobs without runs": poison_without_runs(heads),
         "streams without runs": streams_without_runs(removal.streams, heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
-        **results_sweeping.chores(heads, blobs, clock, monotonic),
+        **file_chores(heads, blobs, clock, monotonic),
     }
+
+
+def file_chores(
+    heads: StateStore,
+    blobs: BlobStore,
+    clock: Callable[[], float],
+    monotonic: Callable[[], float] = time.monotonic,
+) -> dict[str, Chore]:
+    """Return the chores of files that were computed of runs, by name; see :func:`chores`."""
+    found = {}
+    for kind in (SEGMENT, REPORT):
+        found[f"{kind}s without runs"] = files_without_runs(heads, kind, clock)
+        found[f"unpublished {kind}s"] = unpublished_blobs(
+            heads, blobs, kind, clock, Lasting(WRITING_SECONDS, monotonic)
+        )
+    return found
 
 
 def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore:
@@ -66,19 +85,15 @@ def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore
         expired: tells which have been expired for long.
     """
 
-    def look(after: str) -> str | None:
-        page = heads.list(RUN, after=after, limit=PAGE)
-        for head in page.heads:
-            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
-                run = RunRecord.decode(Owned.of(head))
-                if not removal.runs.is_expired(run):
-                    expired.forget(head.id)
-                elif expired.has_lasted(head.id, run.generation):
-                    removal.remove(run)
-                    expired.forget(head.id)
-        return page.after
+    def look(head: Head) -> None:
+        run = RunRecord.decode(Owned.of(head))
+        if not removal.runs.is_expired(run):
+            expired.forget(head.id)
+        elif expired.has_lasted(head.id, run.generation):
+            removal.remove(run)
+            expired.forget(head.id)
 
-    return page_by_page(look)
+    return each_head(heads, RUN, look)
 
 
 def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
@@ -87,18 +102,14 @@ def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
     So does one whose job was given up before it was sealed again by somebody who died at that.
     """
 
-    def look(after: str) -> str | None:
-        page = heads.list(RUN, after=after, limit=PAGE)
-        for head in page.heads:
-            with contextlib.suppress(StoreDamagedError):
-                run = RunRecord.decode(Owned.of(head))
-                if run.state in {"sealed", "computing"}:
-                    known = removal.jobs.find(job_of(run))
-                    if known is None or known.is_poisoned:
-                        removal.jobs.create(job_of(run))
-        return page.after
+    def look(head: Head) -> None:
+        run = RunRecord.decode(Owned.of(head))
+        if run.state in {"sealed", "computing"}:
+            known = removal.jobs.find(job_of(run))
+            if known is None or known.is_poisoned:
+                removal.jobs.create(job_of(run))
 
-    return page_by_page(look)
+    return each_head(heads, RUN, look)
 
 
 def named_inputs(heads: StateStore) -> Iterator[tuple[str, str]]:
@@ -128,18 +139,13 @@ def poison_without_runs(heads: StateStore) -> Chore:
     """
     runs = Namespaces(heads, RUN)
 
-    def look(after: str) -> str | None:
-        page = heads.list(JOB, after=after, limit=PAGE)
-        for head in page.heads:
-            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
-                job = Owned.of(head)
-                is_poisoned = job.value.get("deaths", 0) >= MAX_DEATHS
-                run = job.value["run"]
-                if is_poisoned and not any(results_sweeping.runs_of(runs, job.owner, run)):
-                    heads.delete(JOB, head.id, head)
-        return page.after
+    def look(head: Head) -> None:
+        job = Owned.of(head)
+        is_poisoned = job.value.get("deaths", 0) >= MAX_DEATHS
+        if is_poisoned and not any(_runs_of(runs, job.owner, job.value["run"])):
+            heads.delete(JOB, head.id, head)
 
-    return page_by_page(look)
+    return each_head(heads, JOB, look)
 
 
 def streams_without_runs(
@@ -151,27 +157,31 @@ def streams_without_runs(
     """
     runs = Namespaces(heads, RUN)
 
-    def look(after: str) -> str | None:
-        page = heads.list(STREAM, after=after, limit=PAGE)
-        for head in page.heads:
-            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
-                stream = StreamRecord.decode(Owned.of(head))
-                if stream.touched >= clock() - _GRACE:
-                    continue
-                if _is_of_a_run(runs, stream):
-                    streams.settle(stream)
-                else:
-                    heads.delete(STREAM, head.id, head)
-        return page.after
+    def look(head: Head) -> None:
+        stream = StreamRecord.decode(Owned.of(head))
+        if stream.touched >= clock() - _GRACE:
+            return
+        if any(
+            run.has(stream.partition, stream.id, stream.term)
+            for run in _runs_of(runs, stream.owner, stream.run)
+        ):
+            streams.settle(stream)
+        else:
+            heads.delete(STREAM, head.id, head)
 
-    return page_by_page(look)
+    return each_head(heads, STREAM, look)
 
 
-def _is_of_a_run(runs: Namespaces, stream: StreamRecord) -> bool:
-    return any(
-        run.has(stream.partition, stream.id, stream.term)
-        for run in results_sweeping.runs_of(runs, stream.owner, stream.run)
-    )
+def _runs_of(runs: Namespaces, owner: str, ident: str) -> list[RunRecord]:
+    """Return the run of an owner; else those of this id that others own.
+
+    What belongs to a run may be on its way to another owner, a moment later than the run.
+    """
+    try:
+        found = [runs.get(owner, ident)]
+    except HeadMissingError:
+        found = runs.of_anyone(ident)
+    return [RunRecord.decode(owned) for owned in found]
 
 
 def blobs_without_streams(
@@ -183,22 +193,18 @@ def blobs_without_streams(
     """
     streams = Namespaces(heads, STREAM)
 
-    def look(after: str) -> str | None:
-        page = blobs.list(STREAM, after=after, limit=PAGE)
-        for blob in page.blobs:
-            if blob.modified >= clock() - _GRACE:
-                continue
-            with contextlib.suppress(
-                NotFoundError, HeadConflictError, StoreDamagedError, StoreBusyError
-            ):
-                length = _length(streams, blob)
-                if not length:
-                    blobs.delete(STREAM, blob.id)
-                elif length < blob.size:
-                    blobs.trim(STREAM, blob.id, length)
-        return page.after
+    def look(blob: BlobInfo) -> None:
+        if blob.modified >= clock() - _GRACE:
+            return
+        # Whoever appends to a blob keeps it busy.
+        with contextlib.suppress(StoreBusyError):
+            length = _length(streams, blob)
+            if not length:
+                blobs.delete(STREAM, blob.id)
+            elif length < blob.size:
+                blobs.trim(STREAM, blob.id, length)
 
-    return page_by_page(look)
+    return each_blob(blobs, STREAM, look)
 
 
 def _length(streams: Namespaces, blob: BlobInfo) -> int:
@@ -213,3 +219,46 @@ def _length(streams: Namespaces, blob: BlobInfo) -> int:
             return max(blob.size, 1)
         return stream.length_of(int(fence))
     return 0
+
+
+def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float]) -> Chore:
+    """Return the chore that takes back files of runs that are gone, or were sealed again."""
+    runs = Namespaces(heads, RUN)
+
+    def look(head: Head) -> None:
+        file = Owned.of(head)
+        if head.used < clock() - _GRACE and not any(
+            # A segment stays when its run is sealed again, a report does not.
+            kind == SEGMENT or file.ident.startswith(f"{run.files}.")
+            for run in _runs_of(runs, file.owner, file.ident.partition(".")[0])
+        ):
+            heads.delete(kind, head.id, head)
+
+    return each_head(heads, kind, look)
+
+
+def unpublished_blobs(
+    heads: StateStore, blobs: BlobStore, kind: str, clock: Callable[[], float], left: Lasting
+) -> Chore:
+    """Return the chore that deletes what crashed writers left, and files taken back.
+
+    Args:
+        heads: the store of the heads of files.
+        blobs: the store of their content.
+        kind: of both.
+        clock: seconds since 1970.
+        left: tells which have been as they are for long.
+    """
+    files = Namespaces(heads, kind)
+
+    def look(blob: BlobInfo) -> None:
+        if blob.modified >= clock() - _FILE_GRACE:
+            return
+        name, _, _ = blob.id.rpartition(".")
+        if any(file.value["blob"] == blob.id for file in files.of_anyone(name)):
+            left.forget(blob.id)
+        elif left.has_lasted(blob.id, (blob.modified, blob.size)):
+            blobs.delete(kind, blob.id)
+            left.forget(blob.id)
+
+    return each_blob(blobs, kind, look)

@@ -25,8 +25,8 @@ import structlog
 
 from app.errors import NotFoundError, ServiceError
 
-from .base import HeadConflictError, StateStore, StoreDamagedError
-from .blobs import BlobStore
+from .base import Head, HeadConflictError, StateStore, StoreDamagedError
+from .blobs import BlobInfo, BlobStore
 from .shares import Shares
 from .turns import open_private
 
@@ -42,6 +42,7 @@ INTERVAL = 60.0
 """Seconds between passes where nothing is left to do."""
 _BUSY_INTERVAL = 0.5
 """Seconds between passes where more is."""
+_PASSED_OVER = (StoreDamagedError, NotFoundError, HeadConflictError)
 
 
 class Sweeper:
@@ -157,6 +158,39 @@ def page_by_page(look: Callable[[str], str | None]) -> Chore:
     return sweep
 
 
+def each_head(heads: StateStore, kind: str, look: Callable[[Head], None]) -> Chore:
+    """Return the chore that looks at all heads of a kind.
+
+    Args:
+        heads: the store of the heads.
+        kind: their kind.
+        look: called with each; a head that is damaged, or that others changed or deleted first,
+            is passed over.
+    """
+
+    def look_at_page(after: str) -> str | None:
+        page = heads.list(kind, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(*_PASSED_OVER):
+                look(head)
+        return page.after
+
+    return page_by_page(look_at_page)
+
+
+def each_blob(blobs: BlobStore, kind: str, look: Callable[[BlobInfo], None]) -> Chore:
+    """Return the chore that looks at all blobs of a kind; see :func:`each_head`."""
+
+    def look_at_page(after: str) -> str | None:
+        page = blobs.list(kind, after=after, limit=PAGE)
+        for blob in page.blobs:
+            with contextlib.suppress(*_PASSED_OVER):
+                look(blob)
+        return page.after
+
+    return page_by_page(look_at_page)
+
+
 def expired_heads(
     heads: StateStore,
     kind: str,
@@ -232,22 +266,15 @@ def heads_without_blobs(
         clock: seconds since 1970.
     """
 
-    def look(after: str) -> str | None:
+    def look(head: Head) -> None:
         oldest = clock() - seconds
-        page = heads.list(kind, after=after, limit=PAGE)
-        for head in page.heads:
-            if head.used >= oldest:
-                continue
+        if head.used < oldest:
             try:
                 blobs.info(kind, head.id.partition(".")[2])
             except NotFoundError:
-                with contextlib.suppress(NotFoundError, HeadConflictError):
-                    heads.delete(kind, head.id, head, unused_since=oldest)
-            except StoreDamagedError:
-                continue
-        return page.after
+                heads.delete(kind, head.id, head, unused_since=oldest)
 
-    return page_by_page(look)
+    return each_head(heads, kind, look)
 
 
 def blobs_without_owners(
@@ -267,17 +294,12 @@ def blobs_without_owners(
         clock: seconds since 1970.
     """
 
-    def look(after: str) -> str | None:
+    def look(blob: BlobInfo) -> None:
         oldest = clock() - seconds
-        page = blobs.list(kind, after=after, limit=PAGE)
-        for blob in page.blobs:
-            if blob.used < oldest:
-                remove = partial(blobs.delete, kind, blob.id, unused_since=oldest)
-                with contextlib.suppress(NotFoundError, HeadConflictError):
-                    shares.sweep(blob.id, remove)
-        return page.after
+        if blob.used < oldest:
+            shares.sweep(blob.id, partial(blobs.delete, kind, blob.id, unused_since=oldest))
 
-    return page_by_page(look)
+    return each_blob(blobs, kind, look)
 
 
 def always_done(work: Callable[[], object]) -> Chore:

@@ -90,7 +90,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/records.py": _RUN_STORE,
     "app/runs/removal.py": _RUN_STORE,
     "app/runs/results/files.py": _SEALING,
-    "app/runs/results/published.py": ("tests/app/runs/results/test_sweeping.py",),
+    "app/runs/results/published.py": ("tests/app/runs/test_sweeping.py",),
     "app/runs/results/segments.py": _RUN_REPORTS,
     "app/runs/routes/reports.py": _SEALING,
     "app/runs/routes/rows.py": _RUN_ROWS,

@@ -18,11 +18,10 @@ from app.errors import StorageFullError
 from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord
-from app.runs.results.sweeping import files_without_runs
 from app.runs.sealing import memory, work
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
-from app.runs.sweeping import runs_without_jobs
+from app.runs.sweeping import files_without_runs, runs_without_jobs
 from app.state.base import StoreDamagedError
 from core.errors import EmptyStreamError
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
