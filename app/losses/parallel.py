@@ -1,19 +1,48 @@
-"""A function called for many elements by several threads, with results in order."""
+"""A function called for many elements in threads, with results in order."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from app.engine.base import Engine
+
 _E = TypeVar("_E")
 _R = TypeVar("_R")
 
 
+def _in_order(
+    submit: Callable[[Callable[[_E], _R], _E], Future[_R]],
+    function: Callable[[_E], _R],
+    elements: Iterable[_E],
+    count: int,
+) -> Iterator[_R]:
+    """Call the function for each element; raise what it raises, when no call runs any more.
+
+    One call more is submitted than are to run at once, so that no thread waits for the results.
+    """
+    waiting: deque[Future[_R]] = deque()
+    try:
+        for element in elements:
+            waiting.append(submit(function, element))
+            if len(waiting) > count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        for future in waiting:
+            if not future.cancelled():
+                future.exception()
+
+
 class OrderedThreads(Generic[_E, _R]):
-    """Calls a function in threads; no more results wait than there are threads.
+    """Calls a function in threads of its own.
 
     Args:
         count: of threads; by default, the cores this process may use.
@@ -27,11 +56,30 @@ class OrderedThreads(Generic[_E, _R]):
         if self._count == 1:
             yield from map(function, elements)
             return
-        waiting: deque[Future[_R]] = deque()
         with ThreadPoolExecutor(self._count, "reports") as pool:
-            for element in elements:
-                waiting.append(pool.submit(function, element))
-                if len(waiting) > self._count:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            yield from _in_order(pool.submit, function, elements, self._count)
+
+
+class OrderedCalls(Generic[_E, _R]):
+    """Calls a function by an engine, as many calls at once as its width.
+
+    An engine may begin more, as it lets an owner whose calls take long have others. Here they wait:
+    there are receivers and memory for so many.
+
+    Args:
+        engine: makes the calls. The thread that takes the results must not be one of its own.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, function: Callable[[_E], _R], elements: Iterable[_E], /) -> Iterator[_R]:
+        """Call the function for each element; raise what it raises, when no call runs any more."""
+        width = self._engine.width
+        places = threading.Semaphore(width)
+
+        def call(element: _E) -> _R:
+            with places:
+                return function(element)
+
+        return _in_order(self._engine.submit, call, elements, width)

@@ -7,17 +7,16 @@ from the same streams in files.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import structlog
 
 from app.engine.base import Engine
 from app.errors import NotFoundError
+from app.losses.parallel import OrderedCalls
 from app.losses.request import LossRequest
 from app.state.base import StoreDamagedError
 from app.state.blobs import BlobMissingError
@@ -48,8 +47,6 @@ from .segments import (
     stream_header,
 )
 
-E = TypeVar("E")
-R = TypeVar("R")
 SECTION = 8 << 20
 """Bytes of a stream that one call of the engine reads for rows."""
 _DAMAGED = (FormatError, StoreDamagedError, BlobMissingError)
@@ -61,34 +58,6 @@ RowSink = Callable[[int | None, str, Rows], None]
 """Takes (summary set if there are sets, report, rows valid during the call)."""
 Proceed = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of a step; raises to stop."""
-
-
-class OrderedCalls(Generic[E, R]):
-    """Calls a function by an engine; few more results wait than it computes at once.
-
-    Args:
-        engine: makes the calls. The thread that takes the results must not be one of its own.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __call__(self, function: Callable[[E], R], elements: Iterable[E], /) -> Iterator[R]:
-        """Call the function for each element; raise what it raises, when no call runs any more."""
-        waiting: deque[Future[R]] = deque()
-        try:
-            for element in elements:
-                waiting.append(self._engine.submit(function, element))
-                if len(waiting) > self._engine.width:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-            for future in waiting:
-                if not future.cancelled():
-                    future.exception()
 
 
 @dataclass(frozen=True, slots=True)

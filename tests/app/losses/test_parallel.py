@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from app.losses.parallel import OrderedThreads
+from app.engine.workers import LONG_SECONDS, Workers
+from app.losses.parallel import OrderedCalls, OrderedThreads
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -50,3 +53,31 @@ def test_an_error_is_raised_in_its_turn() -> None:
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+def test_no_more_calls_run_at_once_than_the_engine_has_places() -> None:
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def call(element: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        # The engine lets an owner of long calls begin others.
+        time.sleep(2.5 * LONG_SECONDS)
+        with lock:
+            running -= 1
+        return element
+
+    async def run(workers: Workers) -> list[int]:
+        await workers.start(int)
+        calls: OrderedCalls[int, int] = OrderedCalls(workers)
+        return await asyncio.to_thread(lambda: list(calls(call, range(5))))
+
+    workers = Workers(2)
+    try:
+        assert asyncio.run(run(workers)) == list(range(5))
+    finally:
+        workers.close()
+    assert most == 2
