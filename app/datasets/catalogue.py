@@ -123,6 +123,7 @@ class Catalogue:
         try:
             if isinstance(opened, OpenDataset):
                 opened.check_axes()
+                opened.check_scan(spec.sync_offset)
                 if opened.sync_offset and spec.sync_offset == 0:
                     # A declared 0 is stored only where the files say otherwise.
                     plain, opened = opened, self._opened(stored := spec)

@@ -101,6 +101,29 @@ class OpenDataset:
                     f"gives {axis.name[:40]!r} a scale of 0", "Give the size of a step, or omit it"
                 )
 
+    def check_scan(self, offset: int | None) -> None:
+        """Check that the entry's scan has as many positions as there are frames; as above.
+
+        Args:
+            offset: frames before the scan that the entry leaves out; None if it does not say.
+
+        Raises:
+            InvalidOptionError: it has others, and the entry does not say that this is meant.
+        """
+        shape, found = self.spec.nav_shape, self.recording
+        if shape is None or self.spec.partial or self.spec.growing:
+            return
+        positions = math.prod(shape)
+        skipped = found.sync_offset if offset is None else offset
+        if positions not in {found.frames, found.frames - skipped}:
+            raise InvalidOptionError(
+                f"nav_shape {list(shape)} has {positions:,} positions, but there are"
+                f" {found.frames:,} frames of {list(found.sig_shape)} {found.dtype.str}",
+                hint="Correct nav_shape, or dtype and sig_shape; add"
+                ' "partial": true if frames are to be left out, or positions to stay empty',
+                option="nav_shape",
+            )
+
     @property
     def axes(self) -> tuple[Axis, ...]:
         """Navigation axes, then signal axes."""
@@ -140,6 +163,20 @@ class OpenDataset:
             "frames_inserted_end": max(0, positions + sync - frames),
         }
 
+    def _notes(self) -> list[str]:
+        """Return what people should know of the files and of the scan over them."""
+        sync, sizes = self.sync_info(), {"nav_shape", "growing"}
+        counts = {
+            "before the scan are not used": sync["frames_skipped_start"],
+            "after the scan are not used": sync["frames_ignored_end"],
+            "are missing at the beginning of the scan": sync["frames_inserted_start"],
+            "are missing at the end of the scan": sync["frames_inserted_end"],
+        }
+        notes = [f"{count:,} frames {where}" for where, count in counts.items() if count]
+        if self.recording.format == "raw" and sizes.isdisjoint(self.spec.to_json()):
+            notes.append("nothing confirms dtype and sig_shape; with nav_shape they are checked")
+        return [*self.recording.notes, *notes]
+
     def describe(self) -> dict[str, Any]:
         """Describe the dataset, as JSON values."""
         recording = self.recording
@@ -169,7 +206,7 @@ class OpenDataset:
             "immutable": self.spec.immutable,
             "growing": self.spec.growing,
             "metadata": dict(recording.metadata),
-            "notes": list(recording.notes),
+            "notes": self._notes(),
             "fingerprint": self.fingerprint.hex(),
         }
 

@@ -27,6 +27,7 @@ _ARRAY_MEMBERS = (
     "nav_shape",
     "sig_shape",
     "sync_offset",
+    "partial",
     "file_header",
     "frame_header",
     "frame_footer",
@@ -39,8 +40,8 @@ _OPERATORS = ("backend", "decoder", "frame_bytes")
 """Members that only the operator may set: they name code, and ways to load the server."""
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
-_LOCATION = ("id", "files", "glob", "immutable", "backend")
-"""Members that locate and read files rather than define what they mean."""
+_LOCATION = ("id", "files", "glob", "immutable", "backend", "partial")
+"""Members that locate, read and check files rather than define what they mean."""
 _PERSON = b"thalweg-entry-1"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
@@ -72,6 +73,8 @@ class DatasetSpec:
     nav_shape: tuple[int, ...] | None = None
     sig_shape: tuple[int, ...] | None = None
     sync_offset: int | None = None
+    partial: bool = False
+    """Whether the scan may have other positions than there are frames."""
     file_header: int | None = None
     frame_header: int | None = None
     frame_footer: int | None = None
@@ -180,6 +183,7 @@ def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> Dataset
         nav_shape=_shape(spec, "nav_shape"),
         sig_shape=_shape(spec, "sig_shape"),
         sync_offset=_number(spec, "sync_offset", -_MAX_NUMBER),
+        partial=_flag(spec, "partial"),
         file_header=_number(spec, "file_header", 0),
         frame_header=_number(spec, "frame_header", 0),
         frame_footer=_number(spec, "frame_footer", 0),

@@ -82,9 +82,9 @@ class ReductionJob:
         self._view = view
         self._engine = engine
         self._partials = partials
-        self._plan = _reading_plan(view)
-        reduction = parse_reduction(spec, self._plan.sig_shape)
+        reduction = parse_reduction(spec, view.plan.sig_shape)
         self._over_frames = reduction.over == "frames"
+        self._plan = _reading_plan(view, over_frames=self._over_frames)
         self._nbytes = _memory(self._plan, reduction, engine.width)
         check_room("reduce", self._nbytes)
         self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
@@ -201,8 +201,11 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
     return weights + math.prod(plan.nav_shape) * columns * _FLOAT * _COPIES
 
 
-def _reading_plan(view: OpenView) -> Plan:
-    """Plan the same frames again: whole, of a floating type, one chunk to a tile."""
+def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
+    """Plan the same frames again: whole, of a floating type, one chunk to a tile.
+
+    Results over pixels keep the shape of the scan: a position without a frame is NaN there.
+    """
     plan, dataset = view.plan, view.dataset
     if plan.dtype.kind == "c":
         raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
@@ -223,6 +226,7 @@ def _reading_plan(view: OpenView) -> Plan:
         dtype=dtype.str,
         tile_shape=None,
         target_bytes=max(CHUNK_BYTES, frame),
+        missing="nan" if view.view.missing == "skip" and not over_frames else view.view.missing,
     )
     return make_plan(
         dataset.recording,

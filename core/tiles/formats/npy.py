@@ -28,6 +28,8 @@ _ENTRIES = {
 """Entries of the header, a Python dictionary; matching it avoids evaluating it."""
 
 _PLAIN = re.compile(r"""(['"])(?:[<>=|]?[iu][1248]|[<>=|]?f[248]|[<>=|]?c(?:8|16)|\|?b1)\1""")
+_DIMENSIONS = 2
+"""Of a frame, unless the owner says otherwise."""
 _DIGITS = 20
 """Sizes must have fewer digits: 2**64 has twenty."""
 
@@ -90,15 +92,23 @@ def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple
     if sig is None and nav is not None and len(nav) < len(shape) and shape[: len(nav)] == nav:
         return nav, shape[len(nav) :]
     if sig is None:
-        if len(shape) < 2:  # noqa: PLR2004 - a frame has two dimensions
+        if len(shape) < _DIMENSIONS:
             raise ShapeError(f"an array of shape {shape} needs sig_shape to have frames")
         return shape[:-2], shape[-2:]
     check_shape(sig, "sig_shape")
     if len(sig) <= len(shape) and shape[len(shape) - len(sig) :] == sig:
         return shape[: len(shape) - len(sig)], sig
-    total, pixels = math.prod(shape), math.prod(sig)
-    if total % pixels:
-        raise ShapeError(f"an array of shape {shape} has no whole frames of sig_shape {sig}")
+    pixels = math.prod(sig)
+    scan = shape[:-_DIMENSIONS] if nav is None or shape[: len(nav)] != nav else nav
+    if scan and math.prod(shape[len(scan) :]) == pixels:
+        return scan, sig
+    # Of a list of values or of rows nobody knows where frames begin.
+    total, is_list = math.prod(shape), len(shape) <= _DIMENSIONS
+    if total % pixels or not is_list:
+        raise ShapeError(
+            f"an array of shape {shape} does not consist of frames of sig_shape {sig}",
+            hint="Omit sig_shape, or set it to the last dimensions",
+        )
     return (total // pixels,), sig
 
 
@@ -117,7 +127,7 @@ def _frames(source: Source, file: int, hints: Hints) -> _Array:
         nav, sig = _split(shape, hints)
     except ShapeError as error:
         name = source.files[file].name
-        raise ShapeError(error.message, source=name, offset=10) from None
+        raise ShapeError(error.message, source=name, offset=10, hint=error.hint) from None
     return _Array(dtype, nav, sig, start)
 
 

@@ -247,3 +247,44 @@ def test_an_offset_of_0_is_declared_where_the_files_have_another(desk: Desk) -> 
     opened, created = desk.catalogue.register(SINGLE_USER, {**entry, "sync_offset": 0})
     opened.close()
     assert not created
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ({"nav_shape": [4, 4]}, "16 positions, but there are 12 frames"),
+        ({"nav_shape": [2, 2]}, "4 positions, but there are 12 frames"),
+        ({"nav_shape": [3, 4], "dtype": "<u4", "format": "raw"}, "but there are 6 frames"),
+        ({"nav_shape": [9], "sync_offset": 1}, "9 positions, but there are 12 frames"),
+    ],
+)
+def test_a_scan_has_a_position_for_each_frame(
+    desk: Desk, entry: dict[str, Any], found: str
+) -> None:
+    if "format" in entry:
+        np.zeros((12, *FRAME), "<u2").tofile(desk.root / "scan.npy")
+        entry = {**entry, "sig_shape": list(FRAME)}
+    else:
+        desk.save("scan", np.zeros((3, 4, *FRAME), "<u2"))
+    with pytest.raises(InvalidOptionError, match=found) as e:
+        desk.register(id="a", **entry)
+    assert e.value.members["option"] == "nav_shape"
+    described = desk.register(id="a", partial=True, **entry).describe()
+    assert described["notes"]
+
+
+def test_frames_before_the_scan_are_left_out_by_sync_offset(desk: Desk) -> None:
+    desk.save("scan", np.zeros((12, *FRAME), "<u2"))
+    described = desk.register(id="a", nav_shape=[2, 5], sync_offset=2).describe()
+    assert described["notes"] == ["2 frames before the scan are not used"]
+    described = desk.register(id="b", nav_shape=[3, 4], sync_offset=2).describe()
+    assert described["notes"][1:] == ["2 frames are missing at the end of the scan"]
+    described = desk.register(id="c", nav_shape=[3, 3], partial=True).describe()
+    assert described["notes"] == ["3 frames after the scan are not used"]
+
+
+def test_frames_of_an_array_are_not_cut_anew(desk: Desk) -> None:
+    desk.save("scan", np.zeros((4, 4, 8, 8), "<u2"))
+    with pytest.raises(ShapeError, match="does not consist of frames of sig_shape"):
+        desk.register(sig_shape=[16, 16])
+    assert desk.register(sig_shape=[64]).nav_shape == (4, 4)

@@ -43,6 +43,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "glob": {"files": [], "glob": "a.*"},
     "immutable": {"immutable": True},
     "backend": {"backend": BACKENDS[0]},
+    "partial": {"partial": True},
 }
 """Members that change no byte: tokens have the id, and files a fingerprint of their own."""
 

@@ -230,3 +230,24 @@ def test_stored_segments_renew_the_budget(tmp_path: Path, monkeypatch: pytest.Mo
         assert budget.renewals == stored
         budget.run(desk.run, {"op": "sum"})
         assert budget.renewals == stored
+
+
+def test_results_of_a_scan_with_empty_positions_keep_its_shape(desk: Desk) -> None:
+    entry = {"id": "partial", "files": ["scan.npy"], "nav_shape": [4, 8], "partial": True}
+    desk.catalogue.register(SINGLE_USER, entry)[0].close()
+    opened = desk.tiles.open(SINGLE_USER, "partial", {})
+    try:
+        results = [
+            ReductionJob(opened, spec, desk.engine, desk.partials).run(
+                lambda _done, _total: None, lambda: False
+            )
+            for spec in ({"op": "sum", "over": "pixels"}, {"op": "sum"}, {"op": "com"})
+        ]
+    finally:
+        opened.close()
+    sums, frame, centres = results
+    expected = np.full(32, np.nan)
+    expected[:30] = FRAMES.reshape(30, -1).sum(1)
+    assert np.array_equal(sums["sum"], expected.reshape(4, 8), equal_nan=True)
+    assert np.array_equal(frame["sum"], FRAMES.reshape(30, 8, 7).sum(0))
+    assert [np.isnan(centre).sum() for centre in centres.values()] == [2, 2]

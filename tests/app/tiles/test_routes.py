@@ -117,7 +117,7 @@ def test_a_chunk_has_one_address(place: Place) -> None:
         assert place.ask("GET", f"/zarr/{place.view}/data/c/{key}").status == 404
 
 
-RAW = {"format": "raw", "dtype": "<u2", "sig_shape": [8, 6], "nav_shape": [4, 3]}
+RAW = {"format": "raw", "dtype": "<u2", "sig_shape": [8, 6], "nav_shape": [4, 3], "partial": True}
 DECLARED: list[dict[str, object]] = [
     {"dtype": ">u2"},
     {"sig_shape": [6, 8]},

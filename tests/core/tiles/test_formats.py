@@ -133,9 +133,11 @@ def test_npy_as_numpy_writes_it() -> None:
         assert (recording.nav_shape, recording.sig_shape) == ((3,), (4, 5, 6))
         recording = read(files, Hints(nav_shape=(3,)))
         assert (recording.nav_shape, recording.sig_shape) == ((3,), (4, 5, 6))
-        recording = read(files, Hints(sig_shape=(10, 6)))
-        assert (recording.nav_shape, recording.sig_shape) == ((6,), (10, 6))
-        assert same(frames_of(files, recording), array.reshape(6, 10, 6))
+        recording = read(files, Hints(sig_shape=(6, 5)))
+        assert (recording.nav_shape, recording.sig_shape) == ((3, 4), (6, 5))
+        assert same(frames_of(files, recording), array.reshape(12, 6, 5))
+        with pytest.raises(CoreError, match="does not consist of frames of sig_shape"):
+            read(files, Hints(sig_shape=(10, 6)))
 
 
 def test_npy_of_one_dimension_needs_a_frame_shape() -> None:

@@ -456,7 +456,7 @@ def test_sparse_files_are_recognised_and_refused() -> None:
         (MIB_SET, Hints(sig_shape=(4, 5)), "has 20 pixels, the frames have 16"),
         (FRMS6_SET, Hints(sig_shape=(16,)), "packed frames of .4, 4. cannot be reshaped to"),
         (TVIPS_SET, Hints(nav_shape=(0, 3)), "needs dimensions of at least 1"),
-        (NPY, Hints(sig_shape=(7, 7)), "no whole frames of sig_shape"),
+        (NPY, Hints(sig_shape=(7, 7)), "not consist of frames of sig_shape"),
         (NPY, Hints(sig_shape=()), "needs dimensions of at least 1"),
         ({"a.raw": b"x" * 64}, Hints(dtype=U2, sig_shape=(-4, 4)), "needs dimensions"),
         ({"a.raw": b"x" * 64}, Hints(dtype=U2, sig_shape=(4,), file_header=-1), "negative"),
