@@ -75,8 +75,8 @@ def test_caches_of_views_are_bounded_in_bytes(
 def test_a_view_has_so_many_bytes(tmp_path: Path) -> None:
     desk = ViewDesk(tmp_path, np.zeros((4, 8, 8), "<u2"))
     for positions, fits in ((1 << 55, True), ((1 << 55) + 1, False)):
-        entry = {"id": f"{fits}", "files": ["scan.npy"], "nav_shape": [positions]}
-        entry["partial"] = True
+        scan = {"nav_shape": [positions], "partial": True}
+        entry = {"id": f"{fits}", "files": ["scan.npy"], **scan}
         desk.catalogue.register(SINGLE_USER, entry)[0].close()
         view = {"missing": "zero"}
         if fits:
