@@ -48,7 +48,17 @@ first paragraph of each docstring at ``/problems/<code>``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, ClassVar
+
+
+def names_hint(name: str, known: Iterable[str]) -> str:
+    """Return a hint for a name that is not known: the nearest one, and all of them."""
+    names = list(known)
+    nearest = get_close_matches(name.lower(), names, 1)
+    meant = f"Did you mean {nearest[0]}? " if nearest else ""
+    return f"{meant}Use {', '.join(names)}"
 
 
 class CoreError(Exception):

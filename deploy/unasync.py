@@ -37,7 +37,7 @@ SUBSTITUTIONS = [
         r"async def (\w+)\(self\)( -> .+):  # blocking: a property\n",
         r"@property\n    def \1(self)\2:\n",
     ),
-    (r"(\()?await self\.(info|nav_shape|plan|sig_shape)\(\)(?(1)\))", r"self.\2"),
+    (r"(\()?await self\.(id|info|nav_shape|plan|sig_shape)\(\)(?(1)\))", r"self.\2"),
     (
         r"async with aclosing\((.+)\) as items:\n +async for item in items:\n +yield item\n",
         r"yield from \1\n",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.errors import InvalidOptionError
+from core.errors import names_hint
 from core.tiles.recording import Axis, Hints
 from core.tiles.view import MAX_DIMS, parse_dtype
 
@@ -157,7 +158,7 @@ def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> Dataset
             f"Omit {reserved[0]}, or ask the operator to list the dataset",
         )
     if unknown := sorted(set(spec) - known):
-        raise _invalid(unknown[0], "is unknown", f"Use {', '.join(sorted(known))}")
+        raise _invalid(unknown[0][:80], "is unknown", names_hint(unknown[0], sorted(known)))
     files = _strings(spec.get("files", []), "files")
     glob = _string(spec, "glob")
     if bool(files) is (glob is not None):

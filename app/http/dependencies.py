@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from app.errors import InvalidOptionError
 from app.server.drain import Drain, drain_of
+from core.errors import names_hint
 
 from .identity import Identity, identity_of
 
@@ -101,7 +102,7 @@ def _check_options(request: Request, known: Sequence[str]) -> None:
     for name in sorted(names.difference(known)):
         raise InvalidOptionError(
             f"there is no option {name[:80]!r}",
-            hint=f"Use {', '.join(known)}" if known else "This route has no options",
+            hint=names_hint(name[:80], known) if known else "This route has no options",
             option=name[:80],
         )
 

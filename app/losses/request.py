@@ -16,7 +16,7 @@ from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS, Report
-from core.losses.reports.choosing import check_inputs, choose_reports
+from core.losses.reports.choosing import check_inputs, choose_reports, report_hint
 from core.losses.reports.report import EVENT_RATES, OCCURRENCE
 from core.losses.reports.running import RunOptions
 from core.losses.summaries import SummarySets
@@ -174,10 +174,10 @@ def parse_reports(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in REPORTS]
     if unknown or not names or len(set(names)) < len(names):
-        fault = "reports is empty or names a report twice"
+        fault, hint = "reports is empty or names a report twice", f"Use {', '.join(REPORTS)}"
         if unknown:
-            fault = f"there is no report {unknown[0]!r}"
-        raise InvalidOptionError(fault, hint=f"Choose from {', '.join(REPORTS)}", option="reports")
+            fault, hint = f"there is no report {unknown[0][:80]!r}", report_hint(unknown[0])
+        raise InvalidOptionError(fault, hint=hint, option="reports")
     return names
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
 from core.budget import current
+from core.errors import names_hint
 from core.slices import slices
 
-MAPS = ("gray", "viridis")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GRAY, _RGB = 0, 2
 _PIXEL_BYTES = 24
@@ -20,39 +20,42 @@ _PIXEL_BYTES = 24
 _TOGETHER = 1 << 17
 """Pixels that are drawn at once."""
 
-_VIRIDIS = np.array(
-    [
-        [0.2777273272234177, 0.005407344544966578, 0.3340998053353061],
-        [0.1050930431085774, 1.404613529898575, 1.384590162594685],
-        [-0.3308618287255563, 0.214847559468213, 0.09509516302823659],
-        [-4.634230498983486, -5.799100973351585, -19.33244095627987],
-        [6.228269936347081, 14.17993336680509, 56.69055260068105],
-        [4.776384997670288, -13.74514537774601, -65.35303263337234],
-        [-5.435455855934631, 4.645852612178535, 26.3124352495832],
-    ]
-)
-"""Coefficients, by ascending power of a value in 0 to 1, of red, green and blue.
+_COLOURS = {
+    "viridis": "44015448186a472d7b4240863b528b33638d2c728e26828e21918c"
+    "1fa08828ae803fbc735ec96284d44baddc30d8e219fde725",
+    "magma": "0000040a08221d114736106b51127c6a1c818326819c2e7fb73779"
+    "d0416fe75263f56b5cfc8961fea772fec488fde2a3fcfdbf",
+    "inferno": "0000040b0724210c4a3d096557106e71196e8a226aa32c61bc3754"
+    "d24644e45a31f1731df98e09fcac11f9cb35f2ea69fcffa4",
+    "plasma": "0d08873105974c02a16600a77e03a89511a1aa2395bc3587cc4778"
+    "da5a6ae66c5cf0804ef89540fdac33fdc527f8df25f0f921",
+    "cividis": "00224e002e6a1a386f32436d434e6c535a6d61656f6f70737d7c78"
+    "8c88789b9476aba072bcae6ccdbb63dec958f0d846fee838",
+    "coolwarm": "3b4cc04e68d86282ea779af78db0fea3c2feb9d0f9ccd9eddddcdc"
+    "ecd3c5f5c4acf7b093f4987aeb7d62dd5f4bca3b37b40426",
+}
+"""Red, green and blue of seventeen evenly spaced values, after Matplotlib's maps of these names."""
+MAPS = ("gray", *_COLOURS)
 
-They approximate matplotlib's viridis.
-"""
 
-
-def scaled(values: Array, low: float, high: float) -> Floats:
+def scaled(values: Array, low: float, high: float, *, log: bool = False) -> Floats:
     """Scale values linearly between two percentiles to 0 to 1; NaN becomes 0.
 
     Args:
         values: array of any shape.
         low: percentile mapped to 0.
         high: percentile mapped to 1.
+        log: whether to scale their logarithms; values that have none become 0.
 
     Raises:
         BudgetExceededError: the picture needs too much memory.
     """
     current().hold("picture", _PIXEL_BYTES * values.size)
     flat = values.reshape(-1)
-    finite, count = np.empty(flat.size, flat.dtype), 0
+    finite, count = np.empty(flat.size, np.float64 if log else flat.dtype), 0
     for a, b in slices(flat.size, "picture"):
-        kept = flat[a:b][np.isfinite(flat[a:b])]
+        levels = _levels(flat[a:b], log=log)
+        kept = levels[np.isfinite(levels)]
         finite[count : count + kept.size] = kept
         count += kept.size
     finite = finite[:count]
@@ -67,9 +70,14 @@ def scaled(values: Array, low: float, high: float) -> Floats:
     span = top - bottom if top > bottom else 1.0
     with np.errstate(invalid="ignore"):
         for a, b in slices(flat.size, "picture"):
-            inside = np.clip((flat[a:b] - bottom) / span, 0.0, 1.0)
+            inside = np.clip((_levels(flat[a:b], log=log) - bottom) / span, 0.0, 1.0)
             result.reshape(-1)[a:b] = np.nan_to_num(inside, nan=0.0)
     return result
+
+
+def _levels(values: Array, *, log: bool) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(values, dtype=np.float64) if log else values
 
 
 def check_map(colours: str) -> None:
@@ -81,7 +89,7 @@ def check_map(colours: str) -> None:
     if colours not in MAPS:
         raise InvalidOptionError(
             f"there is no colour map {colours[:40]!r}",
-            hint=f"Use {' or '.join(MAPS)}",
+            hint=names_hint(colours[:40], MAPS),
             option="map",
         )
 
@@ -105,7 +113,7 @@ def png(values: Floats, colours: str) -> bytes:
     rows, columns = values.shape
     packer, data = zlib.compressobj(6), []
     for a, b in slices(rows, "picture", max(_TOGETHER // max(columns, 1), 1)):
-        pixels = values[a:b] if colours == "gray" else _coloured(values[a:b])
+        pixels = values[a:b] if colours == "gray" else _coloured(values[a:b], colours)
         lines = np.zeros((b - a, 1 + pixels[0].size), np.uint8)
         lines[:, 1:] = np.rint(pixels * 255).astype(np.uint8).reshape(b - a, -1)
         data.append(packer.compress(lines.tobytes()))
@@ -116,10 +124,11 @@ def png(values: Floats, colours: str) -> bytes:
     return _SIGNATURE + b"".join(_chunk(name, data) for name, data in parts)
 
 
-def _coloured(values: Floats) -> Floats:
+def _coloured(values: Floats, colours: str) -> Floats:
     """Red, green and blue of values, each from 0 to 1."""
-    colours: Floats = np.clip(values[..., None] ** np.arange(len(_VIRIDIS)) @ _VIRIDIS, 0, 1)
-    return colours
+    steps = np.frombuffer(bytes.fromhex(_COLOURS[colours]), np.uint8).reshape(-1, 3) / 255
+    places = np.linspace(0, 1, len(steps))
+    return np.stack([np.interp(values, places, steps[:, k]) for k in range(3)], axis=-1)
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

@@ -6,14 +6,14 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import BadRequestError, InvalidOptionError, Problem
-from app.http.answers import head_response
+from app.http.answers import WholeAnswer, head_response
 from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
@@ -31,9 +31,10 @@ from app.streams.sender import Head
 from app.streams.threads import Threads
 from core.arrays import Floats
 
-from .encoding import octets_of
-from .pictures import check_map, png, scaled
+from .encoding import npy_bytes, octets_of
+from .pictures import MAPS, check_map, png, scaled
 from .reductions import ReductionJob
+from .routes_tile import MEDIA
 from .service import TileService
 
 router = APIRouter(
@@ -56,18 +57,34 @@ HEARTBEAT_SECONDS = 0.5
     response_class=ExchangeResponse,
     status_code=200,
     openapi_extra=JSON_BODY,
-    responses=content_response(200, MEDIA_TYPES["frames"]),
+    responses=content_response(200, MEDIA_TYPES["frames"], MEDIA["npy"]),
 )
 @in_lane(LONG)
 async def reduce_view(
-    ident: str, request: Request, tiles: TilesDep, who: IdentityDep, drain: DrainDep
+    ident: str,
+    request: Request,
+    tiles: TilesDep,
+    who: IdentityDep,
+    drain: DrainDep,
+    form: Annotated[
+        Literal["frames", "npy"],
+        Query(alias="format", description="A stream of results, or one of them as npy"),
+    ] = "frames",
+    result: Annotated[str | None, Query(description="Result as npy; default: the first")] = None,
 ) -> ExchangeResponse:
     """Reduce a view; the frames are heartbeats with the progress, then an array per result."""
+    if result is not None and form == "frames":
+        raise InvalidOptionError("result applies only to format=npy", option="result")
 
     async def handle(exchange: Exchange) -> None:
         async with tiles.bodies.read(exchange, who, _MAX_BODY) as body:
             view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
             try:
+                if form == "npy":
+                    data = await tiles.reducing.start(_npy_of, job, result)
+                    headers = {"Content-Type": MEDIA["npy"]}
+                    await WholeAnswer(200, headers, data).send(exchange)
+                    return
                 coding = answer_coding(request.headers)
                 stream = reduction_stream(
                     job,
@@ -104,16 +121,21 @@ async def image(
     ] = None,
     low: Annotated[float, Query(ge=0, le=100, description="Percentile shown darkest")] = 1.0,
     high: Annotated[float, Query(ge=0, le=100, description="Percentile shown brightest")] = 99.0,
-    map: Annotated[str, Query(description="Colour map: gray or viridis")] = "gray",  # noqa: A002 - the option's name
+    map: Annotated[str, Query(description=f"Colour map: {', '.join(MAPS)}")] = "gray",  # noqa: A002 - the option's name
+    scale: Annotated[
+        Literal["linear", "log"], Query(description="What is linear: values or logarithms")
+    ] = "linear",
 ) -> Response:
     """Render a reduction as a PNG image; HEAD does not, so its answer has no Content-Length."""
     check_map(map)
+    if low >= high:
+        raise InvalidOptionError(f"low is {low:g}, which is not below high, {high:g}", option="low")
     body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
 
     def render() -> Response:
         opened, job = tiles.reduction(who, ident, body)
         try:
-            look = hashlib.blake2b(repr((result, low, high, map)).encode(), digest_size=8)
+            look = hashlib.blake2b(repr((result, low, high, map, scale)).encode(), digest_size=8)
             etag = f'"{job.name}-{look.hexdigest()}"'
             headers = {"Cache-Control": "no-cache", "ETag": etag}
             if not_modified(request.headers, etag):
@@ -123,10 +145,15 @@ async def image(
             results = job.run(lambda _done, _of: None, lambda: False)
         finally:
             opened.close()
-        data = png(scaled(_select(results, result), low, high), map)
+        values = scaled(_select(results, result), low, high, log=scale == "log")
+        data = png(values, map)
         return Response(data, media_type="image/png", headers=headers)
 
     return await tiles.reducing.start(render)
+
+
+def _npy_of(job: ReductionJob, result: str | None) -> bytes:
+    return npy_bytes(_select(job.run(lambda _done, _of: None, lambda: False), result))
 
 
 def _object(text: str, name: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import Array, Indices, Mask
 from ..budget import Scope, current
-from ..errors import PipelineError, TransformError, WorkStoppedError
+from ..errors import PipelineError, TransformError, WorkStoppedError, names_hint
 from ..rng import Key
 from .base import Block, Indexed, Schema, Stage, State
 from .columns import (
@@ -271,8 +271,8 @@ def named_map(
     if fn in RANDOM_TRANSFORMS:
         random, schema = RANDOM_TRANSFORMS[fn](args or {}, inner.schema)
         return randomly_mapped(inner, random, schema, seed=seed, path=path)
-    known = ", ".join(sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}))
-    raise PipelineError(f"fn is {fn!r}", field="fn", hint=f"One of {known}.")
+    hint = names_hint(fn, sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}))
+    raise PipelineError(f"fn is {fn!r}", field="fn", hint=f"{hint}.")
 
 
 def named_filter(inner: Stage, pred: str, args: Mapping[str, Any] | None = None) -> Filter:
@@ -283,8 +283,8 @@ def named_filter(inner: Stage, pred: str, args: Mapping[str, Any] | None = None)
             are invalid for these items (field ``args``).
     """
     if pred not in PREDICATES:
-        known = ", ".join(sorted(PREDICATES))
-        raise PipelineError(f"pred is {pred!r}", field="pred", hint=f"One of {known}.")
+        hint = names_hint(pred, sorted(PREDICATES))
+        raise PipelineError(f"pred is {pred!r}", field="pred", hint=f"{hint}.")
     return Filter(inner, PREDICATES[pred](args or {}, inner.schema))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import PipelineError
+from ..errors import PipelineError, names_hint
 from .operations import ALIASES, OPERATIONS
 from .options import REQUIRED, Refused
 from .stage import INPUTS, StageSpec
@@ -73,7 +73,7 @@ def parse_spec(values: Mapping[str, Any]) -> PipelineSpec:
         raise PipelineError(
             f"a pipeline has no member {unknown[0]!r}",
             field=unknown[0],
-            hint="Its members are order and stages.",
+            hint=f"{names_hint(unknown[0], ('order', 'stages'))}.",
         )
     order = values.get("order", ORDER)
     if isinstance(order, bool) or not isinstance(order, int) or order != ORDER:
@@ -126,7 +126,7 @@ class _Parser:
                 f"there is no stage {str(op)[:60]!r}",
                 stage=place,
                 field=f"{path}op",
-                hint=f"Stages: {', '.join(sorted(OPERATIONS))}.",
+                hint=f"{names_hint(str(op), sorted(OPERATIONS))}.",
             )
         operation = OPERATIONS[op]
         bare = StageSpec(op, {}, (), place, path)
@@ -149,8 +149,8 @@ class _Parser:
         options = OPERATIONS[stage.op].options
         unknown = sorted(str(key) for key in given if key not in options)
         if unknown:
-            known = ", ".join(options) or "none"
-            raise stage.error("is not an option of this stage", unknown[0], f"Options: {known}.")
+            hint = names_hint(unknown[0], options) if options else "It has no options"
+            raise stage.error("is not an option of this stage", unknown[0], f"{hint}.")
 
     def _inputs(
         self, stage: StageSpec, lists: object, depth: int

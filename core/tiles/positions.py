@@ -234,7 +234,7 @@ def resolve(select: Select, scan: tuple[int, ...]) -> Positions:
             listed = select.indices
             if listed.max() >= size:
                 raise SelectionError(
-                    f"index {int(listed.max())} is selected, but the scan has {size} positions"
+                    f"index {int(listed.max())} is selected, but positions are 0 to {size - 1:,}"
                 )
             return Listed(listed)
         case Mask(bits):

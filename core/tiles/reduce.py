@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..arrays import Array, Floats
-from ..errors import OptionError, ShapeError
+from ..errors import OptionError, ShapeError, names_hint
 from ..slices import SLICE, slices
 from ._kernels.reduce import (
     LANES,
@@ -30,6 +30,11 @@ Op = Literal["sum", "mean", "std", "min", "max", "virtual", "com"]
 Over = Literal["frames", "pixels"]
 
 MAX_DETECTORS = 64
+_ROUND = {
+    "disk": ("a disk", ("centre", "radius")),
+    "annulus": ("an annulus", ("centre", "inner", "outer")),
+}
+"""Detectors about a centre: what messages call them, and their members."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,15 +104,13 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     """
     op = spec.get("op")
     if op not in get_args(Op):
-        raise OptionError(f"op is {op!r}, not one of {', '.join(get_args(Op))}")
+        raise OptionError(f"op is {op!r}", hint=names_hint(str(op), get_args(Op)))
     known = {"op", "over"} if op in {"sum", "mean", "std", "min", "max"} else {"op"}
     known |= {"detectors"} if op == "virtual" else set()
-    unknown = sorted(set(spec) - known)
-    if unknown:
-        raise OptionError(f"a reduction {op!r} has no member {unknown[0]!r}")
+    _check_members(spec, sorted(known), f"a reduction {op!r}")
     over = spec.get("over", "frames" if "over" in known else "pixels")
     if over not in get_args(Over):
-        raise OptionError(f"over is {over!r}, not one of {', '.join(get_args(Over))}")
+        raise OptionError(f"over is {over!r}", hint=names_hint(str(over), get_args(Over)))
     detectors: tuple[Detector, ...] = ()
     if op == "virtual":
         items = spec.get("detectors")
@@ -135,17 +138,37 @@ def _detector(item: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN40
         pairs = [_indices(pair, 2, "rectangle") for pair in value]
         box = tuple((low, high) for low, high in pairs)
         return Detector("rectangle", box=_inside(box, sig_shape, "rectangle"))
-    if kind not in {"disk", "annulus"} or not isinstance(value, Mapping):
-        raise OptionError(f"there is no detector {kind!r}: disk, annulus, rectangle or point")
-    centre = _numbers(value.get("centre"), axes, "centre")
+    if kind not in _ROUND:
+        hint = names_hint(kind, (*_ROUND, "rectangle", "point"))
+        raise OptionError(f"there is no detector {kind!r}", hint=hint)
+    return _round_detector(kind, value, sig_shape)
+
+
+def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN401 - JSON
+    name, members = _ROUND[kind]
+    if not isinstance(value, Mapping):
+        raise OptionError(f"{name} is an object with the members {', '.join(members)}")
+    _check_members(value, members, name)
+    centre = _numbers(value.get("centre"), len(sig_shape), "centre")
+    inner, outer = 0.0, 0.0
     if kind == "disk":
-        (radius,) = _numbers([value.get("radius")], 1, "radius")
-        inner, outer = 0.0, radius
+        (outer,) = _numbers([value.get("radius")], 1, "radius")
     else:
         inner, outer = _numbers([value.get("inner"), value.get("outer")], 2, "inner, outer")
     if not 0 <= inner <= outer:
-        raise OptionError(f"a {kind} from {inner} to {outer} has no pixels")
+        needs = "radius must be positive" if kind == "disk" else "0 <= inner <= outer is required"
+        raise OptionError(f"{name} from {inner:g} to {outer:g} has no pixels: {needs}")
+    beside = (max(-c, c - (n - 1), 0.0) for c, n in zip(centre, sig_shape, strict=True))
+    if math.hypot(*beside) > outer:
+        raise ShapeError(f"{name} {dict(value)} is outside a frame of {list(sig_shape)}")
     return Detector("disk" if kind == "disk" else "annulus", centre, inner, outer)
+
+
+def _check_members(spec: Mapping[str, Any], known: Sequence[str], name: str) -> None:
+    unknown = sorted(set(spec).difference(known))
+    if unknown:
+        hint = names_hint(str(unknown[0]), known)
+        raise OptionError(f"{name} has no member {unknown[0]!r}", hint=hint)
 
 
 def _numbers(values: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: ANN401 - JSON

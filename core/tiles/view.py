@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays import Indices, Integers
 from ..budget import current
-from ..errors import CastingError, OptionError, SelectionError, ShapeError
+from ..errors import CastingError, OptionError, SelectionError, ShapeError, names_hint
 
 Casting = Literal["safe", "wrap", "clip"]
 Missing = Literal["skip", "zero", "nan"]
@@ -272,7 +272,8 @@ def _parse_select(value: Any) -> Select:  # noqa: ANN401 - JSON
         shuffle = _mapping(argument, "select.shuffle")
         _reject_unknown(shuffle, {"seed"}, "select.shuffle")
         return Shuffle(_integer(shuffle.get("seed"), "select.shuffle.seed", 0, 2**64 - 1))
-    raise OptionError(f"select.{form} is not known", hint="Use frames, mask, nav, shuffle or all")
+    hint = names_hint(form, ("frames", "mask", "nav", "shuffle", "all"))
+    raise OptionError(f"select has no member {form!r}", hint=hint)
 
 
 def _frames(value: Any) -> Frames:  # noqa: ANN401 - JSON
@@ -335,10 +336,9 @@ def _slices(value: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - J
 
 def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:  # noqa: ANN401 - JSON
     pairs = []
-    for item in _sequence(value, name):
-        numbers = _sequence(item, name)
-        if len(numbers) != 2:  # noqa: PLR2004
-            raise OptionError(f"{name} needs [start, stop] per axis of a frame")
+    for numbers in _sequence(value, name):
+        if not isinstance(numbers, Sequence) or len(numbers) != 2:  # noqa: PLR2004
+            raise OptionError(f"{name} needs a [start, stop] per axis, such as [[32, 96], [0, 64]]")
         low, high = _integer(numbers[0], name, 0), _integer(numbers[1], name, 0)
         if high <= low:
             raise SelectionError(f"{name} [{low}, {high}] selects nothing")
@@ -371,8 +371,7 @@ def _reject_unknown(spec: Mapping[str, Any], known: set[str], name: str) -> None
     unknown = sorted(set(spec) - known)
     if unknown:
         raise OptionError(
-            f"{name} has no member {unknown[0]!r}",
-            hint=f"Known members: {', '.join(sorted(known))}",
+            f"{name} has no member {unknown[0]!r}", hint=names_hint(unknown[0], sorted(known))
         )
 
 
@@ -400,5 +399,5 @@ def _boolean(value: Any, name: str) -> bool:  # noqa: ANN401 - JSON
 
 def _choice(value: Any, name: str, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, str) or value not in choices:
-        raise OptionError(f"{name} is {value!r}, not one of {', '.join(map(str, choices))}")
+        raise OptionError(f"{name} is {value!r}", hint=names_hint(str(value), map(str, choices)))
     return value

@@ -607,6 +607,17 @@ def test_reductions_are_what_numpy_says(place: Place, counts: Array) -> None:
     assert picture.body.startswith(b"\x89PNG\r\n\x1a\n")
     bad = {"reduction": {"op": "median"}}
     assert place.code("POST", "/v1/datasets/counts/reduce", bad) == "option"
+    npy = "/v1/datasets/counts/reduce?format=npy&result=com_1"
+    body = {"reduction": {"op": "com"}}
+    answer = place.ask("POST", npy, body)
+    assert answer.getheader("Content-Type") == "application/x-npy"
+    sums = exact.sum(axis=(2, 3))
+    centres = (exact * x).sum(axis=(2, 3)) / np.where(sums, sums, np.nan)
+    np.testing.assert_allclose(np.load(io.BytesIO(answer.body)), centres)
+    for query in ("result=com_1", "format=npy&result=com_2", "format=csv"):
+        assert place.code("POST", f"/v1/datasets/counts/reduce?{query}", body) == "option"
+    for query in ("low=99&high=1", "map=jet", "scale=root"):
+        assert place.code("GET", f"/v1/datasets/counts/image.png?{query}") == "option"
 
 
 # -- HTTP ------------------------------------------------------------------------------

@@ -32,7 +32,10 @@ from .console import (
     fail,
 )
 
-INPUTS = ("quantiles", "event_rates", "occurrence")
+INPUTS = (
+    *("event_rates", "occurrence", "periods", "quantiles", "return_periods"),
+    *("summary_info", "summary_map", "summary_xref"),
+)
 """Names of auxiliary files."""
 
 
@@ -105,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BROKEN_PIPE
     except OSError as e:
         return fail(e, EXIT_DATA)
-    except ValueError as e:
+    except (ValueError, IndexError) as e:
         return fail(e, EXIT_USAGE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -1,28 +1,40 @@
-"""The commands ``thalweg datasets`` and ``thalweg tiles``."""
+"""The commands ``datasets``, ``tiles``, ``frame``, ``reduce`` and ``image`` of ``thalweg``."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..client import Client
+from ..files.outputs import write_file
 from ..tiles.options import ViewOptions
-from .arguments import add_behaviour, count, given, new_command, size, spec_file
+from .arguments import add_behaviour, add_options, count, given, new_command, size, spec_file
 from .console import make_bar, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(\d+)?)?")
 _ENDINGS = (".npy", ".raw")
+_PICTURES: dict[str, dict[str, Any]] = {
+    "result": {"metavar": "NAME", "help": "one of several, such as com_1"},
+    "low": {"type": float, "metavar": "P", "help": "percentile that is darkest (default 1)"},
+    "high": {"type": float, "metavar": "P", "help": "percentile that is brightest (default 99)"},
+    "map": {"metavar": "NAME", "help": "gray (default), viridis, magma, inferno, plasma ..."},
+    "scale": {"choices": ("linear", "log")},
+}
+"""Options of pictures."""
 
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
-    """Add both commands to a command line."""
+    """Add the commands to a command line."""
     about = "list, show, register and delete datasets"
     datasets = new_command(commands, "datasets", _datasets, about)
     datasets.add_argument("action", nargs="?", choices=tuple(_NEEDS), default="list")
@@ -40,6 +52,38 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     )
     tiles.add_argument("dataset", metavar="DATASET")
     tiles.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .raw")
+    _add_view(tiles)
+    shape = tiles.add_mutually_exclusive_group()
+    shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
+    shape.add_argument("--target-bytes", type=size, metavar="SIZE", help="of a tile")
+    add_behaviour(tiles)
+    frame = new_command(commands, "frame", _frame, "read one frame of a dataset into a file")
+    frame.add_argument("dataset", metavar="DATASET")
+    frame.add_argument("position", type=_lengths, metavar="Y,X", help="in the scan, such as 5,7")
+    frame.add_argument("-o", "--out", required=True, metavar="FILE.npy")
+    about = "reduce frames to an image, or pixels to a map of the scan"
+    reduce = new_command(commands, "reduce", _reduce, about)
+    _add_reduction(reduce, required=True)
+    reduce.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .npz")
+    image = new_command(commands, "image", _image, "draw a reduction as a picture")
+    _add_reduction(image, required=False)
+    image.add_argument("-o", "--out", required=True, metavar="FILE.png")
+    add_options(image, _PICTURES)
+
+
+def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("dataset", metavar="DATASET")
+    parser.add_argument(
+        "reduction",
+        nargs=None if required else "?",
+        metavar="REDUCTION",
+        help="sum, mean, std, min or max over the frames, com, disk:Y,X,RADIUS,"
+        " annulus:Y,X,INNER,OUTER, or JSON",
+    )
+    _add_view(parser)
+
+
+def _add_view(tiles: argparse.ArgumentParser) -> None:
     which = tiles.add_mutually_exclusive_group()
     which.add_argument("--frames", type=_indices, metavar="LIST", help="such as 3,1,5-9")
     which.add_argument("--nav", type=_slices, metavar="SLICES", help="such as 0:10,5:50:5")
@@ -55,10 +99,6 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     tiles.add_argument("--no-corrections", action="store_true", help="no dark, gain, exclusions")
     tiles.add_argument("--sync-offset", type=int, metavar="N")
     tiles.add_argument("--missing", choices=("skip", "zero", "nan"))
-    shape = tiles.add_mutually_exclusive_group()
-    shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
-    shape.add_argument("--target-bytes", type=size, metavar="SIZE", help="of a tile")
-    add_behaviour(tiles)
 
 
 def _indices(text: str) -> list[int]:
@@ -127,6 +167,41 @@ def _tiles(args: argparse.Namespace, client: Client) -> None:
     if not args.quiet:
         shape = " x ".join(map(str, view.shape))
         say(f"{args.out}: {shape} of {view.dtype.str}, {view.nbytes} bytes")
+
+
+def _frame(args: argparse.Namespace, client: Client) -> None:
+    _write_arrays(args.out, {"frame": client.datasets[args.dataset].frame(*args.position)})
+
+
+def _reduce(args: argparse.Namespace, client: Client) -> None:
+    dataset = client.datasets[args.dataset]
+    _write_arrays(args.out, dataset.reduce(_reduction(args), dataset.view(**_options(args))))
+
+
+def _image(args: argparse.Namespace, client: Client) -> None:
+    if Path(args.out).suffix != ".png":
+        raise ValueError("--out must end in .png")
+    dataset = client.datasets[args.dataset]
+    view, options = dataset.view(**_options(args)), given(args, _PICTURES)
+    dataset.image(args.out, args.reduction and _reduction(args), view, **options)
+
+
+def _reduction(args: argparse.Namespace) -> Any:  # noqa: ANN401 - JSON, or a name
+    is_json = args.reduction.lstrip().startswith("{")
+    return json.loads(args.reduction) if is_json else args.reduction
+
+
+def _write_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays as one npz file, or a single one as an npy file."""
+    ending, content = Path(path).suffix, io.BytesIO()
+    if ending == ".npz":
+        np.savez(content, allow_pickle=False, **arrays)
+    elif ending == ".npy" and len(arrays) == 1:
+        np.save(content, next(iter(arrays.values())))
+    else:
+        names = ", ".join(arrays)
+        raise ValueError(f"--out must end in .npy for one array, in .npz for several ({names})")
+    write_file(Path(path), content.getvalue())
 
 
 def _datasets(args: argparse.Namespace, client: Client) -> None:

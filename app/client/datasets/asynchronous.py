@@ -71,6 +71,11 @@ class AsyncDataset:
         """Axes of a frame."""
         return _shape(await self.info(), "sig_shape")
 
+    async def shape(self) -> tuple[int, ...]:  # blocking: a property
+        """Axes of the scan, then those of a frame."""
+        info = await self.info()
+        return _shape(info, "nav_shape") + _shape(info, "sig_shape")
+
     async def dtype(self) -> np.dtype[Any]:  # blocking: a property
         """Type of the values, as they are stored."""
         return np.dtype(str((await self.info()).get("dtype")))
@@ -94,6 +99,36 @@ class AsyncDataset:
         if spec.needs_shape:
             shapes = (await self.nav_shape(), await self.sig_shape())
         return AsyncView(self._connector, self.id, spec.json(*shapes))
+
+    async def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> Array:
+        """Frames at positions of the scan, as NumPy would: ``scan[5, 7]`` is one frame.
+
+        Raises:
+            IndexError, ValueError: the scan has no such position.
+            ThalwegError: the service refused, or could not be reached.
+        """
+        axes = index if isinstance(index, tuple) else (index,)
+        view = await self.view(nav=axes)
+        frames = await view.read()
+        return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
+
+    async def frame(self, *position: int) -> Array:
+        """The frame at a position of the scan, an index for each of its axes.
+
+        Raises:
+            IndexError: the scan has no such position.
+            ValueError: there are more or fewer axes.
+            ThalwegError: the service refused, or could not be reached.
+        """
+        if len(position) != len(axes := await self.nav_shape()):
+            raise ValueError(f"a position has {len(axes)} indices, as the scan is {axes}")
+        return await self[position]
+
+    def __repr__(self) -> str:
+        if self._info is None:
+            return f"<dataset {self.id}>"
+        scan, frame = (tuple(self._info.get(name, ())) for name in ("nav_shape", "sig_shape"))
+        return f"<dataset {self.id}: {scan} frames of {frame} {self._info.get('dtype')}>"
 
     async def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -157,7 +192,7 @@ class AsyncDataset:
             path: of the file; it appears once it is complete.
             reduction: as for ``reduce``; the sum of all frames by default.
             view: as for ``reduce``.
-            **options: of the picture: ``result``, ``low``, ``high``, ``map``.
+            **options: of the picture: ``result``, ``low``, ``high``, ``map``, ``scale``.
 
         Raises:
             ThalwegError: the service refused, or could not be reached.

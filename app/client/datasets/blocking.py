@@ -76,6 +76,12 @@ class Dataset:
         return _shape(self.info, "sig_shape")
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Axes of the scan, then those of a frame."""
+        info = self.info
+        return _shape(info, "nav_shape") + _shape(info, "sig_shape")
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the values, as they are stored."""
         return np.dtype(str(self.info.get("dtype")))
@@ -100,6 +106,36 @@ class Dataset:
         if spec.needs_shape:
             shapes = (self.nav_shape, self.sig_shape)
         return View(self._connector, self.id, spec.json(*shapes))
+
+    def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> Array:
+        """Frames at positions of the scan, as NumPy would: ``scan[5, 7]`` is one frame.
+
+        Raises:
+            IndexError, ValueError: the scan has no such position.
+            ThalwegError: the service refused, or could not be reached.
+        """
+        axes = index if isinstance(index, tuple) else (index,)
+        view = self.view(nav=axes)
+        frames = view.read()
+        return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
+
+    def frame(self, *position: int) -> Array:
+        """The frame at a position of the scan, an index for each of its axes.
+
+        Raises:
+            IndexError: the scan has no such position.
+            ValueError: there are more or fewer axes.
+            ThalwegError: the service refused, or could not be reached.
+        """
+        if len(position) != len(axes := self.nav_shape):
+            raise ValueError(f"a position has {len(axes)} indices, as the scan is {axes}")
+        return self[position]
+
+    def __repr__(self) -> str:
+        if self._info is None:
+            return f"<dataset {self.id}>"
+        scan, frame = (tuple(self._info.get(name, ())) for name in ("nav_shape", "sig_shape"))
+        return f"<dataset {self.id}: {scan} frames of {frame} {self._info.get('dtype')}>"
 
     def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -163,7 +199,7 @@ class Dataset:
             path: of the file; it appears once it is complete.
             reduction: as for ``reduce``; the sum of all frames by default.
             view: as for ``reduce``.
-            **options: of the picture: ``result``, ``low``, ``high``, ``map``.
+            **options: of the picture: ``result``, ``low``, ``high``, ``map``, ``scale``.
 
         Raises:
             ThalwegError: the service refused, or could not be reached.

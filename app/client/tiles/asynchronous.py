@@ -134,6 +134,10 @@ class AsyncView:
         """
         return (await self._keep()).id
 
+    async def zarr_url(self) -> str:  # blocking: a property
+        """Address of the view as a zarr group, for ``zarr.open`` and ``xarray.open_zarr``."""
+        return f"{self._connector.url}/zarr/{await self.id()}"
+
     async def _keep(self) -> _Kept:
         """Have the service keep the view, once.
 

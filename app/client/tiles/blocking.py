@@ -137,6 +137,11 @@ class View:
         """
         return (self._keep()).id
 
+    @property
+    def zarr_url(self) -> str:
+        """Address of the view as a zarr group, for ``zarr.open`` and ``xarray.open_zarr``."""
+        return f"{self._connector.url}/zarr/{self.id}"
+
     def _keep(self) -> _Kept:
         """Have the service keep the view, once.
 

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 Range: TypeAlias = slice | Sequence[int]
 """A slice, or (start, stop) or (start, stop, step)."""
+Index: TypeAlias = int | Range
+"""One position of an axis, or a range of them."""
 
 
 class ViewOptions(TypedDict, total=False):
@@ -24,11 +26,11 @@ class ViewOptions(TypedDict, total=False):
     """Flat indices, in this order."""
     mask: npt.ArrayLike
     """Bool, one value per position of the scan."""
-    nav: Range | Sequence[Range]
-    """A slice for each axis of the scan; missing ones are taken whole."""
+    nav: int | slice | Sequence[Index]
+    """An index or a slice for each axis of the scan, as in NumPy; missing ones are taken whole."""
     shuffle: int
     """Seed of a random order of all frames."""
-    sig: Range | Sequence[Range]
+    sig: slice | Sequence[Range]
     """A slice for each axis of a frame; missing ones are taken whole."""
     bin: Mapping[Literal["nav", "sig"], int]
     """Edge of the blocks to sum, such as ``{"nav": 2, "sig": 4}``."""
@@ -63,7 +65,7 @@ class ViewSpec:
         forms = [name for name in _SELECTIONS if name in given]
         if len(forms) > 1:
             raise ValueError(f"{' and '.join(forms)} exclude each other")
-        self._ranges: dict[str, list[Range]] = {}
+        self._ranges: dict[str, list[Index]] = {}
         self._json: dict[str, Any] = {
             name: plain(given[name]) for name in _VERBATIM if name in given
         }
@@ -73,6 +75,8 @@ class ViewSpec:
             self._json["dtype"] = np.dtype(given["dtype"]).str  # type: ignore[call-overload]
         if "sig" in given:
             self._ranges["sig"] = _ranges(given["sig"])
+            if any(isinstance(axis, int) for axis in self._ranges["sig"]):
+                raise ValueError("sig takes a slice per axis, as (slice(32, 96), slice(0, 64))")
         if forms:
             self._select(forms[0], given[forms[0]])
 
@@ -147,21 +151,26 @@ _SELECT: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _ranges(value: Any) -> list[Range]:  # noqa: ANN401 - one or several
-    if isinstance(value, slice) or (
-        isinstance(value, Sequence) and value and isinstance(value[0], int)
-    ):
-        return [value]
-    return list(value)
+def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several
+    axes = [value] if isinstance(value, slice) or not isinstance(value, Iterable) else list(value)
+    return [axis if isinstance(axis, slice | Sequence) else operator.index(axis) for axis in axes]
 
 
-def _resolved(ranges: list[Range], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:
+def _resolved(ranges: list[Index], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:
     if len(ranges) > len(shape):
-        raise ValueError(f"{name} has {len(ranges)} slices for {len(shape)} axes")
+        raise ValueError(
+            f"{name} has {len(ranges)} indices for {len(shape)} axes; a range is slice(5, 7)"
+        )
     resolved = []
-    missing: list[Range] = [slice(None)] * (len(shape) - len(ranges))
+    missing: list[Index] = [slice(None)] * (len(shape) - len(ranges))
     for axis, length in zip([*ranges, *missing], shape, strict=True):
-        if isinstance(axis, slice):
+        if isinstance(axis, int):
+            if not -length <= axis < length:
+                raise IndexError(
+                    f"{name} has the index {axis}, but positions are 0 to {length - 1}"
+                )
+            start, stop, step = axis % length, axis % length + 1, 1
+        elif isinstance(axis, slice):
             start, stop, step = axis.indices(length)
         else:
             if len(axis) not in {2, 3}:

@@ -16,6 +16,7 @@ from .plan import Box, Plan, Tile
 
 _TOKEN_LENGTH = 512
 """Characters; the contract allows 100."""
+_RADII = {"disk": ("radius",), "annulus": ("inner", "outer")}
 Watch: TypeAlias = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
 
@@ -207,9 +208,28 @@ class Stretch:
 
 
 def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A reduction as JSON values; one without parameters may be given by name."""
+    """A reduction as JSON values, given as such, by its name, or as a detector.
+
+    ``disk:32,30,10`` is a disk about the pixel (32, 30) with a radius of 10,
+    ``annulus:32,30,10,20`` an annulus from a radius of 10 to 20.
+
+    Raises:
+        ValueError: the numbers of a detector are malformed.
+    """
     if isinstance(reduction, str):
-        return {"op": reduction}
+        form, colon, text = reduction.partition(":")
+        if not colon:
+            return {"op": reduction}
+        radii = _RADII.get(form, ())
+        try:
+            numbers = [float(number) for number in text.split(",")]
+        except ValueError:
+            numbers = []
+        if not radii or len(numbers) <= len(radii):
+            raise ValueError(f"{reduction!r} is neither disk:Y,X,R nor annulus:Y,X,INNER,OUTER")
+        centre, sizes = numbers[: -len(radii)], numbers[-len(radii) :]
+        detector = {"centre": centre, **dict(zip(radii, sizes, strict=True))}
+        return {"op": "virtual", "detectors": [{form: detector}]}
     content: dict[str, Any] = plain(reduction)
     return content
 

@@ -195,6 +195,9 @@ class AsyncChannel(AsyncClosing):
 class AsyncConnector(AsyncClosing):
     """Opens the channels of one client."""
 
+    url: str
+    """Of the service."""
+
     @abstractmethod
     def channel(
         self, *, workers: int = 1, release: Callable[[], None] | None = None

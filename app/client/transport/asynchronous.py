@@ -263,6 +263,7 @@ class HttpxConnector(AsyncConnector):
         retries: int,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        self.url = address.url
         # Proxies of the environment are ignored, as by the blocking client.
         self.http = httpx.AsyncClient(
             base_url=url.rstrip("/"),

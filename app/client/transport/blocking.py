@@ -181,6 +181,7 @@ class SocketConnector(Connector):
     """
 
     def __init__(self, address: Address, retries: int) -> None:
+        self.url = address.url
         self._pool = Pool(address)
         self._retries = retries
 

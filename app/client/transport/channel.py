@@ -194,6 +194,9 @@ class Channel(Closing):
 class Connector(Closing):
     """Opens the channels of one client."""
 
+    url: str
+    """Of the service."""
+
     @abstractmethod
     def channel(self, *, workers: int = 1, release: Callable[[], None] | None = None) -> Channel:
         """A channel for one operation.

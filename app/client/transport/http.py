@@ -79,6 +79,7 @@ class Address:
     """Where a service is and how to talk to it.
 
     Attributes:
+        url: of the service, without a trailing slash.
         host: name or IP address.
         port: TCP port.
         path: prefix of all routes, without a trailing slash.
@@ -87,6 +88,7 @@ class Address:
         context: of TLS; None for plain HTTP.
     """
 
+    url: str
     host: str
     port: int
     path: str
@@ -112,7 +114,15 @@ class Address:
             headers["Authorization"] = f"Bearer {key}"
         port = parts.port or (443 if secure else 80)
         used = (context or ssl.create_default_context()) if secure else None
-        return cls(parts.hostname, port, parts.path.rstrip("/"), headers, timeout, used)
+        return cls(
+            url.rstrip("/"),
+            parts.hostname,
+            port,
+            parts.path.rstrip("/"),
+            headers,
+            timeout,
+            used,
+        )
 
 
 class Connection:

@@ -6,10 +6,34 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import ReportError
+from ...errors import ReportError, names_hint
 from ..events import StreamHeader
 from . import REPORTS
 from .report import ANY_KIND, Input, Report
+
+_ELSEWHERE = {
+    "aalcalc": "aal",
+    "aep": "ept",
+    "elt": "melt",
+    "eltcalc": "melt",
+    "lec": "ept",
+    "leccalc": "ept",
+    "oep": "ept",
+    "ordleccalc": "ept",
+    "plt": "mplt",
+    "pltcalc": "mplt",
+    "sampleelt": "selt",
+    "sampleplt": "splt",
+    "tvar": "ept",
+}
+"""Reports by what ktools and modellers call them, or the curves in them."""
+
+
+def report_hint(name: str) -> str:
+    """Return a hint for a name that is not a report's."""
+    if (ours := _ELSEWHERE.get(name.lower())) is not None:
+        return f"Use {ours}"
+    return names_hint(name, REPORTS)
 
 
 def choose_reports(names: Sequence[str]) -> tuple[Report, ...]:
@@ -19,12 +43,10 @@ def choose_reports(names: Sequence[str]) -> tuple[Report, ...]:
         ReportError: none, an unknown one, or one twice.
     """
     if not names:
-        raise ReportError("no report is wanted", hint=f"Choose from {', '.join(REPORTS)}")
+        raise ReportError("no report is wanted", hint=f"Use {', '.join(REPORTS)}")
     for name in names:
         if name not in REPORTS:
-            raise ReportError(
-                f"there is no report {name!r}", hint=f"Choose from {', '.join(REPORTS)}"
-            )
+            raise ReportError(f"there is no report {name!r}", hint=report_hint(name))
     if len(set(names)) < len(names):
         raise ReportError("a report is asked for twice")
     return tuple(REPORTS[name] for name in names)

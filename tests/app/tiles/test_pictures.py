@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from app.errors import InvalidOptionError
-from app.tiles.pictures import png, scaled
+from app.tiles.pictures import MAPS, png, scaled
 from core.budget import installed
 from core.errors import CancelledError
 from core.slices import SLICE
@@ -46,6 +46,19 @@ def test_colours_go_from_dark_blue_to_yellow() -> None:
     assert np.abs(dark - [68, 1, 84]).max() < 5
     assert np.abs(middle - [33, 145, 140]).max() < 5
     assert np.abs(light - [253, 231, 37]).max() < 5
+
+
+@pytest.mark.parametrize("name", [name for name in MAPS if name != "gray"])
+def test_maps_are_as_matplotlib_has_them(name: str) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    values = np.linspace(0, 1, 101)
+    drawn = pixels_of(png(values.reshape(1, -1), name))[0] / 255
+    assert np.abs(drawn - matplotlib.colormaps[name](values)[:, :3]).max() < 0.06
+
+
+def test_logarithms_fill_the_scale() -> None:
+    values = np.array([0.0, -1.0, 1.0, 10.0, 100.0, np.nan])
+    assert scaled(values, 0, 100, log=True).tolist() == [0, 0, 0, 0.5, 1, 0]
 
 
 def test_what_is_no_image_is_refused() -> None:

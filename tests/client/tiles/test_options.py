@@ -27,7 +27,9 @@ MASK = np.array([[True, False, True], [False, False, True]])
         ({"nav": slice(1, None)}, {"select": {"nav": [[1, 10, 1], [0, 20, 1]]}}),
         ({"nav": (slice(-3, -1), slice(1, 99, 5))}, {"select": {"nav": [[7, 9, 1], [1, 20, 5]]}}),
         ({"nav": [(1, 4), (2, 9, 3)]}, {"select": {"nav": [[1, 4, 1], [2, 9, 3]]}}),
-        ({"nav": (1, 4)}, {"select": {"nav": [[1, 4, 1], [0, 20, 1]]}}),
+        ({"nav": (1, 4)}, {"select": {"nav": [[1, 2, 1], [4, 5, 1]]}}),
+        ({"nav": np.int64(-1)}, {"select": {"nav": [[9, 10, 1], [0, 20, 1]]}}),
+        ({"nav": (3, slice(5))}, {"select": {"nav": [[3, 4, 1], [0, 5, 1]]}}),
         ({"shuffle": np.int64(7)}, {"select": {"shuffle": {"seed": 7}}}),
         ({"sig": (slice(8), slice(2, 6))}, {"sig": [[0, 8], [2, 6]]}),
         ({"bin": {"nav": np.int8(2)}, "casting": "clip"}, {"bin": {"nav": 2}, "casting": "clip"}),
@@ -52,11 +54,19 @@ def test_options(options: Any, wanted: dict[str, Any]) -> None:  # noqa: ANN401
         {"nav": [slice(1)] * 3},
         {"nav": [(1, 2, 3, 4)]},
         {"sig": slice(0, 8, 2)},
+        {"nav": (1, 2, 3)},
+        {"sig": (2, 6)},
     ],
 )
 def test_options_that_cannot_be(options: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ValueError, match=r"exclude|list|mask|forward|slices|start|steps"):
+    with pytest.raises(ValueError, match=r"exclude|list|mask|forward|slice|start|steps"):
         ViewSpec(options).json((10, 20), (8, 8))
+
+
+def test_positions_that_the_scan_lacks() -> None:
+    for nav in ((10, 0), (0, -21)):
+        with pytest.raises(IndexError, match="positions are 0 to"):
+            ViewSpec({"nav": nav}).json((10, 20), (8, 8))
 
 
 def test_unknown_options() -> None:

@@ -80,6 +80,56 @@ def test_the_catalogue(url: str, small: Dataset) -> None:
         assert caught.value.status == 404
 
 
+def test_frames_are_indexed_as_arrays_are(small: Dataset) -> None:
+    assert small.shape == VALUES.shape
+    assert repr(small) == "<dataset small: (12, 10) frames of (16, 12) <u2>"
+    assert repr(Client("http://127.0.0.1:1").datasets["b"]) == "<dataset b>"
+    for index in ((5, 7), (-1, 0), 3, slice(2, 9, 3), (slice(4), 7)):
+        assert np.array_equal(small[index], VALUES[index])
+    assert np.array_equal(small.frame(5, 7), VALUES[5, 7])
+    with pytest.raises(IndexError):
+        small[12, 0]
+    with pytest.raises(ValueError, match="2 indices"):
+        small.frame(5)
+    view = small.view()
+    assert view.zarr_url.endswith(f"/zarr/{view.id}")
+    assert view.zarr_url.startswith("http://127.0.0.1:")
+
+
+def test_the_commands_of_frames_and_reductions(url: str, small: Dataset, tmp_path: Path) -> None:
+    exact = VALUES.astype("f8")
+    y, x = np.indices(VALUES.shape[2:])
+    disk = np.hypot(y - 8, x - 6) <= 4
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "app.client", *arguments, "--url", url]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    environment = {"frame": ("small", "5,7"), "reduce": ("small", "disk:8,6,4")}
+    for name, arguments in environment.items():
+        assert run(name, *arguments, "-o", f"{name}.npy").returncode == 0
+    assert np.array_equal(np.load(tmp_path / "frame.npy"), VALUES[5, 7])
+    assert np.array_equal(np.load(tmp_path / "reduce.npy"), exact[..., disk].sum(-1))
+    assert run("reduce", small.id, "com", "-o", "com.npz").returncode == 0
+    assert sorted(np.load(tmp_path / "com.npz")) == ["com_0", "com_1"]
+    assert (
+        run("image", "small", "-o", "sum.png", "--map", "magma", "--scale", "log").returncode == 0
+    )
+    assert (tmp_path / "sum.png").read_bytes().startswith(b"\x89PNG")
+    wrong: dict[tuple[str, ...], str] = {
+        ("frame", "small", "5", "-o", "a.npy"): "a position has 2 indices",
+        ("frame", "small", "5,70", "-o", "a.npy"): "positions are 0 to 9",
+        ("reduce", "small", "com", "-o", "a.npy"): "in .npz for several (com_0, com_1)",
+        ("reduce", "small", "disk:1", "-o", "a.npy"): "neither disk:Y,X,R nor annulus",
+        ("image", "small", "-o", "a.png", "--map", "viridiz"): "Did you mean viridis?",
+    }
+    for command, said in wrong.items():
+        failed = run(*command)
+        assert failed.returncode in {1, 2}
+        assert said in failed.stderr
+        assert "Traceback" not in failed.stderr
+
+
 def a_slice(rng: np.random.Generator, length: int, step: int = 1) -> slice:
     low, high = sorted(int(i) for i in rng.choice(length + 1, 2, replace=False))
     return slice(low, high, step)
