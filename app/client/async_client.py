@@ -9,10 +9,11 @@ from typing import Any
 import httpx
 
 from .datasets.asynchronous import AsyncDatasets
+from .errors import ProtocolError
 from .losses.asynchronous import AsyncLosses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
-from .pipelines.requests import PipelineInfo, creation, deletion
+from .pipelines.requests import PipelineInfo, creation, deletion, description, listing
 from .runs.asynchronous import AsyncRuns
 from .transport.answers import is_ready
 from .transport.async_channel import AsyncClosing, AsyncConnector
@@ -144,6 +145,31 @@ class AsyncClient(AsyncClosing):
         request = creation(spec)
         info = PipelineInfo.parse(await self._connector.call(request))
         return AsyncPipeline(self._connector, spec, request, info)
+
+    async def pipelines(self) -> list[str]:
+        """Ids of your pipelines, in order.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+        """
+        ids: list[str] = []
+        while True:
+            page = (await self._connector.call(listing(ids[-1] if ids else ""))).json()
+            found = page.get("pipelines")
+            if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+                raise ProtocolError("the answer is not a list of ids")
+            ids += found
+            if not found or page.get("after") is None:
+                return ids
+
+    async def pipeline_info(self, ident: str) -> dict[str, Any]:
+        """The description of a pipeline: its spec, sources, schema and number of batches.
+
+        Raises:
+            ProblemError: there is no such pipeline, or it is not yours.
+            ConnectionFailed: the service could not be reached.
+        """
+        return (await self._connector.call(description(ident))).json()
 
     async def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from .datasets.blocking import Datasets
+from .errors import ProtocolError
 from .losses.blocking import Losses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.blocking import Pipeline
-from .pipelines.requests import PipelineInfo, creation, deletion
+from .pipelines.requests import PipelineInfo, creation, deletion, description, listing
 from .runs.blocking import Runs
 from .transport.answers import is_ready
 from .transport.blocking import SocketConnector
@@ -141,6 +142,31 @@ class Client(Closing):
         request = creation(spec)
         info = PipelineInfo.parse(self._connector.call(request))
         return Pipeline(self._connector, spec, request, info)
+
+    def pipelines(self) -> list[str]:
+        """Ids of your pipelines, in order.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+        """
+        ids: list[str] = []
+        while True:
+            page = (self._connector.call(listing(ids[-1] if ids else ""))).json()
+            found = page.get("pipelines")
+            if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+                raise ProtocolError("the answer is not a list of ids")
+            ids += found
+            if not found or page.get("after") is None:
+                return ids
+
+    def pipeline_info(self, ident: str) -> dict[str, Any]:
+        """The description of a pipeline: its spec, sources, schema and number of batches.
+
+        Raises:
+            ProblemError: there is no such pipeline, or it is not yours.
+            ConnectionFailed: the service could not be reached.
+        """
+        return (self._connector.call(description(ident))).json()
 
     def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.

@@ -129,7 +129,8 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     inputs.add_argument(
         "--occurrence",
         metavar="FILE",
-        help="when events happen: for SPLT, MPLT, QPLT and the event rates of MELT",
+        help="when events happen: for SPLT, MPLT, QPLT, AAL, ALCT, EPT, PSEPT and the event rates"
+        " of MELT",
     )
     _add_count(inputs, "--no-of-periods", "number of periods, for an occurrence csv or parquet")
     inputs.add_argument(

@@ -85,10 +85,10 @@ def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
     add.add_argument("--expires", type=lifetime, metavar="TIME", help="lifetime, such as 90d")
     actions.add_parser("list", help="list keys: id, state, owner, scopes and expiry")
     revoke = actions.add_parser("revoke", help="revoke a key, or all keys of an owner")
-    revoke.add_argument("name", metavar="ID|NAME")
+    revoke.add_argument("name", metavar="ID|NAME", help="id of a key, or name of an owner")
     adopt = actions.add_parser("adopt", help="hand everything of one owner to another")
     adopt.add_argument("old", metavar="OLD", help="such as admin, who owns what had no owner")
-    adopt.add_argument("name", metavar="NAME")
+    adopt.add_argument("name", metavar="NAME", help="the new owner")
 
 
 def lifetime(text: str) -> int:

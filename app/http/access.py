@@ -14,7 +14,7 @@ from app.errors import NotFoundError
 from .identity import LOSSES, PIPELINES, REGISTER, RUNS, Identity, require
 
 METRICS = "/metrics"
-_OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
+_OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs"})
 _OPEN_BELOW = "/problems/"
 _LEVEL_OF_ACTIONS = 2
 _READS = frozenset({"GET", "HEAD"})

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.errors import KINDS, Kind, NotFoundError
 from app.health import readiness
@@ -98,6 +98,13 @@ async def explain_problem(code: str) -> Response:
     if code not in KINDS:
         raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
     return HTMLResponse(problem_page(code, KINDS[code]), headers=PAGE_HEADERS)
+
+
+@router.get("/", operation_id="home", include_in_schema=False)
+@in_lane(FRONT)
+async def home() -> Response:
+    """Lead to the documentation."""
+    return RedirectResponse("docs")
 
 
 @router.get("/docs", operation_id="docs", include_in_schema=False)

@@ -6,11 +6,13 @@ import math
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import numpy as np
 import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 from app.errors import NotFoundError
 from app.http.dependencies import IdentityDep, StrictRoute, from_state
@@ -40,12 +42,19 @@ _COPIES = 4
 """Memory of coordinates, in arrays of them, while they are computed."""
 
 
+@router.get("/{view}", operation_id="zarr_group", include_in_schema=False)
+@in_lane(QUICK)
+async def zarr_group(view: str) -> Response:
+    """Lead to the list of what the store of a view has."""
+    return RedirectResponse(f"{quote(view)}/")
+
+
 @router.get(
     "/{view}/{key:path}",
     operation_id="zarr",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=content_response(200, "application/json", "application/octet-stream")
+    responses=content_response(200, "application/json", "application/octet-stream", "text/html")
     | NOT_MODIFIED
     | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
@@ -126,6 +135,8 @@ class ZarrFacade:
 
     def find(self, key: str) -> Callable[[], _Entry] | None:
         """Return what computes the content of a key; None if there is no such key."""
+        if not key:
+            return lambda: (self._listing().encode(), "text/html; charset=utf-8")
         if key == "zarr.json":
             return lambda: (orjson.dumps(self._group()), "application/json")
         if key == "data/zarr.json":
@@ -143,12 +154,21 @@ class ZarrFacade:
         name, _, part = key.partition("/")
         return 8 * self._plan.shape[self._names.index(name)] if part == "c/0" else None
 
-    def _group(self) -> dict[str, Any]:
+    def _listing(self) -> str:
+        """Return links to all nodes, by which readers without consolidated metadata find them."""
+        names = ("zarr.json", *self._nodes())
+        links = "".join(f'<li><a href="{name}">{name}</a></li>' for name in names)
+        return f"<!doctype html><title>zarr</title><p>A zarr v3 group.<ul>{links}</ul>"
+
+    def _nodes(self) -> dict[str, Any]:
         entries = {"data": self._data()}
         for axis, name in enumerate(self._names):
             if _NAME.fullmatch(name):
                 entries[name] = self._coordinate_array(axis)
-        consolidated = {"kind": "inline", "must_understand": False, "metadata": entries}
+        return entries
+
+    def _group(self) -> dict[str, Any]:
+        consolidated = {"kind": "inline", "must_understand": False, "metadata": self._nodes()}
         return {
             "zarr_format": 3,
             "node_type": "group",

@@ -218,7 +218,10 @@ class Views:
         except HeadMissingError as e:
             others = self._registered.of_anyone(ident) if who.is_admin else []
             if not others:
-                raise NotFoundError(f"there is no view {ident[:80]!r}") from e
+                raise NotFoundError(
+                    f"there is no view {ident[:80]!r}",
+                    hint="POST a view, such as {}, to /v1/datasets/{id}/views, and use its id",
+                ) from e
             owner, stored = others[0].owner, others[0].head.value
         known = self._parse(owner, ident, stored)
         if dataset not in {None, known.dataset}:

@@ -14,7 +14,7 @@ from app.server.lanes.table import FRONT, LANES, LONG, QUICK
 DECLARED = {
     # Metadata, health, tokens, small JSON, progress.
     FRONT: """
-        GET /healthz            GET /readyz             GET /metrics            GET /docs
+        GET /   GET /healthz    GET /readyz     GET /metrics    GET /docs
         GET /problems/{code}    POST /v1/tokens/inspect POST /v1/tokens/refresh
         GET /v1/datasets        GET /v1/datasets/{ident}        DELETE /v1/datasets/{ident}
         GET /v1/datasets/{ident}/views/{name}   DELETE /v1/datasets/{ident}/views/{name}
@@ -28,7 +28,7 @@ DECLARED = {
     # One tile, one batch, a picture, a chunk, and what is computed for a view or a pipeline.
     QUICK: """
         GET /v1/datasets/{ident}/views/{name}/tiles/{index}     GET /v1/pipelines/{ident}/batch
-        GET /v1/datasets/{ident}/image.png      GET /zarr/{view}/{key:path}
+        GET /v1/datasets/{ident}/image.png      GET /zarr/{view}/{key:path}     GET /zarr/{view}
         POST /v1/datasets/{ident}/plan  GET /v1/datasets/{ident}/views/{name}/plan
         POST /v1/datasets/{ident}/views POST /v1/pipelines
     """,

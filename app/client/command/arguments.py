@@ -88,39 +88,64 @@ def spec_file(path: Path) -> dict[str, Any]:
 
 
 REPORT_OPTIONS: dict[str, dict[str, Any]] = {
-    "event_rates": {"type": Path, "metavar": "F"},
-    "occurrence": {"type": Path, "metavar": "F"},
-    "periods": {"type": Path, "metavar": "F", "help": "weights of the periods"},
+    "event_rates": {"type": Path, "metavar": "F", "help": "of melt, instead of the occurrences'"},
+    "occurrence": {
+        "type": Path,
+        "metavar": "F",
+        "help": "when events happen: for splt, mplt, qplt, aal, aal_mean, alct, ept and psept, and"
+        " the event rates of melt",
+    },
+    "periods": {"type": Path, "metavar": "F", "help": "weights of the periods (default: equal)"},
     "summary_xref": {"type": Path, "metavar": "F", "help": "the stream is of items"},
     "summary_map": {"type": Path, "metavar": "F", "help": "to count affected risks"},
     "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
     "quantiles": {
         "type": list_or_file,
         "metavar": "F",
-        "help": "file, or a list such as 0.5,0.9",
+        "help": "of qelt and qplt: a file, or a list such as 0.5,0.9",
     },
     "return_periods": {
         "type": list_or_file,
         "metavar": "F",
-        "help": "file, or a list such as 250,100,50",
+        "help": "of ept and psept: a file, or a list such as 250,100,50 (default: every point)",
     },
-    "no_of_periods": {"type": count, "metavar": "N"},
+    "no_of_periods": {"type": count, "metavar": "N", "help": "for an occurrence csv or parquet"},
     "confidence": {"type": float, "metavar": "P", "help": "of alct (default 0.95)"},
-    "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMmWw)"},
-    "tvar": {"choices": ("count", "weight")},
+    "curves": {
+        "metavar": "LETTERS",
+        "help": "of ept: F full uncertainty, S sample mean, M per-sample mean; of psept: W per"
+        " sample; capital for AEP, small for OEP (default FfSsMmWw)",
+    },
+    "tvar": {
+        "choices": ("count", "weight"),
+        "help": "mean of losses by their number or by the weight of periods (default count)",
+    },
 }
 """Options of reports: of posts, of runs, and of further reports of these; as argparse has them."""
 
 STREAM_OPTIONS: dict[str, dict[str, Any]] = {
-    "float_width": {"type": int, "choices": (4, 8)},
-    "nan": {"choices": ("error", "zero", "drop")},
-    "negative": {"choices": ("error", "keep")},
-    "sample_order": {"choices": ("ascending", "any")},
-    "order": {"choices": ("received", "event")},
-    "summary_ids": {"metavar": "LIST", "help": "such as 1,5,10-20"},
+    "float_width": {"type": int, "choices": (4, 8), "help": "bytes of a loss (default 4)"},
+    "nan": {
+        "choices": ("error", "zero", "drop"),
+        "help": "losses that are NaN or infinite (default error)",
+    },
+    "negative": {"choices": ("error", "keep"), "help": "negative losses (default error)"},
+    "sample_order": {
+        "choices": ("ascending", "any"),
+        "help": "order of sidx in a block (default ascending)",
+    },
+    "order": {
+        "choices": ("received", "event"),
+        "help": "rows as they arise, or by event (default received)",
+    },
+    "summary_ids": {"metavar": "LIST", "help": "only these summaries, such as 1,5,10-20"},
     "sets": {"type": numbers, "metavar": "LIST", "help": "of the xref, such as 1,2"},
 }
 """Options of streams: of posts and of runs."""
+
+REPORTS_HELP = (
+    "comma-separated: events, selt, melt, qelt, splt, mplt, qplt, aal, aal_mean, alct, ept, psept"
+)
 
 
 def add_options(parser: argparse.ArgumentParser, options: Mapping[str, dict[str, Any]]) -> None:

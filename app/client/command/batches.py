@@ -53,7 +53,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
-    spec = _spec(args.spec)
+    spec = spec_of(args.spec)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     done = 0
@@ -81,7 +81,7 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
         say(f"{done} batches{', the last of the pipeline' if batches.data_finished else ''}")
 
 
-def _spec(text: str) -> dict[str, Any]:
+def spec_of(text: str) -> dict[str, Any]:
     """The spec given as JSON, or in a file.
 
     Raises:

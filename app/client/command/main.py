@@ -14,11 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import __version__
 from ..client import Client
 from ..errors import ThalwegError
+from ..losses.requests import INPUTS
 from ..transport.retry import is_retryable
 from . import batches, post, runs, tiles
 from .arguments import connect, new_command
@@ -31,12 +32,6 @@ from .console import (
     EXIT_USAGE,
     fail,
 )
-
-INPUTS = (
-    *("event_rates", "occurrence", "periods", "quantiles", "return_periods"),
-    *("summary_info", "summary_map", "summary_xref"),
-)
-"""Names of auxiliary files."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,19 +47,40 @@ def build_parser() -> argparse.ArgumentParser:
     runs.add_commands(commands)
     tiles.add_commands(commands)
     batches.add_command(commands)
-    group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
-    put = new_command(group, "put", _put, "store a file and print its digest")
-    put.add_argument("name", choices=INPUTS)
-    put.add_argument("file", type=Path)
-    delete = new_command(group, "delete", _delete_input, "delete a stored file")
-    delete.add_argument("name", choices=INPUTS)
-    delete.add_argument("digest")
-    group = commands.add_parser("pipelines", help="pipelines").add_subparsers(required=True)
-    about = "have the service forget a pipeline"
-    new_command(group, "delete", _delete_pipeline, about).add_argument("id")
-    group = commands.add_parser("token", help="tokens").add_subparsers(required=True)
-    new_command(group, "inspect", _inspect, "print what a token says").add_argument("token")
+    _add_inputs(commands)
+    _add_pipelines(commands)
+    group = commands.add_parser("token", help="inspect tokens").add_subparsers(required=True)
+    inspect = new_command(group, "inspect", _inspect, "print what a token says")
+    inspect.add_argument("token", help="as an answer or a state file has it")
     return parser
+
+
+def _add_inputs(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
+    group = commands.add_parser("inputs", help="store and delete auxiliary files").add_subparsers(
+        required=True
+    )
+    put = new_command(group, "put", _put, "store a file and print its digest")
+    put.add_argument("name", choices=INPUTS, help="which file it is")
+    put.add_argument("file", type=Path, help="csv, packed or parquet, detected by content")
+    delete = new_command(group, "delete", _delete_input, "delete a stored file")
+    delete.add_argument("name", choices=INPUTS, help="which file it is")
+    delete.add_argument("digest", help="as put prints it")
+
+
+def _add_pipelines(commands: Any) -> None:  # noqa: ANN401 - as above
+    group = commands.add_parser(
+        "pipelines", help="register, list, show and delete pipelines"
+    ).add_subparsers(required=True)
+    register = new_command(
+        group, "register", _register_pipeline, "register a pipeline and print its description"
+    )
+    register.add_argument("spec", metavar="SPEC", help="file with the spec, or its JSON")
+    new_command(group, "list", _list_pipelines, "print the ids of your pipelines")
+    show = new_command(group, "show", _show_pipeline, "print the description of a pipeline")
+    show.add_argument("id", metavar="ID", help="as register and list print it")
+    about = "have the service forget a pipeline"
+    delete = new_command(group, "delete", _delete_pipeline, about)
+    delete.add_argument("id", metavar="ID", help="as register and list print it")
 
 
 def _put(args: argparse.Namespace, client: Client) -> None:
@@ -79,8 +95,24 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
     client.delete_pipeline(args.id)
 
 
+def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
+    _print_json(client.pipeline(batches.spec_of(args.spec)).info)
+
+
+def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:
+    sys.stdout.writelines(f"{ident}\n" for ident in client.pipelines())
+
+
+def _show_pipeline(args: argparse.Namespace, client: Client) -> None:
+    _print_json(client.pipeline_info(args.id))
+
+
 def _inspect(args: argparse.Namespace, client: Client) -> None:
-    json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
+    _print_json(client.tokens.inspect(args.token))
+
+
+def _print_json(value: object) -> None:
+    json.dump(value, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 

@@ -14,6 +14,7 @@ from ..losses.saving import FORMATS, label
 from ..losses.sources import SourceLike
 from .arguments import (
     REPORT_OPTIONS,
+    REPORTS_HELP,
     STREAM_OPTIONS,
     add_behaviour,
     add_options,
@@ -35,11 +36,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "plot_tvar": {"action": "store_true", "default": None, "help": "in pictures of ept"},
     "perspective": {"choices": ("gul", "il", "ri", "rl"), "help": "of svg and png"},
     "currency": {"metavar": "CODE", "help": "of svg and png, such as EUR"},
-    "expect_samples": {"type": count, "metavar": "N"},
-    "expect_summaries": {"type": count, "metavar": "N"},
-    "over_bound": {"choices": ("refuse", "try")},
-    "expect_events": {"type": count, "metavar": "N"},
-    "expect_bytes": {"type": count, "metavar": "N"},
+    "expect_samples": {"type": count, "metavar": "N", "help": "for the memory bound of sums"},
+    "expect_summaries": {"type": count, "metavar": "N", "help": "for the memory bound of sums"},
+    "over_bound": {
+        "choices": ("refuse", "try"),
+        "help": "if that bound exceeds what a request may use (default refuse)",
+    },
+    "expect_events": {"type": count, "metavar": "N", "help": "fail unless there are N events"},
+    "expect_bytes": {"type": count, "metavar": "N", "help": "fail unless there are N bytes"},
 }
 
 
@@ -54,7 +58,9 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         " formats a FILE is posted once for each.",
     )
     post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
-    post.add_argument("--report", "--reports", type=names, required=True, metavar="LIST")
+    post.add_argument(
+        "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
+    )
     post.add_argument(
         "-o", "--out", default="-", help="file, or directory for several reports (default -)"
     )
@@ -65,7 +71,12 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         help="write rows to standard output, fifos and devices as they come, not when all are"
         " known to be there",
     )
-    post.add_argument("--mode", choices=("parts", "whole", "duplex"))
+    post.add_argument(
+        "--mode",
+        choices=("parts", "whole", "duplex"),
+        help="parts resume after a cut; whole is one request, as reports of whole runs need;"
+        " duplex sends and receives at once (default: by report and output)",
+    )
     post.add_argument("--part-size", type=size, default=PART_SIZE, help="default 16MiB")
     add_behaviour(post)
     add_options(post, _OPTIONS)

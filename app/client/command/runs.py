@@ -11,6 +11,7 @@ from typing import Any
 
 from ..client import Client
 from ..errors import ThalwegError
+from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..losses.sources import SourceLike
 from ..runs.description import PARALLEL, Part, Run
@@ -18,6 +19,7 @@ from ..runs.uploading import Uploaded
 from ..transport.retry import is_retryable
 from .arguments import (
     REPORT_OPTIONS,
+    REPORTS_HELP,
     STREAM_OPTIONS,
     add_behaviour,
     add_options,
@@ -47,8 +49,12 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         " are, until it is sealed; then it has the reports of all of them.",
     ).add_subparsers(required=True, metavar="COMMAND")
     create = new_command(group, "create", _create, "create a run and print its id")
-    create.add_argument("--perspective", choices=("gul", "il", "ri", "rl"), required=True)
-    create.add_argument("--report", "--reports", type=names, required=True, metavar="LIST")
+    create.add_argument(
+        "--perspective", choices=("gul", "il", "ri", "rl"), required=True, help="of the losses"
+    )
+    create.add_argument(
+        "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
+    )
     add_options(create, _CREATE_OPTIONS)
     create.add_argument("--days", type=float, metavar="D", help="lifetime after the last change")
     create.add_argument(
@@ -57,6 +63,10 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         help="of this creation: the same one gives the same run, on whatever machine",
     )
     add_upload(group)
+    put = new_command(group, "input", _put_input, "give a run that is not sealed an auxiliary file")
+    put.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
+    put.add_argument("name", choices=INPUTS, help="which file it is")
+    put.add_argument("file", type=Path, metavar="FILE", help="csv, packed or parquet")
     compute = new_command(
         group,
         "compute",
@@ -65,21 +75,23 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "Have a sealed run compute further reports, or with other options; nothing is uploaded"
         " again. Prints the variant for: thalweg run fetch RUN --variant V",
     )
-    compute.add_argument("id", metavar="RUN")
-    compute.add_argument("--report", "--reports", type=names, required=True, metavar="LIST")
+    compute.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
+    compute.add_argument(
+        "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
+    )
     add_options(compute, REPORT_OPTIONS)
     status = new_command(group, "status", _status, "print how far a run is")
-    status.add_argument("id", metavar="RUN")
+    status.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
     status.add_argument(
         "--json", action="store_true", help="all that the service says, with its partitions"
     )
     seal = new_command(group, "seal", _seal, "announce that no more streams come, and wait")
-    seal.add_argument("id", metavar="RUN")
+    seal.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
     seal.add_argument("--no-wait", action="store_true", help="for the reports to be computed")
     _add_fetch(group)
     new_command(group, "list", _list, "print your runs")
     delete = new_command(group, "delete", _delete, "delete a run, or one of its streams")
-    delete.add_argument("id", metavar="RUN")
+    delete.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
     delete.add_argument("--partition", type=count, metavar="N", help="only this one's stream")
 
 
@@ -92,7 +104,7 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
         "Write finished reports of a sealed run to files. Running a killed or cut-off command"
         " again completes them.",
     )
-    fetch.add_argument("id", metavar="RUN")
+    fetch.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
     fetch.add_argument(
         "--report", "--reports", type=names, metavar="LIST", help="default: all of the run"
     )
@@ -115,6 +127,10 @@ def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
         if isinstance(options.get(name), str):
             options[name] = [kind(number) for number in options[name].split(",")]
     return inputs, {name: value for name, value in options.items() if name not in inputs}
+
+
+def _put_input(args: argparse.Namespace, client: Client) -> None:
+    sys.stdout.write(client.runs.put_input(args.id, args.name, args.file) + "\n")
 
 
 def _create(args: argparse.Namespace, client: Client) -> None:
@@ -221,7 +237,7 @@ def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public typ
         "Upload each FILE as the stream of a partition, several at a time. Running a killed or"
         " cut-off command again goes on where it stopped.",
     )
-    upload.add_argument("id", metavar="RUN")
+    upload.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
     upload.add_argument("file", nargs="*", metavar="FILE", help="files or fifos, - for stdin")
     upload.add_argument(
         "--partition",

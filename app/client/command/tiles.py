@@ -28,7 +28,7 @@ _PICTURES: dict[str, dict[str, Any]] = {
     "low": {"type": float, "metavar": "P", "help": "percentile that is darkest (default 1)"},
     "high": {"type": float, "metavar": "P", "help": "percentile that is brightest (default 99)"},
     "map": {"metavar": "NAME", "help": "gray (default), viridis, magma, inferno, plasma ..."},
-    "scale": {"choices": ("linear", "log")},
+    "scale": {"choices": ("linear", "log"), "help": "of values, or of their logarithms"},
 }
 """Options of pictures."""
 
@@ -37,7 +37,9 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     """Add the commands to a command line."""
     about = "list, show, register and delete datasets"
     datasets = new_command(commands, "datasets", _datasets, about)
-    datasets.add_argument("action", nargs="?", choices=tuple(_NEEDS), default="list")
+    datasets.add_argument(
+        "action", nargs="?", choices=tuple(_NEEDS), default="list", help="default: list"
+    )
     datasets.add_argument(
         "value", nargs="?", metavar="ID|JSON", help="to show or delete, or to register"
     )
@@ -50,7 +52,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "read a view of a dataset into a file",
         "Read a view of a dataset into a .npy file, or a .raw file without header.",
     )
-    tiles.add_argument("dataset", metavar="DATASET")
+    tiles.add_argument("dataset", metavar="DATASET", help="id of the dataset")
     tiles.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .raw")
     _add_view(tiles)
     shape = tiles.add_mutually_exclusive_group()
@@ -58,21 +60,21 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     shape.add_argument("--target-bytes", type=size, metavar="SIZE", help="of a tile")
     add_behaviour(tiles)
     frame = new_command(commands, "frame", _frame, "read one frame of a dataset into a file")
-    frame.add_argument("dataset", metavar="DATASET")
+    frame.add_argument("dataset", metavar="DATASET", help="id of the dataset")
     frame.add_argument("position", type=_lengths, metavar="Y,X", help="in the scan, such as 5,7")
-    frame.add_argument("-o", "--out", required=True, metavar="FILE.npy")
+    frame.add_argument("-o", "--out", required=True, metavar="FILE.npy", help="to write")
     about = "reduce frames to an image, or pixels to a map of the scan"
     reduce = new_command(commands, "reduce", _reduce, about)
     _add_reduction(reduce, required=True)
     reduce.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .npz")
     image = new_command(commands, "image", _image, "draw a reduction as a picture")
     _add_reduction(image, required=False)
-    image.add_argument("-o", "--out", required=True, metavar="FILE.png")
+    image.add_argument("-o", "--out", required=True, metavar="FILE.png", help="to write")
     add_options(image, _PICTURES)
 
 
 def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    parser.add_argument("dataset", metavar="DATASET")
+    parser.add_argument("dataset", metavar="DATASET", help="id of the dataset")
     parser.add_argument(
         "reduction",
         nargs=None if required else "?",
@@ -95,10 +97,20 @@ def _add_view(tiles: argparse.ArgumentParser) -> None:
     tiles.add_argument("--bin-nav", type=count, metavar="N", help="sum N positions per axis")
     tiles.add_argument("--bin-sig", type=count, metavar="N", help="sum N pixels per axis")
     tiles.add_argument("--dtype", help="such as <f4")
-    tiles.add_argument("--casting", choices=("safe", "wrap", "clip"))
+    tiles.add_argument(
+        "--casting",
+        choices=("safe", "wrap", "clip"),
+        help="values that --dtype does not hold (default safe: an error)",
+    )
     tiles.add_argument("--no-corrections", action="store_true", help="no dark, gain, exclusions")
-    tiles.add_argument("--sync-offset", type=int, metavar="N")
-    tiles.add_argument("--missing", choices=("skip", "zero", "nan"))
+    tiles.add_argument(
+        "--sync-offset", type=int, metavar="N", help="frame at which the scan begins"
+    )
+    tiles.add_argument(
+        "--missing",
+        choices=("skip", "zero", "nan"),
+        help="positions without a frame (default skip)",
+    )
 
 
 def _indices(text: str) -> list[int]:

@@ -144,6 +144,17 @@ class BatchRequests:
         return self.info.batches if token is None else None
 
 
+def listing(after: str) -> Request:
+    """Ask for the ids of pipelines after one."""
+    query = {"limit": "1000"} | ({"after": after} if after else {})
+    return Request("GET", f"/v1/pipelines?{urlencode(query)}")
+
+
+def description(ident: str) -> Request:
+    """Ask for the description of a pipeline."""
+    return Request("GET", f"/v1/pipelines/{quote(ident, safe='')}")
+
+
 def deletion(ident: str) -> Request:
     """Delete a pipeline."""
     return Request("DELETE", f"/v1/pipelines/{quote(ident, safe='')}")

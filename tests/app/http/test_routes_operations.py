@@ -35,6 +35,7 @@ def test_methods_that_are_not_there(service: Service, contract: Contract) -> Non
         "/v1/inputs/quantiles": {"PUT"},
         "/v1/tokens/inspect": {"POST"},
         "/v1/tokens/refresh": {"POST"},
+        "/": {"GET", "HEAD"},
         "/healthz": {"GET", "HEAD"},
         "/readyz": {"GET", "HEAD"},
         "/metrics": {"GET", "HEAD"},

@@ -1,0 +1,28 @@
+"""Every argument of every command says what it is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from app.client.command.main import build_parser as build_client
+from app.command.parser import build_parser as build_server
+
+
+def arguments(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.Action]]:
+    """Arguments of a command and of those below it."""
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for verb, below in action.choices.items():
+                yield from arguments(below, f"{name} {verb}")
+        else:
+            yield name, action
+
+
+@pytest.mark.parametrize("build", [build_client, build_server], ids=["client", "server"])
+def test_every_argument_has_help(build: Callable[[], argparse.ArgumentParser]) -> None:
+    found = list(arguments(build(), ""))
+    assert [(name, action.dest) for name, action in found if not action.help] == []
+    assert len(found) > 100
