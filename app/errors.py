@@ -276,7 +276,7 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
 
 _LOCATION = (
     *("offset", "event", "block", "hint", "stage", "field", "position"),
-    *("stage_name", "budget", "limit", "setting"),
+    *("stage_name", "budget", "limit", "setting", "inputs"),
 )
 """Attributes that locate a fault; each error of the engine has some of them."""
 

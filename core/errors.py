@@ -48,7 +48,7 @@ first paragraph of each docstring at ``/problems/<code>``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
@@ -125,6 +125,24 @@ class ReportError(CoreError):
     """The requested reports do not fit the stream, the inputs or each other."""
 
     code = "report"
+
+
+class MissingInputError(ReportError):
+    """A report needs an auxiliary file that is not there.
+
+    Attributes:
+        inputs: names of the files.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        inputs: Sequence[str] = (),
+        **place: Any,  # noqa: ANN401 - as of CoreError
+    ) -> None:
+        super().__init__(message, **place)
+        self.inputs = list(inputs)
 
 
 class InputError(CoreError):

@@ -15,6 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .hints import hint_of
+
 
 class ThalwegError(Exception):
     """Base of all errors that the client raises on purpose."""
@@ -54,14 +56,17 @@ class ProblemError(ThalwegError):
         super().__init__(self.detail)
 
     def __str__(self) -> str:
+        return self.said(hint_of(self.problem))
+
+    def said(self, hint: str | None) -> str:
+        """What is wrong and where, and what to do about it."""
         places = []
         if self.offset is not None:
             places.append(f"byte {self.offset}")
         if self.event is not None:
             places.append(f"event {self.event}")
         place = f" (at {', '.join(places)})" if places else ""
-        hint = f". {self.hint}" if self.hint else ""
-        return f"[{self.code}] {self.detail}{place}{hint}"
+        return f"[{self.code}] {self.detail}{place}{f'. {hint}' if hint else ''}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.status, self.problem, self.retry_after)

@@ -326,6 +326,7 @@ class RunReportsService:
         return ReportMissingError(
             f"the run has no report {name.report}{of}",
             hint=f'POST {{"reports": ["{name.report}"]}} to /v1/runs/{run.id}/reports',
+            reports=[name.report],
         )
 
     @staticmethod

@@ -16,6 +16,7 @@ from app.losses.schemas import LossQuery
 from app.losses.service import LossService
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
+from core.losses.reports.report import ANY_KIND
 
 from .records import RunRecord
 from .schemas import RunBody, RunOptions
@@ -83,8 +84,10 @@ class RunSpec:
 
     @property
     def takes_items(self) -> bool | None:
-        """Whether streams must be of items; None while both will do."""
-        return True if "summary_xref" in self.inputs else None
+        """Whether streams must be of items; False if reports are of summaries, None for either."""
+        if "summary_xref" in self.inputs:
+            return True
+        return None if all(REPORTS[name].kinds == ANY_KIND for name in self.reports) else False
 
     def query(self, reports: tuple[str, ...] | None = None) -> LossQuery:
         """Return the query of a post with the same options.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from ..errors import ProblemError
+from ..hints import hint_of
 from ..losses.saving import Progress
 from ..runs.uploading import Uploading
 from ..tiles.saving import TileProgress
@@ -34,6 +36,8 @@ def say(text: str) -> None:
 
 def fail(error: BaseException | str, code: int) -> int:
     """Report what went wrong; the exit code."""
+    if isinstance(error, ProblemError):
+        error = error.said(hint_of(error.problem, command=True))
     say(str(error))
     return code
 

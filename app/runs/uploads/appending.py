@@ -109,7 +109,7 @@ class Appending:
         streams: where the stream is.
         record: the stream, with the fence of this append.
         policy: what is accepted.
-        takes_items: whether the stream must be one of items; None for either.
+        takes_items: whether the stream must be one of items, or of summaries; None for either.
         terms: what it may send.
         tell: called in the feeding thread when something is to be committed, with whether it
             is enough not to wait for more.
@@ -201,13 +201,19 @@ class Appending:
         self._publish(Snapshot(offset, self._check.position, self._hasher.digest()))
 
     def _check_kind(self) -> None:
-        header = self._check.header
-        if header is None or not self._takes_items or header.kind is not Kind.SUMMARY:
+        header, takes_items = self._check.header, self._takes_items
+        if header is None or takes_items in {None, header.kind is not Kind.SUMMARY}:
             return
+        if takes_items:
+            raise UnsupportedStreamError(
+                "this is a stream of summaries, but the run has a summary xref of items",
+                offset=0,
+                hint="Upload the stream of items, or create a run without summary_xref",
+            )
         raise UnsupportedStreamError(
-            "this is a stream of summaries, but the run has a summary xref of items",
+            f"this is a {header.kind.value} stream, but the reports of the run are of summaries",
             offset=0,
-            hint="Upload the stream of items, or create a run without summary_xref",
+            hint="Give the run a summary_xref, which says what to add up, and upload it again",
         )
 
     def _write(self, piece: memoryview) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import ReportError, names_hint
+from ...errors import MissingInputError, ReportError, names_hint
 from ..events import StreamHeader
 from . import REPORTS
 from .report import ANY_KIND, Input, Report
@@ -66,7 +66,9 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
     for report in reports:
         for need in report.needs:
             if need.name not in given:
-                raise ReportError(f"{report.name.upper()} needs {need.noun}", hint=need.hint)
+                raise MissingInputError(
+                    f"{report.name.upper()} needs {need.noun}", hint=need.hint, inputs=[need.name]
+                )
     taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
     for entry, takers in _takers().items():
         if entry.name in given - taken:
@@ -88,16 +90,15 @@ def check_kind(reports: Sequence[Report], header: StreamHeader, source: str | No
     """Refuse reports that cannot be computed from this kind of stream.
 
     Raises:
-        ReportError: naming the report, the kind, and the kinds it can be computed from.
+        ReportError: naming the report and the kind.
     """
     for report in reports:
         if header.kind not in report.kinds:
-            kinds = ", ".join(sorted(kind.value for kind in report.kinds))
             anywhere = next(name for name, row in REPORTS.items() if row.kinds == ANY_KIND)
             raise ReportError(
                 f"{report.name.upper()} cannot be made from a {header.kind.value} stream",
                 offset=0,
-                hint=f"It needs a {kinds} stream; {anywhere!r} can be made from every kind",
+                hint=f"Give a summary_xref, which says what to add up; {anywhere!r} needs none",
                 source=source,
             )
 

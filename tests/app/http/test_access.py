@@ -9,7 +9,7 @@ from app.http.access import authorise, has_rule, is_open, outlives_drain
 from app.http.identity import SINGLE_USER, Identity
 
 OPEN = ["/", "/healthz", "/readyz", "/openapi.json", "/docs", "/problems/busy"]
-CLOSED = ["/", "/v1", "/zarr/a/b", "/docs/", "/healthz/x", "/problems", "/openapi.yaml", "/Docs"]
+CLOSED = ["", "/v1", "/zarr/a/b", "/docs/", "/healthz/x", "/problems", "/openapi.yaml", "/Docs"]
 
 
 def identity(*scopes: str) -> Identity:

@@ -346,7 +346,7 @@ def test_tokens_of_rates_from_occurrences_are_those_of_the_rates(service: Servic
 
 def test_a_gul_stream_has_no_report_of_a_run(service: Service, digests: dict[str, str]) -> None:
     answer = ask(service, Post(query_of("aal", digests), [good("gul").encode()]))
-    assert "summary stream" in is_problem(answer, "report")["hint"]
+    assert "summary_xref" in is_problem(answer, "report")["hint"]
 
 
 def test_a_stream_without_events_has_empty_tables(

@@ -145,6 +145,17 @@ def test_a_truncated_stream_fails_when_it_is_said_to_be_complete(up: Uploader) -
     assert (listed["state"], listed["fault"]["code"]) == ("failed", "stream-truncated")
 
 
+def test_items_are_refused_at_their_header_where_nothing_says_what_to_add_up(
+    service: Service,
+) -> None:
+    run = Uploader(service, reports=["ept"])
+    data = stream(3, "gul")
+    answer = run.patch(run.create(len(data)), 0, data[:40])
+    assert "summary_xref" in is_problem(answer, "unsupported-stream")["hint"]
+    events = Uploader(service, reports=["events"])
+    events.upload(data)
+
+
 def test_items_are_required_where_the_run_has_a_summary_xref(service: Service) -> None:
     xref = put_input(service, "summary_xref", b"output,summary_id,summaryset_id\n1,1,1\n2,1,1\n")
     inputs = {"summary_xref": xref.json()["digest"]}

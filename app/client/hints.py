@@ -1,0 +1,56 @@
+"""What to do about a problem, in the words of a command or of Python.
+
+The service says it as HTTP does: ``PUT the file to /v1/inputs/occurrence``. Whoever runs a command
+or calls a method wants to know the option or the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+Problem = Mapping[str, Any]
+
+
+class _Hint(NamedTuple):
+    """One hint in both forms, of the first name in a member of the problem."""
+
+    command: str
+    python: str
+    member: str | None = None
+    applies: Callable[[Problem], bool] = lambda _: True
+
+
+_HINTS = {
+    "unauthorized": _Hint("Give --key KEY, or set THALWEG_KEY", "Give the key: Client(url, key)"),
+    "report": _Hint("Add --{option} FILE", "Add {name}=Path(…)", "inputs"),
+    "seal-refused": _Hint(
+        "Give it with thalweg run input RUN {name} FILE, then seal again",
+        'Give it with client.runs.put_input(run, "{name}", Path(…)), then seal again',
+        "inputs",
+    ),
+    "report-missing": _Hint(
+        "Have it computed: thalweg run compute RUN --report {name}",
+        'Have it computed: client.runs.add_reports(run, ["{name}"])',
+        "reports",
+    ),
+    "report-not-ready": _Hint(
+        "Once all streams are complete: thalweg run seal RUN",
+        "Once all streams are complete: client.runs.seal(run)",
+        applies=lambda problem: problem.get("state") != "failed",
+    ),
+}
+
+
+def hint_of(problem: Problem, *, command: bool = False) -> str | None:
+    """The hint of a problem document, for a command or for Python where that differs."""
+    own: str | None = problem.get("hint")
+    hint = _HINTS.get(str(problem.get("code")))
+    if hint is None or not hint.applies(problem):
+        return own
+    names = [] if hint.member is None else problem.get(hint.member)
+    if hint.member is not None and not (isinstance(names, list) and names):
+        return own
+    name = str(names[0]) if names else ""
+    form = hint.command if command else hint.python
+    return form.format(name=name, option=name.replace("_", "-"))
