@@ -151,7 +151,7 @@ def test_items_are_refused_at_their_header_where_nothing_says_what_to_add_up(
     run = Uploader(service, reports=["ept"])
     data = stream(3, "gul")
     answer = run.patch(run.create(len(data)), 0, data[:40])
-    assert "summary_xref" in is_problem(answer, "unsupported-stream")["hint"]
+    assert "summary_xref" in is_problem(answer, "stream-unsupported")["hint"]
     events = Uploader(service, reports=["events"])
     events.upload(data)
 
