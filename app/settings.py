@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ByteSize,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.times import MAX_DAYS
@@ -35,6 +42,13 @@ _NO_SETTINGS = re.compile(
     r"(URL|KEY|KERNEL_CACHE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
 )
 """Variables with the prefix that something else reads: the client, commands, or tests."""
+_SIZES = (
+    *("decoder_memory", "memory_limit", "request_memory", "spool_memory", "spool_limit"),
+    *("max_body", "max_upload", "max_input", "min_rate"),
+)
+"""Settings in bytes, besides those whose names say so."""
+_SIZE = re.compile(r"[0-9.]+ ?([kKMGT]i?B?|B)")
+_BYTES = TypeAdapter(ByteSize)
 _API_KEY = re.compile(r"(.*:)?\s*[0-9A-Fa-f]{64}")
 
 
@@ -241,6 +255,16 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name}_file holds no key")
             values[name] = ",".join(held)
         return values
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _with_units(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting
+        """Take sizes such as 8MiB or 1 GB."""
+        name = str(info.field_name)
+        has_unit = isinstance(value, str) and _SIZE.fullmatch(value.strip())
+        if has_unit and (name.endswith("_bytes") or name in _SIZES):
+            return int(_BYTES.validate_python(value.strip()))
+        return value
 
     @field_validator(*_LIFETIMES, mode="before")
     @classmethod

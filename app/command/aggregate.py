@@ -13,7 +13,9 @@ import numpy as np
 import structlog
 
 from app.losses.aggregation import Aggregation, Job
+from app.losses.outputs import STDOUT
 from app.losses.pictures.options import PictureOptions
+from app.losses.tables import FORMATS
 from core.arrays import Rows
 from core.errors import CoreError, OptionError
 from core.losses.events import StreamEnd
@@ -46,16 +48,36 @@ def _streams(args: argparse.Namespace) -> Sequence[str]:
     return [] if args.partials and not args.streams else named_streams(args)
 
 
+def _format_of(args: argparse.Namespace, tables: int) -> str:
+    """Return the format of so many tables, which the ending of a single file says, too.
+
+    Raises:
+        OptionError: there is no such format, or a file is to take several tables.
+    """
+    ending = Path(args.out).suffix.removeprefix(".")
+    if args.out == STDOUT or not ending.isalpha() or Path(args.out).is_dir():
+        return args.format or "csv"
+    if args.format not in {None, ending} or ending not in FORMATS:
+        formats = args.format or ", ".join(FORMATS)
+        raise OptionError(
+            f"--out {args.out} does not end in {formats}", hint="Name a directory, or such a file"
+        )
+    if tables > 1:
+        raise OptionError(f"--out {args.out} takes one of {tables} tables", hint="Name a directory")
+    return ending
+
+
 def aggregate(args: argparse.Namespace) -> int:
     """Compute the reports of some streams; return the exit code."""
     streams = _streams(args)
     sets = read_sets(args)
     pictures = _pictures(args, sets)
+    tables = len(args.reports) * (1 if sets is None else len(sets.set_ids))
     job = Job(
         streams=streams,
         reports=args.reports,
         out=args.out,
-        format=args.format or "csv",
+        format=_format_of(args, tables),
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
         order=args.order,
         inputs=read_inputs(args),

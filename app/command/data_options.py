@@ -110,11 +110,14 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         default=STDOUT,
-        metavar="DIR",
-        help="directory for one file per report; - for a single report on stdout (default -)",
+        metavar="DIR|FILE",
+        help="directory for one file per report, or the file of a single one; - for a single one on"
+        " stdout (default -)",
     )
     _add_live(parser, "rows")
-    parser.add_argument("--format", choices=TABLE_FORMATS, help="output format (default csv)")
+    parser.add_argument(
+        "--format", choices=TABLE_FORMATS, help="default: the ending of --out, or csv"
+    )
     inputs = parser.add_argument_group(
         "auxiliary files (csv, packed or parquet, detected by content)"
     )

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from app.logs import configure_logging
 from app.settings import Settings, unknown_variables
 from app.state.storage import StorageError
+from app.wording import wording
 from core.errors import OptionError
 
 from . import serving
@@ -39,11 +40,11 @@ def serve(args: argparse.Namespace) -> int:
 
 def _sentence(error: ValidationError) -> str:
     """Say in one line what is wrong with settings, without their values: some are secret."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
+    found = error.errors(include_url=False, include_input=False)
     sentences = []
     for each in found:
-        names = [f"THALWEG_{str(name).upper()}: " for name in each["loc"][:1]]
-        sentences.append("".join(names) + each["msg"].removeprefix("Value error, "))
+        names = [f"THALWEG_{str(name).upper()}" for name in each["loc"][:1]]
+        sentences.append("".join(names) + wording(each))
     return "; ".join(sentences)
 
 

@@ -28,9 +28,10 @@ from app.service_error import ServiceError
 from app.settings import METRICS_DIRECTORY, Settings
 from app.state.api_keys import ApiKeys
 from app.state.base import StoreError
+from app.state.presence import pids_beside
 from app.state.private import private_directory
 from app.state.sqlite import SqliteStateStore
-from app.state.storage import STATE, StorageError, open_storage
+from app.state.storage import CLAIMS, STATE, StorageError, open_storage
 from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
@@ -69,12 +70,19 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    Roots.parse(settings.dataset_roots, settings.data_dir)
+    for root in Roots.parse(settings.dataset_roots, settings.data_dir).roots:
+        if not Path(root).is_dir():
+            structlog.get_logger().warning("this dataset root is not there", path=root)
     try:
         AuditLog(settings.audit_log).close()
     except OSError as e:
         raise ValueError(f"the audit log {settings.audit_log} cannot be written: {e}") from e
     open_storage(settings.data_dir, settings.reserve_bytes).close()
+    if others := pids_beside(settings.data_dir / CLAIMS):
+        structlog.get_logger().warning(
+            "other processes use this data directory, which is safe; limits hold for each service",
+            pids=others,
+        )
     try:
         keys = resolve_keys(settings.token_keys, settings.data_dir)
         KeyRing(keys)

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import Problem, ProblemError, ServiceError, problem_of
 from app.errors import problem as new_problem
+from app.wording import wording
 from core.errors import CoreError
 
 from .media_types import PROBLEM
@@ -105,7 +106,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     elif first["type"] == "missing":
         detail, hint = f"{name or 'JSON'!r} is missing from the {source}", None
     else:
-        detail, hint = f"{name or source}: {first['msg']}", None
+        detail, hint = f"{name or source}{wording(first)}", None
     if source in {"query", "path"}:
         problem = new_problem("option", detail, hint=hint, option=name)
     else:

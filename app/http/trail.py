@@ -48,6 +48,7 @@ CHANGES = {
 
 UNCHANGING = {
     ("POST", "/v1/losses"),
+    ("PUT", "/v1/losses"),
     ("PUT", "/v1/losses/{report}"),
     ("POST", "/v1/losses/{report}"),
     ("POST", "/v1/datasets/{ident}/tiles"),

@@ -22,12 +22,19 @@ def file_name(set_id: int | None, report: str, form: str) -> str:
     return f"{prefix}{report}.{form}"
 
 
+def _path(out: str, set_id: int | None, report: str, form: str) -> str | Path:
+    path = Path(out)
+    if out == STDOUT or (path.suffix == f".{form}" and not path.is_dir()):
+        return out
+    return path / file_name(set_id, report, form)
+
+
 class ReportFiles:
     """The tables of a job.
 
     Args:
         outputs: of which they are.
-        out: directory, or ``-`` for standard output, which takes one file.
+        out: directory, file of a single table, or ``-`` for standard output, which takes one.
         form: of the tables.
         reports: names.
         float_width: bytes of a loss.
@@ -55,8 +62,7 @@ class ReportFiles:
             for name in reports:
                 encoder = table_encoder(form, REPORTS[name], float_width, infos.get(set_id))
                 self._encoders[set_id, name] = encoder
-                path = STDOUT if out == STDOUT else Path(out) / file_name(set_id, name, form)
-                self._outputs[set_id, name] = outputs.open(path)
+                self._outputs[set_id, name] = outputs.open(_path(out, set_id, name, form))
 
     def begin(self) -> None:
         """Write what comes before the first rows."""

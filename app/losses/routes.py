@@ -148,14 +148,14 @@ for _method in ("POST", "PUT"):
         responses=_responses(*MEDIA_TYPES, *PICTURE_TYPES),
         openapi_extra=_BODY,
     )
-router.add_api_route(
-    "",
-    _several_reports,
-    methods=["POST"],
-    name="post_reports",
-    operation_id="post_reports",
-    status_code=200,
-    response_class=ExchangeResponse,
-    responses=_responses("frames"),
-    openapi_extra=_BODY,
-)
+    router.add_api_route(
+        "",
+        _several_reports,
+        methods=[_method],
+        name=f"{_method.lower()}_reports",
+        operation_id=f"{_method.lower()}_reports",
+        status_code=200,
+        response_class=ExchangeResponse,
+        responses=_responses("frames"),
+        openapi_extra=_BODY,
+    )

@@ -14,6 +14,7 @@ from app.losses.options import read_policy, read_request
 from app.losses.request import LossRequest
 from app.losses.schemas import LossQuery
 from app.losses.service import LossService
+from app.wording import wording
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from core.losses.reports.report import ANY_KIND
@@ -53,9 +54,9 @@ class RunSpec:
         try:
             body = RunBody.model_validate(values)
         except ValidationError as e:
-            error = e.errors(include_url=False, include_context=False)[0]
+            error = e.errors(include_url=False)[0]
             place = ".".join(map(str, error["loc"])) or "the body"
-            raise InvalidOptionError(f"{place}: {error['msg']}", option=place) from e
+            raise InvalidOptionError(f"{place}{wording(error)}", option=place) from e
         return cls(body.perspective, tuple(body.reports), body.options, dict(body.inputs)), (
             body.days
         )

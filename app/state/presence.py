@@ -120,6 +120,16 @@ class Presence:
             self._turns.close()
 
 
+def pids_beside(directory: Path) -> list[int]:
+    """Return the ids of all processes that are present in a directory.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    with contextlib.closing(Presence(directory)) as presence:
+        return presence.pids()
+
+
 def _path(directory: Path, ident: str) -> Path:
     return directory / f"{ident}.json"
 

@@ -18,6 +18,17 @@ from .format import (
 )
 from .policy import Policy
 
+_COMPRESSED = "Decompress it, or declare how it is compressed (Content-Encoding)"
+_OTHERS = {
+    b"\x1f\x8b": ("gzip", _COMPRESSED),
+    b"\x28\xb5\x2f\xfd": ("zstd", _COMPRESSED),
+    b"PK\x03\x04": ("a zip archive", "Extract the stream first"),
+    b"PAR1": ("a parquet file", "Send a binary loss stream; tables are inputs of reports"),
+    b"--": ("a multipart form", "Send the stream alone: curl --data-binary @FILE, or curl -T FILE"),
+    b"\x93NUM": ("a NumPy file", "Send a binary loss stream"),
+}
+"""What is taken for loss streams by mistake, by its first bytes, and what to do about it."""
+
 
 def _kind(octets: bytes, source: str | None) -> tuple[Kind, int, int]:
     aggregation = int.from_bytes(octets[:3], "little")
@@ -32,13 +43,24 @@ def _kind(octets: bytes, source: str | None) -> tuple[Kind, int, int]:
             hint="Put a loss sampler such as gulpy between, or send its output",
             source=source,
         )
+    found, hint = _recognised(octets[:TYPE_SIZE])
     raise errors.HeaderError(
-        f"the stream begins with {octets[:4].hex(' ')}, which is not a known type",
+        f"the stream begins with {octets[:TYPE_SIZE].hex(' ')}, which is {found}",
         offset=0,
-        hint="gul begins with 01 00 00 01 or 02 00 00 01, loss with 01 00 00 02,"
-        " summary with 01 00 00 03",
+        hint=hint,
         source=source,
     )
+
+
+def _recognised(head: bytes) -> tuple[str, str]:
+    """Return what begins with some bytes, as far as is known, and what to do about it."""
+    for magic, known in _OTHERS.items():
+        if head.startswith(magic):
+            return known
+    if head.isascii() and head.decode().isprintable():
+        return "text", "Send a binary loss stream; tables such as occurrences are inputs of reports"
+    gul = "gul begins with 01 00 00 01 or 02 00 00 01"
+    return "not a known type", f"{gul}, loss with 01 00 00 02, summary with 01 00 00 03"
 
 
 def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHeader | None:

@@ -137,3 +137,16 @@ def test_variables_that_are_no_settings_are_found() -> None:
         ("THALWEG_WORKER", "THALWEG_WORKERS"),
         ("THALWEG_ZZZ", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64MiB", 64 << 20), ("1 GiB", 1 << 30), ("100MB", 100_000_000)]
+)
+def test_sizes_have_units(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
+    for name in ("MEMORY_LIMIT", "QUOTA_RUN_BYTES"):
+        monkeypatch.setenv(f"THALWEG_{name}", text)
+    settings = Settings()
+    assert settings.memory_limit == settings.quota_run_bytes == size
+    monkeypatch.setenv("THALWEG_MAX_REQUESTS", text)
+    with pytest.raises(ValueError, match="max_requests"):
+        Settings()

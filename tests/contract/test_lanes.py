@@ -35,7 +35,8 @@ DECLARED = {
     # Posted streams, uploads, streams of tiles, batches and rows, files, reductions, seals,
     # inputs, and the scan of a dataset.
     LONG: """
-        POST /v1/losses         POST /v1/losses/{report}        PUT /v1/losses/{report}
+        POST /v1/losses         PUT /v1/losses
+        POST /v1/losses/{report}        PUT /v1/losses/{report}
         POST /v1/runs/{run}/streams     PATCH /v1/runs/{run}/streams/{stream}
         POST /v1/runs/{run}/streams/{stream}    PUT /v1/runs/{run}/inputs/{name}
         PUT /v1/inputs/{name}   POST /v1/runs/{run}/seal        POST /v1/runs/{run}/reports

@@ -155,8 +155,19 @@ class _Post:
 
 
 def _format_of(out: str) -> str:
+    """The format that the ending of a file says; csv for a directory or a stream.
+
+    Raises:
+        ValueError: there is no such format.
+    """
     ending = Path(out).suffix.removeprefix(".")
-    return ending if ending in FORMATS else "csv"
+    if not ending or ending in FORMATS:
+        return ending or "csv"
+    if Path(out).exists() and not Path(out).is_file():
+        return "csv"
+    raise ValueError(
+        f"there is no format {ending!r}: end --out in {', '.join(FORMATS)}, or give --format"
+    )
 
 
 def _is_special(path: Path) -> bool:

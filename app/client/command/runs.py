@@ -224,7 +224,10 @@ def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str
 
 def _format(args: argparse.Namespace, out: Path) -> str:
     ending = out.suffix.removeprefix(".")
-    return args.format or (ending if ending in _FORMATS else "csv")
+    if args.format or not ending or ending in _FORMATS or out.is_dir():
+        return args.format or (ending if ending in _FORMATS else "csv")
+    formats = ", ".join(_FORMATS)
+    raise ValueError(f"there is no format {ending!r}: end --out in {formats}, or give --format")
 
 
 def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public type for it

@@ -135,14 +135,17 @@ class Roots:
     def parse(cls, text: str, private: Path | None = None, max_entries: int = MAX_ENTRIES) -> Roots:
         """Parse a list separated as in ``PATH``; empty parts are ignored.
 
-        A relative path begins at the directory in which the service was started, but one with
-        ``~``, which only a shell expands, is left as it is.
+        A relative path begins at the directory in which the service was started, ``~`` at the home
+        directory of its user.
 
         Raises:
             ValueError: see the class.
         """
         parts = [Path(part) for part in text.split(os.pathsep) if part]
-        roots = [part if part.parts[:1] == ("~",) else part.absolute() for part in parts]
+        try:
+            roots = [part.expanduser().absolute() for part in parts]
+        except RuntimeError as e:
+            raise ValueError(f"{text!r} is of a user without a home directory") from e
         return cls(roots, private, max_entries)
 
     def open(self, path: str | Path) -> int:

@@ -47,6 +47,10 @@ class PictureFiles:
                 )
             options = replace(options, form=form)
             self._paths = {drawn[0]: path}
+        elif form and not path.is_dir():
+            raise OptionError(
+                f"there is no picture {form!r}", hint=f"Use {' or '.join(FORMS)}, or a directory"
+            )
         else:
             self._paths = {name: path / f"{name}.{options.form}" for name in drawn}
         self._options = options

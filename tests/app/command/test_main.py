@@ -592,3 +592,19 @@ def test_a_stream_whose_last_block_has_no_end_is_accepted_if_asked(
     assert aggregate(run_directory / "summary.bin") == 0
     whole = tmp_path / "summary" / "events.csv"
     assert (tmp_path / "cut" / "events.csv").read_bytes() == whole.read_bytes()
+
+
+def test_a_single_table_may_be_a_file(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream, out = str(run_directory / "summary.bin"), tmp_path / "melt.parquet"
+    assert main(["aggregate", stream, "--report", "melt", "--out", str(out)]) == 0
+    assert out.read_bytes().startswith(b"PAR1")
+    wrong = {
+        ("--report", "melt", "--out", "melt.xlsx"): "does not end in",
+        ("--report", "melt,selt", "--out", "melt.csv"): "takes one of 2 tables",
+        ("--report", "melt", "--format", "bin", "--out", "melt.csv"): "does not end in bin",
+    }
+    for options, said in wrong.items():
+        assert main(["aggregate", stream, *options]) == 2
+        assert said in capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_an_audit_log_that_cannot_be_written(
         ("RUN_DAYS", "4000000", "it must be at most 36525"),
         ("INPUT_DAYS", "1e300", "it must be at most 36525"),
         ("DRAIN_SECONDS", "inf", "it must be at most"),
-        ("WRITE_SECONDS", "0", "greater than 0"),
+        ("WRITE_SECONDS", "0", "must be above 0"),
         ("API_KEYS", "alice:zz", "entry 1 is not"),
         ("PUBLIC_URL", "foo", "an absolute URL"),
         ("TOKEN_KEYS", "x", "id:use:secret"),
@@ -144,7 +144,7 @@ def test_settings_that_cannot_be(
 ) -> None:
     monkeypatch.setenv(f"THALWEG_{name}", value)
     line = refused(capsys, "--data-dir", str(tmp_path / "data"))
-    assert f"THALWEG_{name}: " in line
+    assert f"THALWEG_{name}" in line
     assert reason in line
     assert DIGEST not in line
 

@@ -78,7 +78,7 @@ def test_nobody_comes_in_without_a_key(guarded: Service, headers: Headers) -> No
         ("GET", "/v1/nothing"),
         ("POST", "/%761/losses/melt"),
         ("GET", "/zarr/view/data/c/0"),
-        ("GET", "/"),
+        ("GET", "/zarr/view"),
     ):
         answer = ask(guarded, Post(path, [good().encode()], headers, method=method))
         contract.check(method, path, answer)
@@ -275,7 +275,7 @@ def test_every_route_needs_a_key(guarded: Service, routes: list[tuple[str, str]]
         for headers in wrong:
             answer = ask(guarded, Post(path, [b"{}"], headers, method=method))
             if is_open(path, open_metrics=True):
-                assert answer.status in {200, 404}, path
+                assert answer.status in {200, 307, 404}, path
             else:
                 assert answer.status == 401, (method, path)
             assert answer.getheader("X-Content-Type-Options") == "nosniff"
@@ -400,7 +400,7 @@ def test_work_that_is_stopped_in_the_middle_of_its_answer_is_no_failure() -> Non
 def test_everything_but_operations_is_refused_while_draining() -> None:
     caller = Caller()
     caller.drain.begin(10)
-    for path in ("/v1/datasets", "/zarr/view/zarr.json", "/v2/new", "/"):
+    for path in ("/v1/datasets", "/zarr/view/zarr.json", "/v2/new", "/zarr/view"):
         assert caller.status(path) == 503
     for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/problems/busy"):
         assert caller.status(path) == 200

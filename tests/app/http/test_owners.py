@@ -44,6 +44,7 @@ TABLE = """
 POST   /v1/losses/melt                              | 200 | 200 | 200 | 403 | 403
 PUT    /v1/losses/melt                              | 200 | 200 | 200 | 403 | 403
 POST   /v1/losses?reports=melt                      | 200 | 200 | 200 | 403 | 403
+PUT    /v1/losses?reports=melt                      | 200 | 200 | 200 | 403 | 403
 POST   /v1/losses/qelt?quantiles={input}            | 200 | 410 | 200 | 403 | 403
 PUT    /v1/inputs/quantiles                         | 200 | 201 | 200 | 403 | 403
 DELETE /v1/inputs/quantiles/{input}                 | 204 | 404 | 204 | 403 | 204

@@ -31,7 +31,7 @@ def test_nothing_is_there(service: Service, contract: Contract, path: str) -> No
 def test_methods_that_are_not_there(service: Service, contract: Contract) -> None:
     allowed = {
         "/v1/losses/melt": {"POST", "PUT"},
-        "/v1/losses": {"POST"},
+        "/v1/losses": {"POST", "PUT"},
         "/v1/inputs/quantiles": {"PUT"},
         "/v1/tokens/inspect": {"POST"},
         "/v1/tokens/refresh": {"POST"},

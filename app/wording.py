@@ -1,0 +1,44 @@
+"""What pydantic finds wrong with a value, in our words rather than those of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_MUST_BE = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "date_parsing": "a date",
+    "dict_type": "an object",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "string_type": "a text",
+    "too_long": "a list of at most {max_length}",
+    "too_short": "a list of at least {min_length}",
+}
+"""By the type of an error; with the values of its context."""
+
+
+def wording(error: Mapping[str, Any]) -> str:
+    """Say what is wrong with a value, after its name: `` must be at least 1``.
+
+    Args:
+        error: one of pydantic's errors, with its context.
+    """
+    kind = str(error["type"])
+    if kind == "missing":
+        return " is missing"
+    if kind == "extra_forbidden":
+        return " is unknown"
+    if kind in _MUST_BE:
+        return f" must be {_MUST_BE[kind].format(**error.get('ctx', {}))}"
+    return f": {str(error['msg']).removeprefix('Value error, ')}"
