@@ -101,6 +101,7 @@ ROUTERS = (
     datasets_routes.router,
     tiles_routes.router,
     pipelines_routes.router,
+    pipelines_routes.stages,
     routes_zarr.router,
     losses_routes.router,
     routes_inputs.router,

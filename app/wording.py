@@ -40,5 +40,9 @@ def wording(error: Mapping[str, Any]) -> str:
     if kind == "extra_forbidden":
         return " is unknown"
     if kind in _MUST_BE:
-        return f" must be {_MUST_BE[kind].format(**error.get('ctx', {}))}"
+        context = {
+            name: f"{value:g}" if isinstance(value, float) else value
+            for name, value in error.get("ctx", {}).items()
+        }
+        return f" must be {_MUST_BE[kind].format(**context)}"
     return f": {str(error['msg']).removeprefix('Value error, ')}"

@@ -13,7 +13,7 @@ from .errors import ProtocolError
 from .losses.asynchronous import AsyncLosses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
-from .pipelines.requests import PipelineInfo, creation, deletion, description, listing
+from .pipelines.requests import PipelineInfo, creation, deletion, description, listing, stages
 from .runs.asynchronous import AsyncRuns
 from .transport.answers import is_ready
 from .transport.async_channel import AsyncClosing, AsyncConnector
@@ -170,6 +170,14 @@ class AsyncClient(AsyncClosing):
             ConnectionFailed: the service could not be reached.
         """
         return (await self._connector.call(description(ident))).json()
+
+    async def stages(self, name: str | None = None) -> dict[str, Any]:
+        """What stages and their functions do, with options and examples; all, or one by name.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+        """
+        return (await self._connector.call(stages(name))).json()
 
     async def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.

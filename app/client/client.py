@@ -12,7 +12,7 @@ from .errors import ProtocolError
 from .losses.blocking import Losses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.blocking import Pipeline
-from .pipelines.requests import PipelineInfo, creation, deletion, description, listing
+from .pipelines.requests import PipelineInfo, creation, deletion, description, listing, stages
 from .runs.blocking import Runs
 from .transport.answers import is_ready
 from .transport.blocking import SocketConnector
@@ -167,6 +167,14 @@ class Client(Closing):
             ConnectionFailed: the service could not be reached.
         """
         return (self._connector.call(description(ident))).json()
+
+    def stages(self, name: str | None = None) -> dict[str, Any]:
+        """What stages and their functions do, with options and examples; all, or one by name.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+        """
+        return (self._connector.call(stages(name))).json()
 
     def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.

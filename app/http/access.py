@@ -51,6 +51,7 @@ _RULES = (
     _Rule("/v1/pipelines", (PIPELINES,), looks=1),
     _Rule("/v1/runs", (RUNS,), looks=2, again="seal"),
     _Rule("/v1/datasets"),
+    _Rule("/v1/stages"),
     _Rule("/v1/tokens"),
     _Rule("/zarr"),
     _Rule(METRICS),

@@ -36,6 +36,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from app.streams.limits import Limits
 from app.telemetry import Metrics
 from core.errors import PositionError
+from core.pipelines.reference import reference, reference_of
 
 from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
 from .opened import OpenPipeline
@@ -50,6 +51,7 @@ MEDIA = {
 """Media type of each format."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
 router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=StrictRoute)
+stages = APIRouter(prefix="/v1/stages", tags=["pipelines"], route_class=StrictRoute)
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
 _JSON = content_response(200, "application/json")
@@ -330,3 +332,17 @@ async def pipeline_batch(
         await answer.send(exchange)
 
     return ExchangeResponse(handle)
+
+
+@stages.get("", operation_id="list_stages", responses=_JSON | problem_responses(401, 503))
+@in_lane(FRONT)
+async def list_stages() -> Response:
+    """Describe all stages and functions, with an example of each."""
+    return json_response(reference())
+
+
+@stages.get("/{name}", operation_id="stage", responses=_JSON | problem_responses(401, 422, 503))
+@in_lane(FRONT)
+async def stage(name: str) -> Response:
+    """Describe one stage, with its functions."""
+    return json_response(reference_of(name))

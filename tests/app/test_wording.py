@@ -35,8 +35,8 @@ class Required(BaseModel):
     [
         ({"whole": "x"}, " must be a whole number"),
         ({"whole": 1.5}, " must be a whole number"),
-        ({"number": 0}, " must be above 0.0"),
-        ({"number": 9}, " must be at most 5.0"),
+        ({"number": 0}, " must be above 0"),
+        ({"number": 9}, " must be at most 5"),
         ({"number": "x"}, " must be a number"),
         ({"choice": "c"}, " must be 'a' or 'b'"),
         ({"names": ["a", "b", "c"]}, " must be a list of at most 2"),

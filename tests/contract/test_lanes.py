@@ -18,6 +18,7 @@ DECLARED = {
         GET /problems/{code}    POST /v1/tokens/inspect POST /v1/tokens/refresh
         GET /v1/datasets        GET /v1/datasets/{ident}        DELETE /v1/datasets/{ident}
         GET /v1/datasets/{ident}/views/{name}   DELETE /v1/datasets/{ident}/views/{name}
+        GET /v1/stages          GET /v1/stages/{name}
         GET /v1/pipelines       GET /v1/pipelines/{ident}       DELETE /v1/pipelines/{ident}
         GET /v1/runs            POST /v1/runs
         GET /v1/runs/{run}      DELETE /v1/runs/{run}   GET /v1/runs/{run}/progress

@@ -29,6 +29,8 @@ from tests.server_process import ROOT
 ROUTES = {
     ("POST", "/v1/losses"),
     ("PUT", "/v1/losses"),
+    ("GET", "/v1/stages"),
+    ("GET", "/v1/stages/{name}"),
     ("POST", "/v1/losses/{report}"),
     ("PUT", "/v1/losses/{report}"),
     ("PUT", "/v1/inputs/{name}"),

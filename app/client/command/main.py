@@ -49,6 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     batches.add_command(commands)
     _add_inputs(commands)
     _add_pipelines(commands)
+    stages = new_command(commands, "stages", _stages, "describe the stages of pipelines")
+    stages.add_argument("name", nargs="?", help="of a stage; default: all of them")
     group = commands.add_parser("token", help="inspect tokens").add_subparsers(required=True)
     inspect = new_command(group, "inspect", _inspect, "print what a token says")
     inspect.add_argument("token", help="as an answer or a state file has it")
@@ -105,6 +107,22 @@ def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:
 
 def _show_pipeline(args: argparse.Namespace, client: Client) -> None:
     _print_json(client.pipeline_info(args.id))
+
+
+def _stages(args: argparse.Namespace, client: Client) -> None:
+    if args.name is None:
+        for name, stage in client.stages()["stages"].items():
+            sys.stdout.write(f"{name:13} {stage['about']}\n")
+        return
+    stage = client.stages(args.name)
+    lines = [f"{args.name}: {stage['about']}", ""]
+    lines += [f"  {name:11} {text}" for name, text in stage["options"].items()]
+    lines += ["", f"  {json.dumps(stage['example'])}"]
+    for name, function in stage.get("functions", {}).items():
+        given = "; ".join(f"{argument}: {text}" for argument, text in function["args"].items())
+        lines += ["", f"  {name}: {function['about']}", f"    args: {given or 'none'}"]
+        lines.append(f"    such as {json.dumps(function['example'])}")
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _inspect(args: argparse.Namespace, client: Client) -> None:

@@ -155,6 +155,11 @@ def description(ident: str) -> Request:
     return Request("GET", f"/v1/pipelines/{quote(ident, safe='')}")
 
 
+def stages(name: str | None) -> Request:
+    """Ask for the description of a stage, or of all."""
+    return Request("GET", "/v1/stages" + (f"/{quote(name, safe='')}" if name else ""))
+
+
 def deletion(ident: str) -> Request:
     """Delete a pipeline."""
     return Request("DELETE", f"/v1/pipelines/{quote(ident, safe='')}")

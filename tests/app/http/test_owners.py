@@ -69,6 +69,8 @@ GET    /v1/datasets/{dataset}/views/{view}/tiles/0  | 200 | 404 | 200 | 404 | 20
 GET    /v1/datasets/{dataset}/views/{view}/raw      | 200 | 404 | 200 | 404 | 200
 GET    /zarr/{view}/zarr.json                       | 200 | 404 | 200 | 404 | 200
 GET    /zarr/{view}/data/c/0/0/0/0                  | 200 | 404 | 200 | 404 | 200
+GET    /v1/stages                                   | 200 | 200 | 200 | 200 | 200
+GET    /v1/stages/map                               | 200 | 200 | 200 | 200 | 200
 GET    /v1/pipelines                                | has | not | has | 403 | has
 POST   /v1/pipelines                                | 200 | 404 | 200 | 403 | 403
 GET    /v1/pipelines/{pipeline}                     | 200 | 404 | 200 | 403 | 200
