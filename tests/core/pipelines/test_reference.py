@@ -10,9 +10,9 @@ import pytest
 from core.errors import PipelineError
 from core.iterate.base import Column
 from core.iterate.iterator import StepIterator
-from core.iterate.mapping import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from core.iterate.recurrent import SCANS
 from core.iterate.sources import ArraySource
+from core.iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from core.pipelines.operations import OPERATIONS
 from core.pipelines.pipeline import build_pipeline, parse_pipeline
 from core.pipelines.reference import reference, reference_of
