@@ -29,6 +29,10 @@ _HINTS = {
         'Give it with client.runs.put_input(run, "{name}", Path(…)), then seal again',
         "inputs",
     ),
+    "partition-taken": _Hint(
+        "Name another with --partition N, or replace it with --replace",
+        "Name another with partition=N, or delete it: client.runs.delete_stream(run, stream)",
+    ),
     "report-missing": _Hint(
         "Have it computed: thalweg run compute RUN --report {name}",
         'Have it computed: client.runs.add_reports(run, ["{name}"])',

@@ -14,6 +14,7 @@ CASES = [
         "thalweg run input RUN periods FILE",
         'client.runs.put_input(run, "periods", Path(…))',
     ),
+    ({"code": "partition-taken"}, "--partition N", "partition=N"),
     ({"code": "unauthorized"}, "--key KEY, or set THALWEG_KEY", "Client(url, key)"),
     (
         {"code": "report-missing", "reports": ["selt"]},

@@ -190,6 +190,8 @@ def _delete(args: argparse.Namespace, client: Client) -> None:
     for stream in client.runs.streams(args.id):
         if stream.partition == args.partition:
             client.runs.delete_stream(args.id, stream.id)
+            # What an upload from here knows of it would keep it from being uploaded again.
+            Path(f"{args.id}.thalweg-state", str(args.partition)).unlink(missing_ok=True)
             return
     raise ValueError(f"the run has no partition {args.partition}")
 

@@ -133,7 +133,7 @@ class AsyncUpload(AsyncRepeated):
         if (loaded.run, loaded.partition) != (self._requests.run, self._partition):
             raise StateError(f"{path} is of another upload: remove it to start over")
         if loaded.source != self._identity:
-            raise StateError(f"the stream has changed since {path} was written: upload it anew")
+            raise StateError(f"the stream has changed since {path} was written: replace it")
         self._source.skip(loaded.offset, loaded.passed)
         self.stream, self.offset = loaded.stream, loaded.offset
 
@@ -312,8 +312,8 @@ async def _upload_part(
     except (ThalwegError, TypeError) as error:
         return error
     try:
-        if part.replace and (state is None or not state.exists()):
-            await _vacate(channel, requests, part.partition)
+        if part.replace:
+            await _replace(channel, requests, part.partition, source, state)
         upload = AsyncUpload(channel, requests, source, part.partition, state, observe)
         return await upload.upload(keep_state=True)
     except (ThalwegError, OSError) as error:
@@ -335,8 +335,29 @@ async def _find_uploaded(
     return Uploaded(loaded.stream, partition, number(head, "upload-offset"), 0)
 
 
-async def _vacate(channel: AsyncChannel, requests: RunRequests, partition: int) -> None:
-    """Delete the stream of a partition, if there is one."""
+async def _replace(
+    channel: AsyncChannel, requests: RunRequests, partition: int, source: Source, path: Path | None
+) -> None:
+    """Delete the stream of a partition, and its state, unless that goes on with it."""
+    known = None
+    if path is not None:
+        known = await channel.work(partial(_known_stream, requests, partition, source, path))
     async for stream in pages(channel.call, requests.list_streams, "streams", Stream.parse):
-        if stream.partition == partition:
-            await channel.delete(requests.delete_stream(stream.id))
+        if stream.partition != partition:
+            continue
+        if stream.id == known:
+            return
+        await channel.delete(requests.delete_stream(stream.id))
+    if path is not None:
+        await channel.work(partial(path.unlink, missing_ok=True))
+
+
+def _known_stream(requests: RunRequests, partition: int, source: Source, path: Path) -> str | None:
+    """The stream that a state file goes on with; None if it is of other bytes, or no state."""
+    try:
+        loaded = StateFile(path, MEMBER).load(UploadState.parse)
+    except StateError:
+        return None
+    if loaded is None or (loaded.run, loaded.partition) != (requests.run, partition):
+        return None
+    return loaded.stream if loaded.source == source.identity() else None

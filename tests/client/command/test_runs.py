@@ -152,6 +152,25 @@ def test_a_partition_is_replaced_where_that_is_asked_for(
     assert (partition["id"], partition["offset"], partition["state"]) == ("s1", 6, "complete")
 
 
+def test_no_state_keeps_a_partition_from_being_replaced(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, state = tmp_path / "p1.bin", tmp_path / f"{RUN}.thalweg-state" / "1"
+    file.write_bytes(DATA)
+    service.script[:] = [Fault(stop_reading=100_000)]
+    assert upload(service, RUN, file) == 3
+    assert state.exists()
+    file.write_bytes(DATA[::-1])
+    assert upload(service, RUN, file) == 1
+    assert "has changed since" in capsys.readouterr().err
+    assert upload(service, RUN, file, "--replace") == 0
+    assert bytes(service.run.streams["s1"].data) == DATA[::-1]
+    state.parent.mkdir(exist_ok=True)
+    state.write_text("{}")
+    assert run(service, "delete", RUN, "--partition", 1) == 0
+    assert not state.exists()
+
+
 def test_stdin_is_a_stream(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     monkeypatch.setattr(os, "dup", lambda fd: reading if fd == 0 else fd)
