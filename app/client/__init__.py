@@ -32,7 +32,7 @@ from .errors import (
 )
 from .losses.blocking import Answer
 from .losses.requests import LossOptions
-from .losses.rows import End, ReportTable
+from .losses.rows import End, EPCalc, EPType, ReportTable
 from .losses.saving import Progress
 from .pipelines.batch import Batch, Ragged
 from .pipelines.blocking import Batches, Pipeline
@@ -73,6 +73,8 @@ __all__ = [
     "Client",
     "ConnectionFailed",
     "Dataset",
+    "EPCalc",
+    "EPType",
     "End",
     "EventAnswer",
     "Field",

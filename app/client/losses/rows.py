@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -15,6 +16,24 @@ from ..transport.answers import FrameAnswer
 from ..transport.frames import Frame, Rows, dtype_of
 
 _CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
+
+
+class EPCalc(IntEnum):
+    """Curves of ept, as its column of this name has them."""
+
+    MEAN_DAMAGE = 1
+    FULL_UNCERTAINTY = 2
+    PER_SAMPLE_MEAN = 3
+    SAMPLE_MEAN = 4
+
+
+class EPType(IntEnum):
+    """Kinds of points of ept and psept, as their columns of this name have them."""
+
+    OEP = 1
+    OEP_TVAR = 2
+    AEP = 3
+    AEP_TVAR = 4
 
 
 @dataclass(frozen=True, slots=True)
