@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -67,18 +68,15 @@ async def reduce_view(
     async def handle(exchange: Exchange) -> None:
         async with tiles.bodies.read(exchange, who, _MAX_BODY) as body:
             view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
-            try:
-                coding = answer_coding(request.headers)
+            with closing(view):
                 stream = reduction_stream(
                     job,
-                    coding=coding,
+                    coding=answer_coding(request.headers),
                     threads=tiles.threads,
                     reducing=tiles.reducing,
                     drain=drain,
                 )
                 await stream.send(exchange)
-            finally:
-                view.close()
 
     return ExchangeResponse(handle)
 
@@ -112,7 +110,7 @@ async def image(
 
     def render() -> Response:
         opened, job = tiles.reduction(who, ident, body)
-        try:
+        with closing(opened):
             look = hashlib.blake2b(repr((result, low, high, map)).encode(), digest_size=8)
             etag = f'"{job.name}-{look.hexdigest()}"'
             headers = {"Cache-Control": "no-cache", "ETag": etag}
@@ -121,8 +119,6 @@ async def image(
             if request.method == "HEAD":
                 return head_response("image/png", headers)
             results = job.run(lambda _done, _of: None, lambda: False)
-        finally:
-            opened.close()
         data = png(scaled(_select(results, result), low, high), map)
         return Response(data, media_type="image/png", headers=headers)
 

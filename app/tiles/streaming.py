@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -233,11 +234,4 @@ def _runs(files: Indices, starts: Indices, size: int) -> list[Run]:
 
 def tile_at(tile: Callable[[int], Tile], tiles: int, offset: int) -> int:
     """Find the tile that holds the byte at ``offset``, by bisection."""
-    low, high = 0, tiles - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if tile(middle).offset <= offset:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_right(range(1, tiles), offset, key=lambda index: tile(index).offset)
