@@ -33,25 +33,19 @@ from app.engine.request_budget import keep_for_request
 from core.arrays import Indices
 from core.budget import current
 from core.errors import OptionError
-from core.iterate.base import Block, Column, Indexed, Ragged, Schema
-from core.iterate.columns import check_positions, concatenate, empty_block, take_block
+from core.iterate.base import Block, Column, Indexed, Schema
+from core.iterate.columns import (
+    block_bytes,
+    check_positions,
+    concatenate,
+    empty_block,
+    take_block,
+)
 
 CACHED_BYTES = 16 << 20
 """Bytes of decoded segments that a source caches, besides the latest, which always stays."""
 _INDEX_BYTES = 5 * 8
 """Memory of an item while those of several segments are put in order."""
-
-
-def column_bytes(column: Column) -> int:
-    """Return the size of a column in bytes."""
-    if isinstance(column, Ragged):
-        return column.values.nbytes + column.offsets.nbytes
-    return column.nbytes
-
-
-def block_bytes(block: Block) -> int:
-    """Return the size of a block in bytes."""
-    return sum(column_bytes(column) for column in block.values())
 
 
 def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
