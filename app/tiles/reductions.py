@@ -31,7 +31,7 @@ from app.engine.base import Engine
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
 from core.budget import Scope, check_room, current
-from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
+from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, Reduction, parse_reduction
 
@@ -178,12 +178,9 @@ class ReductionJob:
                     future.exception()
 
     def _chunk(self, index: int) -> Partial:
-        reader = getattr(self._local, "reader", None)
+        reader: TileReader | None = getattr(self._local, "reader", None)
         if reader is None:
-            dataset = self._view.dataset
-            frames = dataset.frames()
-            reader = TileReader(self._plan, dataset.recording, frames, dataset.corrections)
-            self._local.reader = reader
+            reader = self._local.reader = self._view.dataset.reader(self._plan)
         values = reader.read(self._plan.tile(index))
         return self._reducer.partial(values.reshape(-1, *self._plan.sig_shape))
 
@@ -203,7 +200,7 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
 
 def _reading_plan(view: OpenView) -> Plan:
     """Plan the same frames again: whole, of a floating type, one chunk to a tile."""
-    plan, dataset = view.plan, view.dataset
+    plan = view.plan
     if plan.dtype.kind == "c":
         raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
@@ -224,9 +221,4 @@ def _reading_plan(view: OpenView) -> Plan:
         tile_shape=None,
         target_bytes=max(CHUNK_BYTES, frame),
     )
-    return make_plan(
-        dataset.recording,
-        reading,
-        nav_shape=dataset.nav_shape,
-        sync_offset=dataset.sync_offset,
-    )
+    return view.dataset.plan(reading)

@@ -64,8 +64,11 @@ class BufferedBackend:
         by_file = ranges.by_file()
         for file, part in by_file:
             self._check_size(file, part.end)
-            with self._files.use(file) as descriptor, self._telling(file):
-                self._read(descriptor, part, out)
+            with self._files.use(file) as descriptor:
+                try:
+                    self._read(descriptor, part, out)
+                except (EOFError, OSError) as e:
+                    self._files.failed(file, e)
         return [file for file, _ in by_file]
 
     def _check_size(self, file: int, stop: int) -> None:
@@ -73,21 +76,6 @@ class BufferedBackend:
             raise ValueError(f"there is no file {file}")
         if stop > (size := self._files.size(file)):
             raise ValueError(f"a range ends at byte {stop} of a file of {size} bytes")
-
-    @contextmanager
-    def _telling(self, file: int) -> Iterator[None]:
-        """Turn the errors of reads in the block into those that callers know.
-
-        Raises:
-            DataChangedError: the file ends before the ranges.
-            ReadFailedError: the disk failed.
-        """
-        try:
-            yield
-        except EOFError as e:
-            raise self._files.changed(file, "shrank") from e
-        except OSError as e:
-            self._files.failed(file, e)
 
     # -- ranges of one length -----------------------------------------------------
 
@@ -177,9 +165,7 @@ class BufferedBackend:
             files = np.zeros_like(starts)
             ranges = arrange(files, starts, starts + size, offsets, len(out))
             self._read(descriptor, ranges, out)
-        except EOFError as e:
-            raise self._files.changed(file, "shrank") from e
-        except OSError as e:
+        except (EOFError, OSError) as e:
             self._files.failed(file, e)
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
