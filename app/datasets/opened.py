@@ -17,7 +17,7 @@ from core.tiles.reader import TileReader
 from core.tiles.recording import Axis, Recording
 from core.tiles.view import MAX_DIMS, View
 
-from .files.backends import RangeBackend
+from .files.buffered import BufferedBackend
 from .files.file_set import FileSet
 from .items.base import Items
 from .opening import Source
@@ -58,7 +58,7 @@ class OpenDataset(_Open):
     """An array dataset whose files are open."""
 
     source: Source
-    backend: RangeBackend
+    backend: BufferedBackend
     corrections: Corrections
 
     @property

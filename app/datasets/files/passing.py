@@ -22,7 +22,7 @@ from app.errors import ServiceError
 from core.budget import current
 from core.errors import BudgetExceededError
 
-from .backends import RangeBackend
+from .buffered import BufferedBackend
 
 LEAST = 256 << 10
 """Bytes of an answer from which on passing them on pays."""
@@ -77,7 +77,7 @@ class StoredBytes:
     """
 
     def __init__(
-        self, nbytes: int, pieces: Iterator[Run | memoryview], backend: RangeBackend
+        self, nbytes: int, pieces: Iterator[Run | memoryview], backend: BufferedBackend
     ) -> None:
         self.left = nbytes
         self._pieces = pieces
