@@ -26,13 +26,13 @@ from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.ahead import Ahead
 from app.streams.driver import DRAIN, Stream
-from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
+from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.limits import Progress
 from app.streams.sender import Head
 from app.streams.threads import Threads
 from core.arrays import Floats
 
-from .encoding import octets_of
+from .encoding import octets_of, values_header
 from .pictures import check_map, png, scaled
 from .reductions import ReductionJob
 from .service import TileService
@@ -203,14 +203,7 @@ class ResultFrames:
 
     def item(self, item: Result) -> Buffers:
         """Encode a result; the payload is a view of its values."""
-        array = describe_array("data", item.values)
-        header = {
-            "name": item.name,
-            "token": None,
-            "arrays": [array],
-            "dtype": array["dtype"],
-            "shape": array["shape"],
-        }
+        header = {"name": item.name, "token": None, **values_header(item.values)}
         return self._writer.frame(FrameKind.DATA, header, octets_of(item.values))
 
     def heartbeat(self) -> Buffers:
