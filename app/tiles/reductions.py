@@ -106,26 +106,21 @@ class ReductionJob:
             WorkStoppedError: the budget is exceeded, or nobody waits.
             CoreError, ServiceError: the frames cannot be read.
         """
-        with Scope("reduce", self._nbytes):
-            return self._results(progress, cancelled)
-
-    def _results(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
         shape = self._plan.nav_shape
-        whole = self._reducer.merge(self._parts(progress, cancelled), math.prod(shape))
-        return self._reducer.finish(whole, shape)
+        with Scope("reduce", self._nbytes):
+            whole = self._reducer.merge(self._parts(progress, cancelled), math.prod(shape))
+            return self._reducer.finish(whole, shape)
 
     def _parts(self, progress: Progress, cancelled: Callable[[], bool]) -> Iterator[Partial]:
-        for first, last in self._segments():
-            current().check("reduce")
-            part = self._segment(first, last, progress, cancelled)
-            progress(last, self._plan.tiles)
-            yield part
-
-    def _segments(self) -> Iterator[tuple[int, int]]:
+        tiles = self._plan.tiles
         size = math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
         step = max(SEGMENT_BYTES // size, 1)
-        for first in range(0, self._plan.tiles, step):
-            yield first, min(first + step, self._plan.tiles)
+        for first in range(0, tiles, step):
+            last = min(first + step, tiles)
+            current().check("reduce")
+            part = self._segment(first, last, progress, cancelled)
+            progress(last, tiles)
+            yield part
 
     def _segment(
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
