@@ -84,19 +84,13 @@ def open_items(
     """
     patterns = list(spec.files) if spec.glob is None else [spec.glob]
     files = FileSet(roots.expand(patterns), roots.open, growing=spec.growing)
-    with on_error(files.close):
-        return files, _items(files, spec, decoders, cursors)
-
-
-def _items(
-    files: FileSet, spec: DatasetSpec, decoders: Decoders | None, cursors: Cursors | None
-) -> Items:
-    if spec.format == "loss":
-        return LossItems(files, spec.float_width or 4)
-    if spec.format == "lines":
-        return LineItems(files, cursors)
     form = spec.format or ""
-    return TableItems(files, form, required(decoders, form))
+    with on_error(files.close):
+        if form == "loss":
+            return files, LossItems(files, spec.float_width or 4)
+        if form == "lines":
+            return files, LineItems(files, cursors)
+        return files, TableItems(files, form, required(decoders, form))
 
 
 def open_array(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from app.decoding.base import Decoders, LibraryMissingError, RefusedError, Request, Subject
 from app.errors import DatasetUnreadableError
-from core.arrays import Array, Octets
+from core.arrays import Array
 from core.budget import current
 from core.errors import FormatError
 from core.tiles.formats.arrays import linear
@@ -77,12 +77,10 @@ class ZarrArray:
                 files=batches,
                 effort=effort_of(boxes, self.chunks, self.dtype),
             )
-
-            def parse(_: Mapping[str, Any], octets: Octets) -> list[Array]:
-                return divide(octets, boxes, self.dtype)
-
             try:
-                arrays = self.decoders.ask(request, parse)
+                arrays = self.decoders.ask(
+                    request, lambda _, octets: divide(octets, boxes, self.dtype)
+                )
             except RefusedError as e:
                 self.files.verify()
                 region = ", ".join(f"{a}:{b}" for a, b in boxes[0])

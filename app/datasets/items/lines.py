@@ -11,6 +11,7 @@ from core.arrays import Indices
 from core.budget import check_room
 from core.errors import FormatError, LimitError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
+from core.iterate.columns import offsets_of
 
 from ..files.cursors import Cursors
 from ..files.file_set import FileSet
@@ -214,5 +215,4 @@ def lines_of(octets: bytes) -> Ragged:
     keep[returned - 1] = False
     lengths = ends - starts
     lengths[np.isin(ends, returned, assume_unique=True)] -= 1
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    return Ragged(values[keep], offsets.astype(np.int64))
+    return Ragged(values[keep], offsets_of(lengths))
