@@ -70,11 +70,6 @@ class Registered:
     issued: datetime
 
     @property
-    def identity(self) -> bytes:
-        """Identity that tokens carry."""
-        return identity_of(self.ident)
-
-    @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the sources."""
         return tuple(source_key(source["dataset"], source["options"]) for source in self.sources)

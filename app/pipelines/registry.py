@@ -272,7 +272,7 @@ class Pipelines:
         state: State | None = None
         pins = registered.pins()
         if after is not None:
-            verified = verify(self._keys, after, registered.identity)
+            verified = verify(self._keys, after, identity_of(registered.ident))
             fingerprint, issued = verified.token.fingerprint, verified.issued
             state, counts = split(verified.token.state, registered.growing)
             pins = registered.pins(counts)

@@ -31,7 +31,7 @@ from app.engine.base import Engine
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
 from core.budget import Scope, check_room, current
-from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile
+from core.tiles.plan import MAX_TILE_BYTES, Plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, Reduction, parse_reduction
 
@@ -126,7 +126,8 @@ class ReductionJob:
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
     ) -> Partial:
         name = f"{self.name}-{first}-{last}"
-        frames = sum(self._frames(self._plan.tile(k)) for k in range(first, last))
+        nav = len(self._plan.nav_shape)
+        frames = sum(math.prod(self._plan.tile(k).shape[:nav]) for k in range(first, last))
         stored = self._partials.get(name)
         if stored is not None and self._fits(stored, frames):
             return Partial(frames, stored)
@@ -144,9 +145,6 @@ class ReductionJob:
             return False
         axis, length = (1, math.prod(self._plan.sig_shape)) if self._over_frames else (0, frames)
         return bool(stored.shape[axis] == length)
-
-    def _frames(self, tile: Tile) -> int:
-        return math.prod(tile.shape[: len(self._plan.nav_shape)])
 
     def _chunks(
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]

@@ -42,10 +42,7 @@ def restrict() -> int | None:
 
 def ruleset(version: int) -> bytes:
     """Return the attributes of a ruleset that denies all this version can deny."""
-    files = next(
-        rights for since, rights in sorted(_FILES.items(), reverse=True) if version >= since
-    )
-    words = [files]
+    words = [_FILES[max(since for since in _FILES if since <= version)]]
     if version >= _NETWORK_SINCE:
         words.append(_NETWORK)
     if version >= _SCOPES_SINCE:

@@ -129,6 +129,9 @@ class Table:
     Args:
         file: the file, which ``close`` closes: an Arrow file if it is mapped, else parquet.
         size: its size in bytes.
+
+    Attributes:
+        parts: (number, rows, decoded bytes) of each row group or record batch.
     """
 
     def __init__(self, file: DescriptorFile, size: int) -> None:
@@ -140,13 +143,9 @@ class Table:
             self._reader: _Reader = _ArrowFile(file) if is_file else _ArrowStream(file, size)
         else:
             self._reader = _Parquet(pa.PythonFile(file, mode="r"))
+        self.parts = self._reader.parts
         if len(self.parts) > _MAX_PARTS:
             raise Fault(f"it has more than {_MAX_PARTS} parts", "Write it with larger ones")
-
-    @property
-    def parts(self) -> Sequence[tuple[int, int, int]]:
-        """(number, rows, decoded bytes) of each row group or record batch."""
-        return self._reader.parts
 
     def act(self, request: Request) -> dict[str, Any] | Pending:
         """Describe the table, locate columns of parts, or read columns of a part."""
