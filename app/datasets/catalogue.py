@@ -9,6 +9,7 @@ import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from core.tiles.frames import FileFrames
 from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
 from .files.cursors import Cursors
-from .files.file_set import FileSet
+from .files.file_set import FileSet, on_error
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
 from .opened import OpenDataset, Opened, OpenItems
@@ -102,7 +103,6 @@ class Catalogue:
             if entry.decoder is not None:
                 find_function(entry.decoder)
         self._open: OrderedDict[_Key, Opened] = OrderedDict()
-        self._parsed: OrderedDict[_Key, tuple[bytes, DatasetSpec]] = OrderedDict()
         self._lock = threading.Lock()
 
     def register(self, who: Identity, values: Mapping[str, Any]) -> tuple[Opened, bool]:
@@ -166,7 +166,6 @@ class Catalogue:
         except HeadMissingError as e:
             raise _missing(ident) from e
         with self._lock:
-            self._parsed.pop(key, None)
             evicted = self._open.pop(key, None)
         if evicted is not None:
             evicted.forget()
@@ -187,7 +186,7 @@ class Catalogue:
                 raise _missing(ident)
             return (_FIXED, ident), self._entries[ident]
         try:
-            return self._parse((who.owner, ident), self._registered.head(who.owner, ident).value)
+            return (who.owner, ident), _parsed(self._registered.head(who.owner, ident).value)
         except HeadMissingError as e:
             others = self._registered.of_anyone(ident) if who.is_admin else []
             if not others:
@@ -197,19 +196,7 @@ class Catalogue:
                 f"several owners have a dataset {ident!r}",
                 hint="Use a key of the owner you mean, or name it: ?owner=",
             )
-        return self._parse((others[0].owner, ident), others[0].head.value)
-
-    def _parse(self, key: _Key, stored: bytes) -> tuple[_Key, DatasetSpec]:
-        """Parse a stored entry, unless it is the same as last time."""
-        known = self._parsed.get(key)
-        if known is not None and known[0] == stored:
-            return key, known[1]
-        spec = parse_dataset(json.loads(stored)["value"])
-        with self._lock:
-            self._parsed[key] = stored, spec
-            while len(self._parsed) > _MAX_PARSED:
-                self._parsed.popitem(last=False)
-        return key, spec
+        return (others[0].owner, ident), _parsed(others[0].head.value)
 
     def ids(
         self, who: Identity, after: str = "", limit: int = 1000, owner: str | None = None
@@ -309,20 +296,15 @@ class Catalogue:
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
             files, items = open_items(self._roots, spec, self._foreign, self.cursors)
-            try:
-                return OpenItems(spec, files, items, fingerprint(files))
-            except BaseException:
-                files.close()
-                raise
+            with on_error(files.close):
+                return OpenItems(spec, files, fingerprint(files), items)
         source = open_array(self._roots, spec, self._decoders.of(spec), self._foreign)
-        try:
-            backend = open_backend(spec.backend or DEFAULT, source.files, self._buffers)
+        files = source.files
+        with on_error(files.close):
+            backend = open_backend(spec.backend or DEFAULT, files, self._buffers)
             # Before the fingerprint, which covers their files.
             corrections = self._corrections(spec.corrections, source)
-            return OpenDataset(spec, source, backend, corrections, source.fingerprint())
-        except BaseException:
-            source.files.close()
-            raise
+            return OpenDataset(spec, files, source.fingerprint(), source, backend, corrections)
 
     def _corrections(self, spec: CorrectionSpec, source: Source) -> Corrections:
         built_in = source.recording.built_in
@@ -373,6 +355,12 @@ class Catalogue:
             evicted, self._open = list(self._open.values()), OrderedDict()
         for dataset in evicted:
             dataset.forget()
+
+
+@lru_cache(maxsize=_MAX_PARSED)
+def _parsed(stored: bytes) -> DatasetSpec:
+    """Parse a stored entry, unless it is one of those parsed lately."""
+    return parse_dataset(json.loads(stored)["value"])
 
 
 def _missing(ident: str) -> NotFoundError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
 from app.errors import InvalidOptionError
 from core.arrays import Array, Octets
@@ -12,10 +12,12 @@ from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
 from core.tiles.frames import FileFrames, FrameSource
+from core.tiles.plan import Plan, make_plan
+from core.tiles.reader import TileReader
 from core.tiles.recording import Axis, Recording
-from core.tiles.view import MAX_DIMS
+from core.tiles.view import MAX_DIMS, View
 
-from .files.backends import RangeBackend
+from .files.buffered import BufferedBackend
 from .files.file_set import FileSet
 from .items.base import Items
 from .opening import Source
@@ -23,13 +25,11 @@ from .spec import DatasetSpec
 
 
 @dataclass(slots=True, eq=False)
-class OpenDataset:
-    """An array dataset whose files are open."""
+class _Open:
+    """A dataset whose files are open."""
 
     spec: DatasetSpec
-    source: Source
-    backend: RangeBackend
-    corrections: Corrections
+    files: FileSet
     contents: bytes
     """8 bytes that change if a file changes."""
     fingerprint: bytes = field(init=False)
@@ -39,17 +39,7 @@ class OpenDataset:
         """Compute the fingerprint."""
         self.fingerprint = self.spec.fingerprint(self.contents)
 
-    @property
-    def files(self) -> FileSet:
-        """The open files."""
-        return self.source.files
-
-    @property
-    def recording(self) -> Recording:
-        """Layout and metadata of the array in the files."""
-        return self.source.recording
-
-    def share(self) -> OpenDataset:
+    def share(self) -> Self:
         """Return the dataset for another user, who must call ``close`` too."""
         self.files.share()
         return self
@@ -59,9 +49,27 @@ class OpenDataset:
         self.files.close()
 
     def forget(self) -> None:
+        """Close the dataset, and drop what it caches; other users keep what they hold."""
+        self.close()
+
+
+@dataclass(slots=True, eq=False)
+class OpenDataset(_Open):
+    """An array dataset whose files are open."""
+
+    source: Source
+    backend: BufferedBackend
+    corrections: Corrections
+
+    @property
+    def recording(self) -> Recording:
+        """Layout and metadata of the array in the files."""
+        return self.source.recording
+
+    def forget(self) -> None:
         """Drop cached memory maps and close; other users keep the maps they hold."""
         self.backend.close()
-        self.files.close()
+        self.close()
 
     @property
     def nav_shape(self) -> tuple[int, ...]:
@@ -133,10 +141,7 @@ class OpenDataset:
             nav, sig = len(self.nav_shape), len(self.recording.sig_shape)
             names = [f"nav_{k}" for k in range(nav)] + [f"sig_{k}" for k in range(sig)]
             return tuple(Axis(n, size) for n, size in zip(names, shape, strict=True))
-        return tuple(
-            Axis(axis.name, size, axis.unit, axis.scale, axis.offset)
-            for axis, size in zip(axes, shape, strict=True)
-        )
+        return tuple(replace(axis, size=size) for axis, size in zip(axes, shape, strict=True))
 
     def frames(self) -> FrameSource:
         """Return a new source of the frames, for one thread."""
@@ -152,6 +157,19 @@ class OpenDataset:
                 decoder.decode(octets.reshape(-1), size, pixels, shape)
 
         return FileFrames(self.recording, self.backend, decode)
+
+    def plan(self, view: View) -> Plan:
+        """Plan the tiles of a view.
+
+        Raises:
+            CoreError: the view does not fit the array.
+        """
+        nav_shape, sync_offset = self.nav_shape, self.sync_offset
+        return make_plan(self.recording, view, nav_shape=nav_shape, sync_offset=sync_offset)
+
+    def reader(self, plan: Plan) -> TileReader:
+        """Return a new reader of the tiles of a plan, for one thread at a time."""
+        return TileReader(plan, self.recording, self.frames(), self.corrections)
 
     def sync_info(self) -> dict[str, int]:
         """Count the frames left out or missing at both ends of the scan."""
@@ -190,16 +208,7 @@ class OpenDataset:
             "frames": recording.frames,
             "frame_bytes": recording.frame_bytes,
             "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
-            "axes": [
-                {
-                    "name": axis.name,
-                    "size": axis.size,
-                    "unit": axis.unit,
-                    "scale": axis.scale,
-                    "offset": axis.offset,
-                }
-                for axis in self.axes
-            ],
+            "axes": [asdict(axis) for axis in self.axes],
             "sync_offset": self.sync_offset,
             "sync": self.sync_info(),
             "corrections": bool(self.corrections),
@@ -212,33 +221,10 @@ class OpenDataset:
 
 
 @dataclass(slots=True, eq=False)
-class OpenItems:
+class OpenItems(_Open):
     """A dataset of items whose files are open."""
 
-    spec: DatasetSpec
-    files: FileSet
     items: Items
-    contents: bytes
-    """8 bytes that change if a file changes."""
-    fingerprint: bytes = field(init=False)
-    """8 bytes that change if a file or what the entry declares does."""
-
-    def __post_init__(self) -> None:
-        """Compute the fingerprint."""
-        self.fingerprint = self.spec.fingerprint(self.contents)
-
-    def share(self) -> OpenItems:
-        """Return the dataset for another user, who must call ``close`` too."""
-        self.files.share()
-        return self
-
-    def close(self) -> None:
-        """Close the dataset for one user; the last one closes the files."""
-        self.files.close()
-
-    def forget(self) -> None:
-        """Close the dataset; it holds no memory maps."""
-        self.close()
 
     def describe(self) -> dict[str, Any]:
         """Describe the dataset, as JSON values."""

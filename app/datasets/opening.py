@@ -16,7 +16,7 @@ from core.tiles.packing import Decoder
 from core.tiles.recording import Hints, Recording
 
 from .files.cursors import Cursors
-from .files.file_set import FileSet
+from .files.file_set import FileSet, on_error
 from .files.fingerprints import fingerprint, store_fingerprint
 from .files.foreign import required
 from .files.hdf5 import open_hdf5
@@ -84,22 +84,13 @@ def open_items(
     """
     patterns = list(spec.files) if spec.glob is None else [spec.glob]
     files = FileSet(roots.expand(patterns), roots.open, growing=spec.growing)
-    try:
-        return files, _items(files, spec, decoders, cursors)
-    except BaseException:
-        files.close()
-        raise
-
-
-def _items(
-    files: FileSet, spec: DatasetSpec, decoders: Decoders | None, cursors: Cursors | None
-) -> Items:
-    if spec.format == "loss":
-        return LossItems(files, spec.float_width or 4)
-    if spec.format == "lines":
-        return LineItems(files, cursors)
     form = spec.format or ""
-    return TableItems(files, form, required(decoders, form))
+    with on_error(files.close):
+        if form == "loss":
+            return files, LossItems(files, spec.float_width or 4)
+        if form == "lines":
+            return files, LineItems(files, cursors)
+        return files, TableItems(files, form, required(decoders, form))
 
 
 def open_array(
@@ -154,11 +145,8 @@ def open_recording(  # noqa: PLR0913 - parts of a catalogue entry
         files, stored = open_store(roots, top, array)
     else:
         files = FileSet(roots.expand(patterns), roots.open, growing=hints.growing)
-    try:
+    with on_error(files.close):
         return understand_source(files, stored, hints, decoders=decoders, form=form, array=array)
-    except BaseException:
-        files.close()
-        raise
 
 
 def understand_source(  # noqa: PLR0913 - parts of a catalogue entry

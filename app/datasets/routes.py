@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Annotated, Any
 
@@ -62,11 +63,7 @@ def _check_owner(who: Identity, owner: str | None) -> None:
         require(who, ADMIN)
 
 
-@router.get(
-    "",
-    operation_id="list_datasets",
-    responses=content_response(200, "application/json") | _PROBLEMS,
-)
+@router.get("", operation_id="list_datasets", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def list_datasets(
     request: Request,
@@ -91,9 +88,7 @@ async def list_datasets(
     response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=JSON_BODY,
-    responses=content_response(200, "application/json")
-    | content_response(201, "application/json")
-    | _PROBLEMS,
+    responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 @in_lane(LONG)
 async def register_dataset(
@@ -105,10 +100,8 @@ async def register_dataset(
         async with datasets.bodies.read(exchange, who, _MAX_BODY) as values:
             register = datasets.catalogue.register
             opened, created = await datasets.threads.start(register, who, values)
-            try:
+            with closing(opened):
                 description = opened.describe()
-            finally:
-                opened.close()
             name_resource(request.scope, opened.spec.id)
             location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
             status = 201 if created else 200
@@ -117,22 +110,15 @@ async def register_dataset(
     return ExchangeResponse(handle)
 
 
-@router.get(
-    "/{ident}",
-    operation_id="dataset",
-    responses=content_response(200, "application/json") | _PROBLEMS,
-)
+@router.get("/{ident}", operation_id="dataset", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def dataset(ident: str, request: Request) -> Response:
     """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
     datasets, who = _service(request), identity_of(request.scope)
 
     def describe() -> dict[str, Any]:
-        opened = datasets.catalogue.open_any(who, ident)
-        try:
+        with closing(datasets.catalogue.open_any(who, ident)) as opened:
             return opened.describe()
-        finally:
-            opened.close()
 
     return json_response(await datasets.threads.start(describe))
 
@@ -159,10 +145,7 @@ async def delete_dataset(
     operation_id="dataset_file",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=content_response(200, "application/octet-stream")
-    | content_response(206, "application/octet-stream")
-    | NOT_MODIFIED
-    | _PROBLEMS,
+    responses=_OCTETS | NOT_MODIFIED | _PROBLEMS,
 )
 @in_lane(LONG)
 async def dataset_file(
@@ -172,12 +155,10 @@ async def dataset_file(
 
     async def handle(exchange: Exchange) -> None:
         opened = await datasets.threads.start(datasets.catalogue.open_any, who, ident)
-        try:
+        with closing(opened):
             whole = _file(opened, number)
             body = request.method != "HEAD"
             await send_range(exchange, whole, request.headers, datasets.threads, body=body)
-        finally:
-            opened.close()
 
     return ExchangeResponse(handle)
 

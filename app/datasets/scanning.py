@@ -259,9 +259,7 @@ class _Examiner:
         except DatasetUnreadableError as e:
             self._budget.fail(path, e)
             return None
-        except PathRefusedError:
-            raise
-        except (CoreError, ServiceError, OSError, ValueError):
+        except ValueError:
             return None
         source.files.close()
         return source.recording.format

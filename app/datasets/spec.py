@@ -109,16 +109,15 @@ class DatasetSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as canonical JSON values, defaults left out."""
+        declared = asdict(self)
+        corrections = declared["corrections"]
+        declared["corrections"] = {n: v for n, v in corrections.items() if v is not None}
         # An offset of 0 is no default: the files may have another one.
         values = {
             name: value
-            for name, value in asdict(self).items()
-            if value not in (None, (), False) or (name == "sync_offset" and value == 0)
+            for name, value in declared.items()
+            if value not in (None, (), {}, False) or (name == "sync_offset" and value == 0)
         }
-        corrections = {n: v for n, v in asdict(self.corrections).items() if v is not None}
-        values.pop("corrections", None)
-        if corrections:
-            values["corrections"] = corrections
         copied: dict[str, Any] = json.loads(json.dumps(values))
         return copied
 

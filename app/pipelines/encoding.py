@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from app.errors import NotAcceptableError
 from app.streams.frames import FrameKind, FrameWriter, describe_array
-from app.tiles.encoding import npy_bytes, octets_of
+from app.tiles.encoding import arrow_bytes, npy_bytes, octets_of
 from core.arrays import Array
 from core.budget import current
 from core.iterate.base import Column, Field, Ragged, State
@@ -157,11 +156,7 @@ def _arrow(fields: tuple[Field, ...], step: Step, batch: Batch) -> bytes:
     columns = {f.name: _arrow_column(step.block[f.name], f) for f in fields}
     metadata = {name: str(batch.header[name]) for name in ("seq", "epoch", "count", "token")}
     record = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    record = record.replace_schema_metadata(metadata)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, record.schema) as writer:
-        writer.write_batch(record)
-    return sink.getvalue()
+    return arrow_bytes(record.replace_schema_metadata(metadata))
 
 
 def _arrow_column(column: Column, field: Field) -> Any:  # noqa: ANN401 - pyarrow's

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -68,11 +68,6 @@ class Registered:
     fingerprint: bytes
     """Fingerprint of the data at registration."""
     issued: datetime
-
-    @property
-    def identity(self) -> bytes:
-        """Identity that tokens carry."""
-        return identity_of(self.ident)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -189,24 +184,16 @@ class OpenPipeline:
         Raises:
             ValueError: the data is closed already.
         """
-        shared = []
-        try:
+        with ExitStack() as shared:
             for source in self.sources:
                 source.dataset.share()
-                shared.append(source)
-        except ValueError:
-            close_all(shared)
-            raise
+                shared.callback(source.dataset.close)
+            shared.pop_all()
 
     def close(self) -> None:
         """Close the data."""
-        close_all(self.sources)
-
-
-def close_all(sources: Iterable[PinnedSource]) -> None:
-    """Close the data of these sources."""
-    for source in sources:
-        source.dataset.close()
+        for source in self.sources:
+            source.dataset.close()
 
 
 def identity_of(ident: str) -> bytes:

@@ -41,12 +41,15 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from app.datasets.catalogue import Catalogue
+from app.datasets.files.file_set import on_error
 from app.engine.inheriting import peak_bytes
 from app.errors import BusyError, DataChangedError, NotFoundError
 from app.http.identity import Identity
@@ -58,7 +61,7 @@ from core.errors import CoreError, OptionError
 from core.iterate.base import Indexed, State
 from core.pipelines.pipeline import PipelineSpec, build_pipeline, parse_pipeline
 
-from .opened import OpenPipeline, Registered, RequestProfiles, close_all, identity_of
+from .opened import OpenPipeline, Registered, RequestProfiles, identity_of
 from .sources import PinnedSource, open_source, source_key
 from .tokens import BatchTokens, combine, split, verify
 
@@ -84,16 +87,11 @@ def _is_fresh(opened: OpenPipeline) -> bool:
         return False
 
 
-def _open_all(
-    source: Callable[[str], PinnedSource],
-    pins: Pins,
-    fingerprint: bytes,
-    tokens: Callable[[], BatchTokens],
-) -> None:
-    """Open all sources and check their combine fingerprint.
+def _open_all(source: Callable[[str], PinnedSource], pins: Pins, fingerprint: bytes) -> None:
+    """Open all sources.
 
     Raises:
-        DataChangedError: the fingerprint differs, or a source lacks items or fields.
+        DataChangedError: a source lacks items or fields.
     """
     try:
         for key in pins:
@@ -104,7 +102,6 @@ def _open_all(
             hint="Register the pipeline again, and start without after",
             was=fingerprint.hex(),
         ) from e
-    tokens().check(fingerprint)
 
 
 def _named(view: Any) -> Any:  # noqa: ANN401 - JSON
@@ -114,13 +111,25 @@ def _named(view: Any) -> Any:  # noqa: ANN401 - JSON
     return view
 
 
+@lru_cache(maxsize=_CACHED)
+def _parsed(ident: str, stored: bytes) -> Registered:
+    """Parse a record, unless it is one of those parsed lately.
+
+    Raises:
+        NotFoundError: it is of another version of the service.
+    """
+    registered = Registered.of(ident, json.loads(stored)["value"])
+    if registered.spec.digest.hex() != ident:
+        # An earlier version of the algorithms built other batches from this spec.
+        raise NotFoundError(
+            f"pipeline {ident} was registered with another version of the service",
+            hint="POST it to /v1/pipelines, and start without after",
+        )
+    return registered
+
+
 def _missing(ident: str) -> NotFoundError:
     return NotFoundError(f"there is no pipeline {ident[:80]!r}", hint="POST it to /v1/pipelines")
-
-
-def _close_each(pipelines: Iterable[OpenPipeline]) -> None:
-    for pipeline in pipelines:
-        pipeline.close()
 
 
 class Pipelines:
@@ -141,7 +150,6 @@ class Pipelines:
         self._records = Namespaces(store, KIND)
         self._keys = keys
         self._built: OrderedDict[_BuiltKey, OpenPipeline] = OrderedDict()
-        self._parsed: OrderedDict[tuple[str, str], tuple[bytes, Registered]] = OrderedDict()
         self._lock = threading.Lock()
 
     def register(self, who: Identity, values: Mapping[str, Any]) -> tuple[OpenPipeline, bool]:
@@ -169,16 +177,11 @@ class Pipelines:
             except DataChangedError:
                 self._forget(who.owner, ident)
             opened, registered = self._pin(who, spec, ident)
-            try:
+            raced = suppress(HeadExistsError, HeadConflictError, HeadMissingError)
+            with raced, on_error(opened.close):
                 self._store_record(who, registered, seen)
-            except (HeadExistsError, HeadConflictError, HeadMissingError):
-                opened.close()
-                continue
-            except BaseException:
-                opened.close()
-                raise
-            self._cache(who, opened)
-            return opened, True
+                self._cache(who, opened)
+                return opened, True
         raise BusyError("other requests are registering the pipeline", retry_after=1)
 
     def _seen(self, who: Identity, ident: str) -> Owned | None:
@@ -262,31 +265,14 @@ class Pipelines:
             HeadMissingError: it has none.
             NotFoundError: the record is of another version of the service.
         """
-        value = self._records.head(who.owner, ident).value
-        with self._lock:
-            known = self._parsed.get((who.owner, ident))
-            if known is not None and known[0] == value:
-                self._parsed.move_to_end((who.owner, ident))
-                return known[1]
-        registered = Registered.of(ident, json.loads(value)["value"])
-        if registered.spec.digest.hex() != ident:
-            # An earlier version of the algorithms built other batches from this spec.
-            raise NotFoundError(
-                f"pipeline {ident} was registered with another version of the service",
-                hint="POST it to /v1/pipelines, and start without after",
-            )
-        with self._lock:
-            self._parsed[who.owner, ident] = value, registered
-            while len(self._parsed) > _CACHED:
-                self._parsed.popitem(last=False)
-        return registered
+        return _parsed(ident, self._records.head(who.owner, ident).value)
 
     def _open(self, who: Identity, registered: Registered, after: str | None) -> OpenPipeline:
         fingerprint, issued = registered.fingerprint, registered.issued
         state: State | None = None
         pins = registered.pins()
         if after is not None:
-            verified = verify(self._keys, after, registered.identity)
+            verified = verify(self._keys, after, identity_of(registered.ident))
             fingerprint, issued = verified.token.fingerprint, verified.issued
             state, counts = split(verified.token.state, registered.growing)
             pins = registered.pins(counts)
@@ -294,11 +280,8 @@ class Pipelines:
         tokens = replace(shared.tokens, issued=issued)
         start = shared.pipeline.initial if state is None else state
         opened = replace(shared, tokens=tokens, start=start)
-        try:
+        with on_error(opened.close):
             opened.pipeline.check(start)
-        except BaseException:
-            opened.close()
-            raise
         return opened
 
     def _shared(
@@ -312,13 +295,10 @@ class Pipelines:
                 self._built.move_to_end(key)
                 cached.share()
         if cached is not None:
-            try:
+            with on_error(cached.close):
                 if self._is_owned(who, cached) and _is_fresh(cached):
                     cached.tokens.check(fingerprint)
                     return cached
-            except BaseException:
-                cached.close()
-                raise
             cached.close()
         opened = self._build(who, registered.spec, pins, registered.issued, fingerprint)
         self._cache(who, opened)
@@ -365,6 +345,7 @@ class Pipelines:
         def source(key: str) -> PinnedSource:
             if key not in sources:
                 sources[key] = open_source(who, self._catalogue, open_view, key, pins.get(key))
+                opened.callback(sources[key].dataset.close)
             return sources[key]
 
         def open_one(dataset: str, options: Mapping[str, Any]) -> Indexed:
@@ -376,17 +357,17 @@ class Pipelines:
             data = combine(source.fingerprint for source in ordered)
             return BatchTokens(self._keys, identity_of(ident), data, counts, issued)
 
-        try:
+        with ExitStack() as opened:
             if fingerprint is not None:
                 # Before building, which may fail in confusing ways on changed data.
-                _open_all(source, pins, fingerprint, tokens)
+                _open_all(source, pins, fingerprint)
+                tokens().check(fingerprint)
             profiles = RequestProfiles()
             pipeline = build_pipeline(spec, open_one, wrap=profiles.wrap)
             ordered = tuple(sources[key] for key in sorted(sources))
-            return OpenPipeline(ident, pipeline, ordered, tokens(), pipeline.initial, profiles)
-        except BaseException:
-            close_all(list(sources.values()))
-            raise
+            found = OpenPipeline(ident, pipeline, ordered, tokens(), pipeline.initial, profiles)
+            opened.pop_all()
+        return found
 
     def _view(self, who: Identity, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
         """Open the view a source names: by id, by ``{"id": id}``, or by its spec."""
@@ -409,27 +390,26 @@ class Pipelines:
             evicted = [] if previous is None else [previous]
             while len(self._built) > _CACHED:
                 evicted.append(self._built.popitem(last=False)[1])
-        _close_each(evicted)
+        for pipeline in evicted:
+            pipeline.close()
+
+    def _drop(self, is_over: Callable[[_BuiltKey, OpenPipeline], bool]) -> None:
+        """Close the cached pipelines of which ``is_over`` is true."""
+        with self._lock:
+            keys = [key for key, cached in self._built.items() if is_over(key, cached)]
+            evicted = [self._built.pop(key) for key in keys]
+        for pipeline in evicted:
+            pipeline.close()
 
     def release(self, opened: OpenPipeline) -> None:
         """Close a pipeline after a request; drop it if it may cache much."""
         opened.close()
         if peak_bytes() > _LARGE:
-            with self._lock:
-                keys = [
-                    k for k, cached in self._built.items() if cached.pipeline is opened.pipeline
-                ]
-                evicted = [self._built.pop(key) for key in keys]
-            _close_each(evicted)
+            self._drop(lambda _, cached: cached.pipeline is opened.pipeline)
 
     def _forget(self, owner: str, ident: str) -> None:
-        with self._lock:
-            keys = [key for key in self._built if key[:2] == (owner, ident)]
-            evicted = [self._built.pop(key) for key in keys]
-        _close_each(evicted)
+        self._drop(lambda key, _: key[:2] == (owner, ident))
 
     def close(self) -> None:
         """Close all cached pipelines."""
-        with self._lock:
-            evicted, self._built = list(self._built.values()), OrderedDict()
-        _close_each(evicted)
+        self._drop(lambda _key, _cached: True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -212,10 +213,8 @@ async def register_pipeline(
 
             def register() -> tuple[dict[str, Any], bool]:
                 opened, created = service.pipelines.register(who, values)
-                try:
+                with closing(opened):
                     return opened.describe(), created
-                finally:
-                    opened.close()
 
             description, created = await service.threads.start(register)
             name_resource(request.scope, description["id"])
@@ -233,11 +232,8 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
 
     def describe() -> dict[str, Any]:
-        opened = service.pipelines.open(who, ident)
-        try:
+        with closing(service.pipelines.open(who, ident)) as opened:
             return opened.describe()
-        finally:
-            opened.close()
 
     return json_response(await service.threads.start(describe))
 

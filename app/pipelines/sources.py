@@ -30,7 +30,7 @@ from core.iterate.base import Block, Column, Field, Indexed, Schema
 from core.iterate.columns import check_positions, empty_block
 from core.tiles.formats import FORMATS
 from core.tiles.frames import FrameSource
-from core.tiles.plan import Plan, make_plan
+from core.tiles.plan import Plan
 from core.tiles.positions import Listed
 from core.tiles.reader import TileReader
 from core.tiles.recording import Recording
@@ -268,10 +268,7 @@ class FramesSource(_ArrayItems):
     """
 
     def __init__(self, dataset: OpenDataset, fields: Sequence[str] | None = None) -> None:
-        self._plan = make_plan(
-            dataset.recording, View(), nav_shape=dataset.nav_shape, sync_offset=dataset.sync_offset
-        )
-        plan = self._plan
+        plan = self._plan = dataset.plan(View())
         schema = select_fields((Field("data", plan.dtype, plan.sig_shape),), fields)
         # Positions with frames are contiguous, from the position of the first frame on.
         low, high = plan.positions.extremes()

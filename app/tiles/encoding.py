@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from app.engine.request_budget import keep_for_request
 from app.errors import TooLargeError
+from app.streams.frames import describe_array
 from core.arrays import Array
 from core.tiles.plan import Plan, Tile
 
@@ -29,6 +30,12 @@ _TILE_BYTES = 768
 def octets_of(tile: Array) -> memoryview:
     """Return the bytes of a tile in C order; copies only if the array is not contiguous."""
     return np.ascontiguousarray(tile).reshape(-1).view(np.uint8).data
+
+
+def values_header(values: Array) -> dict[str, Any]:
+    """Return the members of a frame's header that describe its only array."""
+    array = describe_array("data", values)
+    return {"arrays": [array], "dtype": array["dtype"], "shape": array["shape"]}
 
 
 def npy_bytes(tile: Array) -> bytes:
@@ -126,10 +133,14 @@ def plan_arrow(plan: Plan) -> bytes:
     keep_for_request("plan", _COLUMN_BYTES * (3 + 2 * len(plan.grid)) * plan.tiles)
     columns = {name: pa.array(values) for name, values in plan.table().items()}
     metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
-    table = pa.table(columns).replace_schema_metadata(metadata)
+    return arrow_bytes(pa.table(columns).replace_schema_metadata(metadata))
+
+
+def arrow_bytes(table: pa.Table | pa.RecordBatch) -> bytes:
+    """Encode a table as an Arrow IPC stream."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+        writer.write(table)
     return sink.getvalue()
 
 

@@ -31,7 +31,7 @@ from app.engine.base import Engine
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
 from core.budget import Scope, check_room, current
-from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
+from core.tiles.plan import MAX_TILE_BYTES, Plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, Reduction, parse_reduction
 
@@ -106,32 +106,28 @@ class ReductionJob:
             WorkStoppedError: the budget is exceeded, or nobody waits.
             CoreError, ServiceError: the frames cannot be read.
         """
-        with Scope("reduce", self._nbytes):
-            return self._results(progress, cancelled)
-
-    def _results(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
         shape = self._plan.nav_shape
-        whole = self._reducer.merge(self._parts(progress, cancelled), math.prod(shape))
-        return self._reducer.finish(whole, shape)
+        with Scope("reduce", self._nbytes):
+            whole = self._reducer.merge(self._parts(progress, cancelled), math.prod(shape))
+            return self._reducer.finish(whole, shape)
 
     def _parts(self, progress: Progress, cancelled: Callable[[], bool]) -> Iterator[Partial]:
-        for first, last in self._segments():
-            current().check("reduce")
-            part = self._segment(first, last, progress, cancelled)
-            progress(last, self._plan.tiles)
-            yield part
-
-    def _segments(self) -> Iterator[tuple[int, int]]:
+        tiles = self._plan.tiles
         size = math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
         step = max(SEGMENT_BYTES // size, 1)
-        for first in range(0, self._plan.tiles, step):
-            yield first, min(first + step, self._plan.tiles)
+        for first in range(0, tiles, step):
+            last = min(first + step, tiles)
+            current().check("reduce")
+            part = self._segment(first, last, progress, cancelled)
+            progress(last, tiles)
+            yield part
 
     def _segment(
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
     ) -> Partial:
         name = f"{self.name}-{first}-{last}"
-        frames = sum(self._frames(self._plan.tile(k)) for k in range(first, last))
+        nav = len(self._plan.nav_shape)
+        frames = sum(math.prod(self._plan.tile(k).shape[:nav]) for k in range(first, last))
         stored = self._partials.get(name)
         if stored is not None and self._fits(stored, frames):
             return Partial(frames, stored)
@@ -149,9 +145,6 @@ class ReductionJob:
             return False
         axis, length = (1, math.prod(self._plan.sig_shape)) if self._over_frames else (0, frames)
         return bool(stored.shape[axis] == length)
-
-    def _frames(self, tile: Tile) -> int:
-        return math.prod(tile.shape[: len(self._plan.nav_shape)])
 
     def _chunks(
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
@@ -178,12 +171,9 @@ class ReductionJob:
                     future.exception()
 
     def _chunk(self, index: int) -> Partial:
-        reader = getattr(self._local, "reader", None)
+        reader: TileReader | None = getattr(self._local, "reader", None)
         if reader is None:
-            dataset = self._view.dataset
-            frames = dataset.frames()
-            reader = TileReader(self._plan, dataset.recording, frames, dataset.corrections)
-            self._local.reader = reader
+            reader = self._local.reader = self._view.dataset.reader(self._plan)
         values = reader.read(self._plan.tile(index))
         return self._reducer.partial(values.reshape(-1, *self._plan.sig_shape))
 
@@ -206,7 +196,7 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
 
     Results over pixels keep the shape of the scan: a position without a frame is NaN there.
     """
-    plan, dataset = view.plan, view.dataset
+    plan = view.plan
     if plan.dtype.kind == "c":
         raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
@@ -228,9 +218,4 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
         target_bytes=max(CHUNK_BYTES, frame),
         missing="nan" if view.view.missing == "skip" and not over_frames else view.view.missing,
     )
-    return make_plan(
-        dataset.recording,
-        reading,
-        nav_shape=dataset.nav_shape,
-        sync_offset=dataset.sync_offset,
-    )
+    return view.dataset.plan(reading)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from functools import partial
 from typing import Annotated
 
@@ -71,7 +72,7 @@ async def _stream(
     limit: int | None,
     codec: str | None,
 ) -> None:
-    try:
+    with closing(view):
         stream = tile_stream(
             view,
             0 if after is None else view.tokens.read(after, view.plan.tiles),
@@ -82,8 +83,6 @@ async def _stream(
             drain=drain,
         )
         await stream.send(exchange)
-    finally:
-        view.close()
 
 
 @router.post(
@@ -231,11 +230,7 @@ async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) 
     return Response(status_code=204)
 
 
-@router.get(
-    "/views/{name}/plan",
-    operation_id="view_plan",
-    responses=_PLAN | _PROBLEMS,
-)
+@router.get("/views/{name}/plan", operation_id="view_plan", responses=_PLAN | _PROBLEMS)
 @in_lane(QUICK)
 async def view_plan(
     ident: str,
@@ -312,10 +307,7 @@ async def view_tiles(
     operation_id="view_raw",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=content_response(200, MEDIA_TYPES["bin"])
-    | content_response(206, MEDIA_TYPES["bin"])
-    | NOT_MODIFIED
-    | _PROBLEMS,
+    responses=_RAW | NOT_MODIFIED | _PROBLEMS,
 )
 @in_lane(LONG)
 async def view_raw(
@@ -325,7 +317,7 @@ async def view_raw(
 
     async def handle(exchange: Exchange) -> None:
         view = await _registered(tiles, who, ident, name)
-        try:
+        with closing(view):
             whole = Whole(
                 view.plan.nbytes,
                 view.etag("raw"),
@@ -335,8 +327,6 @@ async def view_raw(
             )
             body = request.method != "HEAD"
             await send_range(exchange, whole, request.headers, tiles.threads, body=body)
-        finally:
-            view.close()
 
     return ExchangeResponse(handle)
 

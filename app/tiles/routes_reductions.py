@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -25,13 +26,13 @@ from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.ahead import Ahead
 from app.streams.driver import DRAIN, Stream
-from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
+from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.limits import Progress
 from app.streams.sender import Head
 from app.streams.threads import Threads
 from core.arrays import Floats
 
-from .encoding import npy_bytes, octets_of
+from .encoding import npy_bytes, octets_of, values_header
 from .pictures import MAPS, check_map, png, scaled
 from .reductions import ReductionJob
 from .routes_tile import MEDIA
@@ -79,23 +80,20 @@ async def reduce_view(
     async def handle(exchange: Exchange) -> None:
         async with tiles.bodies.read(exchange, who, _MAX_BODY) as body:
             view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
-            try:
+            with closing(view):
                 if form == "npy":
                     data = await tiles.reducing.start(_npy_of, job, result)
                     headers = {"Content-Type": MEDIA["npy"]}
                     await WholeAnswer(200, headers, data).send(exchange)
                     return
-                coding = answer_coding(request.headers)
                 stream = reduction_stream(
                     job,
-                    coding=coding,
+                    coding=answer_coding(request.headers),
                     threads=tiles.threads,
                     reducing=tiles.reducing,
                     drain=drain,
                 )
                 await stream.send(exchange)
-            finally:
-                view.close()
 
     return ExchangeResponse(handle)
 
@@ -134,7 +132,7 @@ async def image(
 
     def render() -> Response:
         opened, job = tiles.reduction(who, ident, body)
-        try:
+        with closing(opened):
             look = hashlib.blake2b(repr((result, low, high, map, scale)).encode(), digest_size=8)
             etag = f'"{job.name}-{look.hexdigest()}"'
             headers = {"Cache-Control": "no-cache", "ETag": etag}
@@ -143,8 +141,6 @@ async def image(
             if request.method == "HEAD":
                 return head_response("image/png", headers)
             results = job.run(lambda _done, _of: None, lambda: False)
-        finally:
-            opened.close()
         values = scaled(_select(results, result), low, high, log=scale == "log")
         data = png(values, map)
         return Response(data, media_type="image/png", headers=headers)
@@ -234,14 +230,7 @@ class ResultFrames:
 
     def item(self, item: Result) -> Buffers:
         """Encode a result; the payload is a view of its values."""
-        array = describe_array("data", item.values)
-        header = {
-            "name": item.name,
-            "token": None,
-            "arrays": [array],
-            "dtype": array["dtype"],
-            "shape": array["shape"],
-        }
+        header = {"name": item.name, "token": None, **values_header(item.values)}
         return self._writer.frame(FrameKind.DATA, header, octets_of(item.values))
 
     def heartbeat(self) -> Buffers:

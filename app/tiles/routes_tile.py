@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -72,8 +73,7 @@ def one_tile(views: Views, request: TileRequest, requested: Headers) -> WholeAns
         CoreError, ServiceError: the tile cannot be read.
     """
     index, form = request.index, request.form
-    view = views.registered(request.who, request.view, request.dataset)
-    try:
+    with closing(views.registered(request.who, request.view, request.dataset)) as view:
         if not 0 <= index < view.plan.tiles:
             raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")
         tile = view.plan.tile(index)
@@ -85,8 +85,6 @@ def one_tile(views: Views, request: TileRequest, requested: Headers) -> WholeAns
             before = npy_head(view.plan.dtype, tile.shape) if form == "npy" else b""
             return WholeAnswer(200, headers, length=len(before) + tile.nbytes)
         return WholeAnswer(200, headers, _ENCODERS[form](view, tile))
-    finally:
-        view.close()
 
 
 def _headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import closing
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats
 from core.budget import current
 from core.tiles.positions import Lattice
+from core.tiles.recording import Axis
 
 from .encoding import octets_of
 from .service import TileService
@@ -38,6 +40,8 @@ _NAME = re.compile(r"(?!data$)[A-Za-z0-9_]{1,64}", re.ASCII)
 """An axis that can have coordinates: its name is part of an address."""
 _Entry = tuple[bytes | memoryview, str]
 """Content and media type."""
+_FILL_VALUES: dict[str, object] = {"b": False, "c": [0.0, 0.0], "f": 0.0}
+"""By kind of dtype; 0 for integers."""
 _COPIES = 4
 """Memory of coordinates, in arrays of them, while they are computed."""
 
@@ -54,7 +58,7 @@ async def zarr_group(view: str) -> Response:
     operation_id="zarr",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=content_response(200, "application/json", "application/octet-stream", "text/html")
+    responses=content_response(200, "application/json", _OCTETS, "text/html")
     | NOT_MODIFIED
     | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
@@ -66,7 +70,7 @@ async def zarr(
 
     async def handle(exchange: Exchange) -> None:
         opened = await tiles.threads.start(tiles.views.registered, who, view)
-        try:
+        with closing(opened):
             store = ZarrFacade(opened)
             compute = store.find(key)
             if compute is None:
@@ -84,8 +88,6 @@ async def zarr(
             headers = {"Content-Type": media_type, "ETag": etag, "Cache-Control": "no-cache"}
             await exchange.start(200, headers, content_length=len(content))
             await exchange.end(content)
-        finally:
-            opened.close()
 
     return ExchangeResponse(handle)
 
@@ -93,14 +95,9 @@ async def zarr(
 def _array(
     shape: list[int], chunks: list[int], dtype: np.dtype[Any], names: list[str], attributes: object
 ) -> dict[str, Any]:
-    fill: Any = False if dtype.kind == "b" else 0
-    if dtype.kind == "c":
-        fill = [0.0, 0.0]
-    elif dtype.kind == "f":
-        fill = 0.0
-    codecs: list[Any] = [{"name": "bytes"}]
+    codec: dict[str, Any] = {"name": "bytes"}
     if dtype.itemsize > 1:
-        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}]
+        codec["configuration"] = {"endian": "little"}
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -108,8 +105,8 @@ def _array(
         "data_type": dtype.name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": fill,
-        "codecs": codecs,
+        "fill_value": _FILL_VALUES.get(dtype.kind, 0),
+        "codecs": [codec],
         "dimension_names": names,
         "attributes": attributes,
     }
@@ -121,15 +118,11 @@ class ZarrFacade:
     def __init__(self, view: OpenView) -> None:
         self._view = view
         self._plan = view.plan
-        axes = view.dataset.axes
-        nav = len(self._plan.nav_shape)
-        sig = axes[len(view.dataset.nav_shape) :]
-        if nav == len(view.dataset.nav_shape):
-            self._axes = list(axes[:nav]) + list(sig)
-            self._names = [axis.name for axis in self._axes]
-        else:
-            self._axes = []
-            self._names = ["frame", *(axis.name for axis in sig)]
+        axes, nav = view.dataset.axes, len(view.dataset.nav_shape)
+        # Frames that are listed have an axis of their own, which the dataset does not describe.
+        listed = len(self._plan.nav_shape) != nav
+        self._axes: list[Axis | None] = [*([None] if listed else axes[:nav]), *axes[nav:]]
+        self._names = ["frame" if axis is None else axis.name for axis in self._axes]
         if len(set(self._names)) < len(self._names):
             self._names = [f"axis_{k}" for k in range(len(self._plan.shape))]
 
@@ -195,7 +188,7 @@ class ZarrFacade:
             current().check("tile")
             values = padded(values, plan.tile_shape)
             current().check("tile")
-            return octets_of(values), "application/octet-stream"
+            return octets_of(values), _OCTETS
 
         return read
 
@@ -208,39 +201,28 @@ class ZarrFacade:
 
         def compute() -> _Entry:
             current().hold("coordinates", _COPIES * 8 * self._plan.shape[axis])
-            return self._coordinates(axis).astype("<f8").tobytes(), "application/octet-stream"
+            return self._coordinates(axis).astype("<f8").tobytes(), _OCTETS
 
         return compute
 
     def _coordinate_array(self, axis: int) -> Any:  # noqa: ANN401 - JSON
-        length = self._plan.shape[axis]
-        attributes = {}
-        known = self._axis(axis)
-        if known is not None and known.unit:
-            attributes = {"units": known.unit}
-        name = self._names[axis]
-        return _array([length], [length], np.dtype("f8"), [name], attributes)
-
-    def _axis(self, axis: int) -> Any:  # noqa: ANN401 - an axis or None
-        if self._axes:
-            return self._axes[axis]
-        sig = self._view.dataset.axes[len(self._view.dataset.nav_shape) :]
-        return None if axis == 0 else sig[axis - 1]
+        length, known = self._plan.shape[axis], self._axes[axis]
+        attributes = {"units": known.unit} if known is not None and known.unit else {}
+        return _array([length], [length], np.dtype("f8"), [self._names[axis]], attributes)
 
     def _coordinates(self, axis: int) -> Floats:
         """Return the centres of the bins in the axis's units; indices if frames are listed."""
-        plan = self._plan
+        plan, known = self._plan, self._axes[axis]
         length = plan.shape[axis]
+        if known is None:
+            return np.arange(length, dtype=np.float64)
         nav = len(plan.nav_shape)
         step = plan.view.bin_nav if axis < nav else plan.view.bin_sig
         start, pitch = 0, 1
         if axis >= nav:
             start = plan.sig_box[axis - nav][0]
-        elif isinstance(plan.positions, Lattice) and self._axes:
+        elif isinstance(plan.positions, Lattice):
             start, _, pitch = plan.positions.slices[axis]
-        index = start + pitch * (np.arange(length) * step + (step - 1) / 2)
-        known = self._axis(axis)
-        if known is None:
-            return np.arange(length, dtype=np.float64)
+        index = start + pitch * (np.arange(length, dtype=np.float64) * step + (step - 1) / 2)
         coordinates: Floats = known.offset + known.scale * index
         return coordinates

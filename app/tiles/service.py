@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.datasets.files.file_set import on_error
 from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.addresses import Addresses
@@ -50,8 +51,5 @@ class TileService:
                 option="reduction",
             )
         view = self.views.open(who, dataset, body.get("view") or {})
-        try:
+        with on_error(view.close):
             return view, ReductionJob(view, body["reduction"], self.threads, self.partials)
-        except BaseException:
-            view.close()
-            raise

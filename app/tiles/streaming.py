@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -14,7 +15,7 @@ from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
 from app.streams.ahead import Ahead
 from app.streams.driver import DRAIN, Stream
-from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
+from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.limits import MAX_COUNT, Limits, Progress
 from app.streams.plain import Piece
 from app.streams.sender import Head
@@ -24,7 +25,7 @@ from core.tiles.plan import Tile
 from core.tiles.reader import TileReader
 
 from .codecs import Codec
-from .encoding import octets_of
+from .encoding import octets_of, values_header
 from .views import OpenView
 
 _LONG_RUN = 64 << 10
@@ -93,15 +94,12 @@ class TileFrames:
     def item(self, item: ReadTile) -> Buffers:
         """Encode a tile; an uncompressed payload is a view of its values."""
         tile = item.tile
-        array = describe_array("data", item.values)
         header = {
             "tile": tile.index,
             "origin": list(tile.origin),
             "token": self._tokens.token(tile.index + 1),
             "offset": tile.offset + tile.nbytes,
-            "arrays": [array],
-            "dtype": array["dtype"],
-            "shape": array["shape"],
+            **values_header(item.values),
         }
         payload: bytes | memoryview
         if self._codec is None:
@@ -233,11 +231,4 @@ def _runs(files: Indices, starts: Indices, size: int) -> list[Run]:
 
 def tile_at(tile: Callable[[int], Tile], tiles: int, offset: int) -> int:
     """Find the tile that holds the byte at ``offset``, by bisection."""
-    low, high = 0, tiles - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if tile(middle).offset <= offset:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_right(range(1, tiles), offset, key=lambda index: tile(index).offset)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app.datasets.catalogue import Catalogue
+from app.datasets.files.file_set import on_error
 from app.datasets.opened import OpenDataset
 from app.errors import NotFoundError
 from app.http.identity import Identity
@@ -21,7 +22,7 @@ from app.state.ownership import Namespaces
 from app.tokens import KeyRing
 from core.arrays import Array
 from core.errors import SelectionError
-from core.tiles.plan import Plan, Tile, make_plan
+from core.tiles.plan import Plan, Tile
 from core.tiles.reader import TileReader
 from core.tiles.view import Mask, View, parse_view
 
@@ -55,9 +56,7 @@ class OpenView:
 
     def reader(self) -> TileReader:
         """Return a new reader of the tiles, for one thread at a time."""
-        dataset = self.dataset
-        corrections = dataset.corrections
-        return TileReader(self.plan, dataset.recording, dataset.frames(), corrections)
+        return self.dataset.reader(self.plan)
 
     def read(self, tile: Tile) -> Array:
         """Read one tile."""
@@ -118,11 +117,8 @@ class Views:
 
     def _open(self, who: Identity, dataset: str, view: View, digest: bytes) -> OpenView:
         opened = self._catalogue.open(who, dataset)
-        try:
+        with on_error(opened.close):
             plan = self._plan(who, opened, view, digest)
-        except BaseException:
-            opened.close()
-            raise
         identity = stream_identity(dataset, digest)
         return OpenView(opened, view, plan, TileTokens(self._keys, identity, opened.fingerprint))
 
@@ -133,12 +129,7 @@ class Views:
             if known is not None:
                 self._plans.move_to_end(key)
                 return known
-        plan = make_plan(
-            dataset.recording,
-            view,
-            nav_shape=dataset.nav_shape,
-            sync_offset=dataset.sync_offset,
-        )
+        plan = dataset.plan(view)
         if plan.nbytes > MAX_VIEW_BYTES:
             raise SelectionError(
                 f"the view has {plan.nbytes} bytes, more than {MAX_VIEW_BYTES}",
@@ -171,11 +162,8 @@ class Views:
         value = {"dataset": dataset, "view": opened.view.to_json()}
         text = json.dumps(value, sort_keys=True).encode()
         ident = hashlib.blake2b(text, digest_size=12).hexdigest()
-        try:
+        with on_error(opened.close):
             return ident, opened, self._registered.create(who.owner, ident, value)
-        except BaseException:
-            opened.close()
-            raise
 
     def registered(self, who: Identity, ident: str, dataset: str | None = None) -> OpenView:
         """Open a registered view.

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from app.datasets.files.backends import BACKENDS, RangeBackend, open_backend
+from app.datasets.files.backends import BACKENDS, open_backend
+from app.datasets.files.buffered import BufferedBackend
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.roots import Roots
@@ -66,7 +67,7 @@ def read_mapped(octets: npt.NDArray[np.uint8], plan: list[Batch], out: memoryvie
             at += stop - start
 
 
-def read_ours(backend: RangeBackend, plan: list[Batch], out: memoryview) -> None:
+def read_ours(backend: BufferedBackend, plan: list[Batch], out: memoryview) -> None:
     """One call for each batch."""
     for starts, stops in plan:
         lengths = stops - starts
@@ -81,7 +82,7 @@ def visit_mapped(octets: npt.NDArray[np.uint8], plan: list[Batch], out: Values) 
         gather(octets, starts, shape[2], out[: shape[0] * shape[2]].reshape(shape))
 
 
-def visit_ours(backend: RangeBackend, plan: list[Batch], out: Values) -> None:
+def visit_ours(backend: BufferedBackend, plan: list[Batch], out: Values) -> None:
     """One call for each batch."""
     one = np.zeros(1, np.int64)
     for starts, stops in plan:

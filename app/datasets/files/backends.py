@@ -44,13 +44,13 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from app.errors import InvalidOptionError
 from core.arrays import Indices, Octets
 from core.tiles.ranges import Ranges
 
-from .buffered import BufferedBackend, Lend, Use
+from .buffered import BufferedBackend, Use
 from .buffers import PAGE, BufferPool
 from .file_set import FileSet
 from .leased import LeasedBackend
@@ -58,96 +58,6 @@ from .leased import LeasedBackend
 DEFAULT = LeasedBackend.name
 _GAP = 128 << 10
 """Maximum gap between two ranges to read rather than skip: every call reaches the disk."""
-
-
-class RangeBackend(Protocol):
-    """Reads ranges of a set of files; several threads may call it at once."""
-
-    name: ClassVar[str]
-
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
-        """Read bytes ``starts[k]`` to ``stops[k]`` of ``files[k]`` to ``out[offsets[k]:]``.
-
-        Ranges may be in any order, overlap in the files, and be empty.
-
-        Args:
-            files: index of the file of each range, int64, shape (k,); likewise the others.
-            starts: offset of the first byte of each range.
-            stops: offset after the last byte of each range.
-            out: the output, writable bytes.
-            offsets: where in the output each range begins.
-
-        Raises:
-            DataChangedError: a file changed since it was opened; discard ``out``.
-            ReadFailedError: the disk failed.
-            BusyError: no buffers are left, or too many files are open.
-            ValueError: a range lies outside of its file or the output, or the set is closed.
-        """
-
-    def copy(self, files: Indices, starts: Indices, size: int, out: Octets) -> None:
-        """Read ranges of one length to an output, one after the other.
-
-        Args:
-            files: index of the file of each range, int64, shape (k,), or (1,) if it is one file.
-            starts: offset of the first byte of each range, int64, contiguous, shape (k,).
-            size: length of each range in bytes, at least 1.
-            out: the output, contiguous, shape (k * size,).
-
-        Raises:
-            DataChangedError, ReadFailedError, BusyError, ValueError: see ``read_ranges``.
-        """
-
-    def visit(self, files: Indices, starts: Indices, size: int, use: Use) -> None:
-        """Call ``use`` for successive ranges of one length, in their order, some at a time.
-
-        Args:
-            files: index of the file of each range, int64, shape (k,), or (1,) if it is one file.
-            starts: offset of the first byte of each range, int64, contiguous, shape (k,).
-            size: length of each range in bytes, at least 1.
-            use: called with the index of the first of some ranges, the bytes they are in,
-                and where in them each begins.
-
-        Raises:
-            DataChangedError: a file changed since it was opened; what ``use`` was given is
-                not to be trusted.
-            ReadFailedError, BusyError, ValueError: see ``read_ranges``.
-            Exception: what ``use`` raises.
-        """
-
-    def lend(self, file: int, start: int, stop: int, use: Lend) -> bool:
-        """Call ``use`` with bytes of a file where they are, if nobody can change them meanwhile.
-
-        They are for the kernel to read: a page may fail to come, which kills whoever touches it.
-
-        Args:
-            file: index of the file.
-            start: offset of the first byte.
-            stop: offset after the last byte, within the file.
-            use: called at most once, with the bytes, which it does not keep.
-
-        Returns:
-            Whether it was called; if not, or if it raised EFAULT, the bytes are to be read.
-
-        Raises:
-            DataChangedError, ReadFailedError, BusyError, ValueError: see ``read_ranges``.
-            Exception: what ``use`` raises.
-        """
-
-    def hint(self, files: Indices, starts: Indices, size: int) -> None:
-        """Have the disk fetch ranges of one length that are to be read next; does not wait.
-
-        Nothing happens if they are in memory, lie in several files, or cannot be read.
-
-        Args:
-            files: index of the file of each range, int64, shape (k,), or (1,) if it is one file.
-            starts: offset of the first byte of each range, int64, contiguous, shape (k,).
-            size: length of each range in bytes, at least 1.
-        """
-
-    def close(self) -> None:
-        """Drop memory maps, which last until their users are done; the files stay open."""
 
 
 class DirectBackend(BufferedBackend):
@@ -199,7 +109,7 @@ _KINDS = {kind.name: kind for kind in (LeasedBackend, BufferedBackend, DirectBac
 BACKENDS = tuple(_KINDS)
 
 
-def open_backend(name: str, files: FileSet, pool: BufferPool) -> RangeBackend:
+def open_backend(name: str, files: FileSet, pool: BufferPool) -> BufferedBackend:
     """Create the backend of this name for a set of files, which the caller closes.
 
     Args:

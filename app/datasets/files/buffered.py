@@ -41,7 +41,10 @@ _MAX_ROOM = 8 << 20
 
 
 class BufferedBackend:
-    """Reads through the page cache."""
+    """Reads ranges of a set of files through the page cache; several threads may call it at once.
+
+    Others derive from it, and override what they do otherwise.
+    """
 
     name: ClassVar[str] = "buffered"
 
@@ -54,7 +57,23 @@ class BufferedBackend:
     def read_ranges(
         self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
     ) -> None:
-        """See RangeBackend."""
+        """Read bytes ``starts[k]`` to ``stops[k]`` of ``files[k]`` to ``out[offsets[k]:]``.
+
+        Ranges may be in any order, overlap in the files, and be empty.
+
+        Args:
+            files: index of the file of each range, int64, shape (k,); likewise the others.
+            starts: offset of the first byte of each range.
+            stops: offset after the last byte of each range.
+            out: the output, writable bytes.
+            offsets: where in the output each range begins.
+
+        Raises:
+            DataChangedError: a file changed since it was opened; discard ``out``.
+            ReadFailedError: the disk failed.
+            BusyError: no buffers are left, or too many files are open.
+            ValueError: a range lies outside of its file or the output, or the set is closed.
+        """
         octets = np.frombuffer(out, np.uint8)
         ranges = arrange(files, starts, stops, offsets, len(octets))
         self._files.check(self._read_all(ranges, octets))
@@ -64,8 +83,11 @@ class BufferedBackend:
         by_file = ranges.by_file()
         for file, part in by_file:
             self._check_size(file, part.end)
-            with self._files.use(file) as descriptor, self._telling(file):
-                self._read(descriptor, part, out)
+            with self._files.use(file) as descriptor:
+                try:
+                    self._read(descriptor, part, out)
+                except (EOFError, OSError) as e:
+                    self._files.failed(file, e)
         return [file for file, _ in by_file]
 
     def _check_size(self, file: int, stop: int) -> None:
@@ -74,25 +96,20 @@ class BufferedBackend:
         if stop > (size := self._files.size(file)):
             raise ValueError(f"a range ends at byte {stop} of a file of {size} bytes")
 
-    @contextmanager
-    def _telling(self, file: int) -> Iterator[None]:
-        """Turn the errors of reads in the block into those that callers know.
-
-        Raises:
-            DataChangedError: the file ends before the ranges.
-            ReadFailedError: the disk failed.
-        """
-        try:
-            yield
-        except EOFError as e:
-            raise self._files.changed(file, "shrank") from e
-        except OSError as e:
-            self._files.failed(file, e)
-
     # -- ranges of one length -----------------------------------------------------
 
     def copy(self, files: Indices, starts: Indices, size: int, out: Octets) -> None:
-        """See RangeBackend."""
+        """Read ranges of one length to an output, one after the other.
+
+        Args:
+            files: index of the file of each range, int64, shape (k,), or (1,) if it is one file.
+            starts: offset of the first byte of each range, int64, contiguous, shape (k,).
+            size: length of each range in bytes, at least 1.
+            out: the output, contiguous, shape (k * size,).
+
+        Raises:
+            DataChangedError, ReadFailedError, BusyError, ValueError: see ``read_ranges``.
+        """
         file = self._one_file(files, starts, size)
         if len(starts) * size != len(out):
             raise ValueError(f"{len(starts)} ranges of {size} bytes do not fill {len(out)}")
@@ -104,7 +121,21 @@ class BufferedBackend:
             self.read_ranges(files, starts, starts + size, out.data, offsets)
 
     def visit(self, files: Indices, starts: Indices, size: int, use: Use) -> None:
-        """See RangeBackend."""
+        """Call ``use`` for successive ranges of one length, in their order, some at a time.
+
+        Args:
+            files: index of the file of each range, int64, shape (k,), or (1,) if it is one file.
+            starts: offset of the first byte of each range, int64, contiguous, shape (k,).
+            size: length of each range in bytes, at least 1.
+            use: called with the index of the first of some ranges, the bytes they are in,
+                and where in them each begins.
+
+        Raises:
+            DataChangedError: a file changed since it was opened; what ``use`` was given is
+                not to be trusted.
+            ReadFailedError, BusyError, ValueError: see ``read_ranges``.
+            Exception: what ``use`` raises.
+        """
         file = self._one_file(files, starts, size)
         if file is not None:
             self._visit(file, starts, size, use)
@@ -113,8 +144,24 @@ class BufferedBackend:
             self._visit_many(files, starts, size, use)
 
     def lend(self, file: int, start: int, stop: int, use: Lend) -> bool:
-        """Return False: there are no maps."""
-        del file, start, stop, use
+        """Call ``use`` with bytes of a file where they are, if nobody can change them meanwhile.
+
+        They are for the kernel to read: a page may fail to come, which kills whoever touches it.
+
+        Args:
+            file: index of the file.
+            start: offset of the first byte.
+            stop: offset after the last byte, within the file.
+            use: called at most once, with the bytes, which it does not keep.
+
+        Returns:
+            Whether it was called; if not, or if it raised EFAULT, the bytes are to be read.
+
+        Raises:
+            DataChangedError, ReadFailedError, BusyError, ValueError: see ``read_ranges``.
+            Exception: what ``use`` raises.
+        """
+        del file, start, stop, use  # there are no maps
         return False
 
     def _one_file(self, files: Indices, starts: Indices, size: int) -> int | None:
@@ -136,7 +183,15 @@ class BufferedBackend:
         return file
 
     def hint(self, files: Indices, starts: Indices, size: int) -> None:
-        """See RangeBackend."""
+        """Have the disk fetch ranges of one length that are to be read next; does not wait.
+
+        Nothing happens if they are in memory, lie in several files, or cannot be read.
+
+        Args:
+            files: index of the file of each range, int64, shape (k,), or (1,) if it is one file.
+            starts: offset of the first byte of each range, int64, contiguous, shape (k,).
+            size: length of each range in bytes, at least 1.
+        """
         # Whatever is wrong is told by the read to come.
         with suppress(ServiceError, OSError):
             if (file := self._one_file(files, starts, size)) is not None:
@@ -177,9 +232,7 @@ class BufferedBackend:
             files = np.zeros_like(starts)
             ranges = arrange(files, starts, starts + size, offsets, len(out))
             self._read(descriptor, ranges, out)
-        except EOFError as e:
-            raise self._files.changed(file, "shrank") from e
-        except OSError as e:
+        except (EOFError, OSError) as e:
             self._files.failed(file, e)
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
@@ -340,4 +393,4 @@ class BufferedBackend:
         self._fill(descriptor, [buffer[:length]], at, at + length)
 
     def close(self) -> None:
-        """Do nothing: there are no maps."""
+        """Drop memory maps, which last until their users are done; the files stay open."""

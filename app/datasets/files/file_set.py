@@ -11,8 +11,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
@@ -35,6 +35,16 @@ class ReadFailedError(ServiceError):
     """A disk or file server failed while a dataset was read."""
 
     code = "read-failed"
+
+
+@contextmanager
+def on_error(undo: Callable[[], object]) -> Iterator[None]:
+    """Undo what came before the block if the block fails."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
 @dataclass(slots=True)
@@ -92,7 +102,7 @@ class FileSet:
         self._owners = 1
         self._opened: OrderedDict[int, None] = OrderedDict()
         self._files: list[_File] = []
-        try:
+        with on_error(self.close):
             for index, path in enumerate(paths):
                 descriptor = open_file(path)
                 known = Identity.of(os.fstat(descriptor))
@@ -100,9 +110,6 @@ class FileSet:
                 self._opened[index] = None
                 self._evict()
             self._settle()
-        except BaseException:
-            self.close()
-            raise
 
     def __len__(self) -> int:
         return len(self._files)
@@ -352,9 +359,7 @@ class FileSet:
     def _read_ends(self, file: int, descriptor: int, size: int) -> Ends:
         try:
             return read_ends(descriptor, size)
-        except EOFError as e:
-            raise self.changed(file, "shrank") from e
-        except OSError as e:
+        except (EOFError, OSError) as e:
             self.failed(file, e)
 
     def changed(self, file: int, change: str) -> DataChangedError:
@@ -362,13 +367,15 @@ class FileSet:
         detail = f"{self.name(file)!r} {change} since it was opened"
         return DataChangedError(detail, file=self.name(file), change=change)
 
-    def failed(self, file: int, error: OSError) -> NoReturn:
+    def failed(self, file: int, error: EOFError | OSError) -> NoReturn:
         """Raise the error for a failed read.
 
         Raises:
-            DataChangedError: the file server no longer has the file.
+            DataChangedError: the file ends too early, or the file server no longer has it.
             ReadFailedError: the disk failed.
         """
+        if isinstance(error, EOFError):
+            raise self.changed(file, "shrank") from error
         if error.errno == errno.ESTALE:
             raise self.changed(file, "was removed") from error
         detail = f"{self.name(file)!r} cannot be read: {error.strerror}"

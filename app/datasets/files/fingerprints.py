@@ -27,11 +27,7 @@ def fingerprint(files: FileSet) -> bytes:
         DataChangedError: a file changed since it was opened.
         ReadFailedError: the disk failed.
     """
-    digest = blake2b(digest_size=FINGERPRINT_SIZE, person=_WHOLE)
-    for index in range(len(files)):
-        modified = _modified(files, index)
-        digest.update(_describe(files, index, files.size(index), modified))
-    return _finished(digest, files)
+    return _fingerprint(files, range(len(files)), _WHOLE)
 
 
 def store_fingerprint(files: FileSet, metadata: Collection[int]) -> bytes:
@@ -48,15 +44,17 @@ def store_fingerprint(files: FileSet, metadata: Collection[int]) -> bytes:
         DataChangedError: a file changed since it was opened.
         ReadFailedError: the disk failed.
     """
-    digest = blake2b(digest_size=FINGERPRINT_SIZE, person=_STORE)
+    return _fingerprint(files, metadata, _STORE)
+
+
+def _fingerprint(files: FileSet, read: Collection[int], person: bytes) -> bytes:
+    """Compute the fingerprint of a set, of which some files are read."""
+    digest = blake2b(digest_size=FINGERPRINT_SIZE, person=person)
     for index in range(len(files)):
-        modified = _modified(files, index)
-        if index in metadata:
-            digest.update(_describe(files, index, files.size(index), modified))
-        else:
-            name = files.name(index).encode("utf-8", "surrogateescape")
-            size = files.size(index).to_bytes(8, "little")
-            digest.update(len(name).to_bytes(4, "little") + name + size + modified)
+        size = files.size(index)
+        digest.update(_describe(files, index, size, _modified(files, index)))
+        if index in read:
+            digest.update(_ends(files, index, size))
     return _finished(digest, files)
 
 
@@ -82,9 +80,10 @@ def prefix_fingerprint(files: FileSet, stops: Sequence[int], whole: Collection[i
     for index, stop in enumerate(stops):
         if not 0 <= stop <= files.size(index):
             raise ValueError(f"{stop} bytes of {files.size(index)}")
-        digest.update(_describe(files, index, stop, b""))
+        digest.update(_describe(files, index, stop) + _ends(files, index, stop))
     for index in whole:
-        digest.update(_describe(files, index, files.size(index), b""))
+        size = files.size(index)
+        digest.update(_describe(files, index, size) + _ends(files, index, size))
     return _finished(digest, files)
 
 
@@ -102,8 +101,10 @@ def _modified(files: FileSet, index: int) -> bytes:
     return time.to_bytes(8 if -(1 << 63) <= time < 1 << 63 else 16, "little", signed=True)
 
 
-def _describe(files: FileSet, index: int, stop: int, modified: bytes) -> bytes:
+def _describe(files: FileSet, index: int, stop: int, modified: bytes = b"") -> bytes:
     name = files.name(index).encode("utf-8", "surrogateescape")
-    parts = [len(name).to_bytes(4, "little"), name, stop.to_bytes(8, "little"), modified]
-    parts += [files.read(index, low, high) for low, high in spans(stop)]
-    return b"".join(parts)
+    return len(name).to_bytes(4, "little") + name + stop.to_bytes(8, "little") + modified
+
+
+def _ends(files: FileSet, index: int, stop: int) -> bytes:
+    return b"".join(files.read(index, low, high) for low, high in spans(stop))

@@ -131,7 +131,7 @@ class LeasedBackend(BufferedBackend):
         raise self._files.changed(file, "shrank")
 
     def lend(self, file: int, start: int, stop: int, use: Lend) -> bool:
-        """See RangeBackend."""
+        """See BufferedBackend."""
         self._check_size(file, stop)
 
         def pass_on(_first: int, octets: Octets, positions: Indices) -> None:

@@ -22,7 +22,7 @@ from app.errors import ServiceError
 from core.budget import current
 from core.errors import BudgetExceededError
 
-from .backends import RangeBackend
+from .buffered import BufferedBackend
 
 LEAST = 256 << 10
 """Bytes of an answer from which on passing them on pays."""
@@ -48,23 +48,21 @@ def join_runs(pieces: Iterable[Run | memoryview]) -> Iterator[Run | memoryview]:
     """Join runs that follow each other, up to a length that serves one lease after the other."""
     run: Run | None = None
     for piece in pieces:
-        if isinstance(piece, Run):
-            if run is None:
-                run = piece
-                continue
-            follows = (piece.file, piece.start) == (run.file, run.stop)
-            if follows and run.stop - run.start < _JOINED:
-                run = Run(run.file, run.start, piece.stop)
-                continue
+        if isinstance(piece, Run) and run is not None and _is_joined(run, piece):
+            run = Run(run.file, run.start, piece.stop)
+            continue
+        if run is not None:
             yield run
-            run = piece
-        else:
-            if run is not None:
-                yield run
-                run = None
+        run = piece if isinstance(piece, Run) else None
+        if run is None:
             yield piece
     if run is not None:
         yield run
+
+
+def _is_joined(run: Run, piece: Run) -> bool:
+    follows = (piece.file, piece.start) == (run.file, run.stop)
+    return follows and run.stop - run.start < _JOINED
 
 
 class StoredBytes:
@@ -77,7 +75,7 @@ class StoredBytes:
     """
 
     def __init__(
-        self, nbytes: int, pieces: Iterator[Run | memoryview], backend: RangeBackend
+        self, nbytes: int, pieces: Iterator[Run | memoryview], backend: BufferedBackend
     ) -> None:
         self.left = nbytes
         self._pieces = pieces

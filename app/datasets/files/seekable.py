@@ -30,7 +30,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from backports.zstd import ZstdDecompressor, ZstdError
 
@@ -55,37 +55,6 @@ _WIDEST = 128 << 20
 """Bytes of the widest zstd window; the library refuses frames that demand more."""
 
 
-class Seekable(Protocol):
-    """The decoded bytes of a file; several threads may read at once."""
-
-    @property
-    def coding(self) -> str:
-        """``plain``, ``gzip`` or ``zstd``."""
-
-    @property
-    def size(self) -> int:
-        """Number of decoded bytes; known after ``scan``."""
-
-    @property
-    def checkpoints(self) -> int:
-        """Number of offsets at which decoding can begin."""
-
-    def scan(self) -> Iterator[bytes]:
-        """Yield all decoded bytes, once, before the first ``read``.
-
-        Raises:
-            FormatError: the file is cut or damaged.
-        """
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Read decoded bytes ``start`` to ``stop``; fewer at the end.
-
-        Raises:
-            FormatError: the bytes cannot be decoded.
-            DataChangedError: the file changed since it was opened.
-        """
-
-
 def open_seekable(files: FileSet, file: int, cursors: Cursors | None = None) -> Seekable:
     """Open a file of a set; its coding is detected by content.
 
@@ -104,7 +73,7 @@ def open_seekable(files: FileSet, file: int, cursors: Cursors | None = None) -> 
 
 
 class Plain:
-    """An uncompressed file.
+    """An uncompressed file; several threads may read at once.
 
     Args:
         files: the set.
@@ -132,7 +101,7 @@ class Plain:
 
 
 class Compressed:
-    """A gzip or zstd file of one or more members or frames.
+    """A gzip or zstd file of one or more members or frames; several threads may read at once.
 
     Args:
         files: the set.
@@ -146,6 +115,7 @@ class Compressed:
         self._file = file
         self.coding = coding
         self.size = 0
+        """Number of decoded bytes; known after ``scan``."""
         self._spacing = SPACING
         self._checkpoints = [Cursor(None)]
         self._cursors = cursors
@@ -156,7 +126,7 @@ class Compressed:
         return len(self._checkpoints)
 
     def scan(self) -> Iterator[bytes]:
-        """Yield all decoded bytes, once, and store checkpoints.
+        """Yield all decoded bytes, once, before the first ``read``, and store checkpoints.
 
         Raises:
             FormatError: the file is cut or damaged.
@@ -305,3 +275,7 @@ class Compressed:
             offset=cursor.offset - len(cursor.undecoded),
             source=self._files.name(self._file),
         )
+
+
+Seekable = Plain | Compressed
+"""The decoded bytes of a file."""

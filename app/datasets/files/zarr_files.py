@@ -20,7 +20,7 @@ from core.errors import FormatError
 from core.tiles.formats.arrays import ArrayInfo, check, choose
 from core.tiles.recording import FileInfo
 
-from .file_set import FileSet
+from .file_set import FileSet, on_error
 from .identity import CLOCK_STEP, Identity, is_young
 from .roots import Roots
 
@@ -75,14 +75,11 @@ class StoreFiles(FileSet):
         self._paths = tuple(paths)
         self._directories = dict(directories)
         super().__init__(paths, roots.open)
-        try:
+        with on_error(self.close):
             newest = max((known.changed for known in self._directories.values()), default=0)
             if is_young(newest):
                 time.sleep(max(CLOCK_STEP - (time.time() - newest / 1e9), 0))
             self.verify()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def infos(self) -> tuple[FileInfo, ...]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from app.decoding.base import Decoders, LibraryMissingError, RefusedError, Request, Subject
 from app.errors import DatasetUnreadableError
-from core.arrays import Array, Octets
+from core.arrays import Array
 from core.budget import current
 from core.errors import FormatError
 from core.tiles.formats.arrays import linear
@@ -47,28 +47,16 @@ class ZarrArray:
     subject: Subject
     stored: StoredArray
     file: int
+    name: str
+    """Path of the array in the store."""
+    shape: tuple[int, ...]
+    """Shape, navigation and signal dimensions together."""
+    dtype: np.dtype[Any]
+    """Dtype, in native byte order."""
+    chunks: tuple[int, ...]
+    """Shape of a chunk, the unit of decoding."""
     axes: tuple[Axis, ...] = ()
     offset: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Path of the array in the store."""
-        return f"/{self.stored.path}"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape, navigation and signal dimensions together."""
-        return self.stored.info.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype, in native byte order."""
-        return self.stored.info.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Shape of a chunk, the unit of decoding."""
-        return self.stored.info.chunks
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         """Read the values in boxes.
@@ -89,12 +77,10 @@ class ZarrArray:
                 files=batches,
                 effort=effort_of(boxes, self.chunks, self.dtype),
             )
-
-            def parse(_: Mapping[str, Any], octets: Octets) -> list[Array]:
-                return divide(octets, boxes, self.dtype)
-
             try:
-                arrays = self.decoders.ask(request, parse)
+                arrays = self.decoders.ask(
+                    request, lambda _, octets: divide(octets, boxes, self.dtype)
+                )
             except RefusedError as e:
                 self.files.verify()
                 region = ", ".join(f"{a}:{b}" for a, b in boxes[0])
@@ -166,16 +152,13 @@ def open_zarr(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> Zar
         DataChangedError: a file changed since it was opened.
     """
     check_chunks(stored.info, f"/{stored.path}", files.top.name, decoders)
-    array = _open(files, stored, decoders)
-    return ZarrArray(
-        files, decoders, array.subject, stored, array.file, _axes(files, stored, decoders)
-    )
+    return replace(_open(files, stored, decoders), axes=_axes(files, stored, decoders))
 
 
 def _open(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArray:
     """Open an array without its axes."""
     metadata = json.dumps(stored.metadata, sort_keys=True)
-    dtype = stored.info.dtype.str
+    info, dtype = stored.info, stored.info.dtype.str
     key = hashlib.blake2b(f"{dtype} {metadata}".encode(), digest_size=16).hexdigest()
     subject = Subject(f"{FORM} {key}", FORM, {"metadata": metadata, "dtype": dtype})
     source = f"{stored.path}/{METADATA}".lstrip("/")
@@ -185,7 +168,8 @@ def _open(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArr
         raise FormatError(f"zarr cannot open it: {e.message}", source=source, hint=e.hint) from e
     except LibraryMissingError as e:
         raise missing(e.package, FORM) from e
-    return ZarrArray(files, decoders, subject, stored, files.indices[source])
+    array = f"/{stored.path}", info.shape, info.dtype, info.chunks
+    return ZarrArray(files, decoders, subject, stored, files.indices[source], *array)
 
 
 def _axes(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> tuple[Axis, ...]:

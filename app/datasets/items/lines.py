@@ -11,11 +11,12 @@ from core.arrays import Indices
 from core.budget import check_room
 from core.errors import FormatError, LimitError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
+from core.iterate.columns import offsets_of
 
 from ..files.cursors import Cursors
 from ..files.file_set import FileSet
 from ..files.seekable import Plain, Seekable, open_seekable
-from .segments import Segmented, select_fields
+from .segments import Segmented, number_segments, select_fields, stops_of
 
 MAX_LINE = 64 << 20
 """Maximum length of a line in bytes."""
@@ -84,12 +85,7 @@ class LineItems:
             OptionError: there is no such field.
         """
         schema = select_fields(self.schema(unit), fields)
-        segments: list[tuple[int, int]] = []
-        starts = [0]
-        for file, points in enumerate(self._points):
-            segments += [(file, number) for number in range(len(points.lines) - 1)]
-            first = starts[-1]
-            starts += [first + line for line in points.lines[1:]]
+        segments, starts = number_segments(points.lines for points in self._points)
 
         def load(number: int) -> dict[str, Column]:
             file, segment = segments[number]
@@ -97,31 +93,24 @@ class LineItems:
             check_room("lines", _COPIES * (stop - start))
             return {"text": lines_of(self._texts[file].read(start, stop))}
 
-        return Segmented(schema, np.array(starts, np.int64), load)
+        return Segmented(schema, starts, load)
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:
         """Return the leading bytes of each file that the first ``count`` lines depend on."""
         assert unit in self.units  # noqa: S101 - there is no other
-        stops: list[int] = []
-        for file, points in enumerate(self._points):
-            stops.append(self._stop(file, min(count, points.lines[-1])))
-            count -= points.lines[-1]
-            if count <= 0:
-                break
-        return tuple(stops)
+        return stops_of((points.lines[-1] for points in self._points), count, self._stop)
 
     def _stop(self, file: int, count: int) -> int:
         """Return the offset after the first ``count`` lines of a file."""
         points, text = self._points[file], self._texts[file]
         if not isinstance(text, Plain):
             return self._files.size(file)
-        if count == points.lines[-1]:
-            return points.offsets[-1]
         number = int(np.searchsorted(points.lines, count, side="right")) - 1
-        start, stop = points.offsets[number : number + 2]
-        ends = _newlines(text.read(start, stop))
-        remaining = count - points.lines[number]
-        return start if not remaining else start + int(ends[remaining - 1]) + 1
+        start, more = points.offsets[number], count - points.lines[number]
+        if not more:
+            return start
+        ends = _newlines(text.read(start, points.offsets[number + 1]))
+        return start + int(ends[more - 1]) + 1
 
     def describe(self) -> Mapping[str, Any]:
         """Return the number of lines, the codings and the cost of a seek."""
@@ -226,5 +215,4 @@ def lines_of(octets: bytes) -> Ragged:
     keep[returned - 1] = False
     lengths = ends - starts
     lengths[np.isin(ends, returned, assume_unique=True)] -= 1
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    return Ragged(values[keep], offsets.astype(np.int64))
+    return Ragged(values[keep], offsets_of(lengths))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from core.slices import slices
 
 from ..files.file_set import FileSet
 from ..files.seekable import RENEWING
-from .segments import Segmented, select_fields
+from .segments import Segmented, number_segments, select_fields, stops_of
 
 SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
@@ -33,7 +34,6 @@ _PIECE = 1 << 20
 """Bytes that are checked between two looks at the budget."""
 _COPIES = 6
 """Times the bytes of a segment that reading it takes."""
-_UNITS = ("event", "block")
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class LossItems:
         FormatError: the streams differ in kind or number of samples.
     """
 
-    units = _UNITS
+    units = ("event", "block")
 
     def __init__(
         self, files: FileSet, float_width: int = 4, *, max_event_bytes: int = 256 << 20
@@ -148,20 +148,15 @@ class LossItems:
             OptionError: there is no such field.
         """
         schema = select_fields(self.schema(unit), fields)
-        segments: list[tuple[int, int]] = []
-        starts = [0]
-        for file, stream in enumerate(self._streams):
-            items = stream.points[unit].numbers
-            segments += [(file, number) for number in range(len(items) - 1)]
-            first = starts[-1]
-            starts += [first + item for item in items[1:]]
+        numbers = (stream.points[unit].numbers for stream in self._streams)
+        segments, starts = number_segments(numbers)
         names = [field.name for field in schema]
 
         def load(number: int) -> dict[str, Column]:
             block = self._load(unit, *segments[number])
             return {name: block[name] for name in names}
 
-        return Segmented(schema, np.array(starts, np.int64), load)
+        return Segmented(schema, starts, load)
 
     def _load(self, unit: str, file: int, number: int) -> dict[str, Column]:
         columns = self._read(unit, file, number)
@@ -170,22 +165,12 @@ class LossItems:
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:
         """Return the leading bytes of each file that the first ``count`` items depend on."""
-        stops: list[int] = []
-        for file, stream in enumerate(self._streams):
-            points = stream.points[unit]
-            if count >= points.numbers[-1]:
-                stops.append(points.offsets[-1])
-            elif count > 0 or not file:
-                stops.append(self._stop_within(unit, file, count))
-            count -= points.numbers[-1]
-            if count <= 0:
-                break
-        return tuple(stops)
+        counts = (stream.points[unit].numbers[-1] for stream in self._streams)
+        return stops_of(counts, count, partial(self._stop, unit))
 
-    def _stop_within(self, unit: str, file: int, count: int) -> int:
-        """Return the offset after the first ``count`` items of a file that has more."""
-        stream = self._streams[file]
-        points = stream.points[unit]
+    def _stop(self, unit: str, file: int, count: int) -> int:
+        """Return the offset after the first ``count`` items of a file."""
+        points = self._streams[file].points[unit]
         number = int(np.searchsorted(points.numbers, count, side="right")) - 1
         start = points.offsets[number]
         more = count - points.numbers[number]

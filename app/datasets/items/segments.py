@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,25 +33,19 @@ from app.engine.request_budget import keep_for_request
 from core.arrays import Indices
 from core.budget import current
 from core.errors import OptionError
-from core.iterate.base import Block, Column, Indexed, Ragged, Schema
-from core.iterate.columns import check_positions, concatenate, empty_block, take_block
+from core.iterate.base import Block, Column, Indexed, Schema
+from core.iterate.columns import (
+    block_bytes,
+    check_positions,
+    concatenate,
+    empty_block,
+    take_block,
+)
 
 CACHED_BYTES = 16 << 20
 """Bytes of decoded segments that a source caches, besides the latest, which always stays."""
 _INDEX_BYTES = 5 * 8
 """Memory of an item while those of several segments are put in order."""
-
-
-def column_bytes(column: Column) -> int:
-    """Return the size of a column in bytes."""
-    if isinstance(column, Ragged):
-        return column.values.nbytes + column.offsets.nbytes
-    return column.nbytes
-
-
-def block_bytes(block: Block) -> int:
-    """Return the size of a block in bytes."""
-    return sum(column_bytes(column) for column in block.values())
 
 
 def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
@@ -72,6 +66,43 @@ def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
         message = f"there is no field {unknown[0]!r}" if unknown else "no field is selected"
         raise OptionError(message, hint=f"Use {', '.join(names)}")
     return tuple(field for field in schema if field.name in fields)
+
+
+def number_segments(
+    files: Iterable[Sequence[int]],
+) -> tuple[list[tuple[int, int]], Indices]:
+    """Number the segments of several files one after the other.
+
+    Args:
+        files: of each file, index of the first item of each segment, then the number of items.
+
+    Returns:
+        File of each segment and its number in the file, and ``starts`` as of ``Segmented``.
+    """
+    segments: list[tuple[int, int]] = []
+    starts = [0]
+    for file, numbers in enumerate(files):
+        segments += [(file, number) for number in range(len(numbers) - 1)]
+        first = starts[-1]
+        starts += [first + number for number in numbers[1:]]
+    return segments, np.array(starts, np.int64)
+
+
+def stops_of(counts: Iterable[int], count: int, stop: Callable[[int, int], int]) -> tuple[int, ...]:
+    """Return the leading bytes of each file that the first ``count`` items depend on.
+
+    Args:
+        counts: number of items in each file.
+        count: number of items.
+        stop: returns those bytes of a file, given its index and how many of its items.
+    """
+    stops: list[int] = []
+    for file, items in enumerate(counts):
+        stops.append(stop(file, min(count, items)))
+        count -= items
+        if count <= 0:
+            break
+    return tuple(stops)
 
 
 class Segmented(Indexed):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -23,6 +24,8 @@ from .faults import Fault
 
 Array = npt.NDArray[Any]
 Octets = bytes | bytearray | memoryview
+Undo = Callable[[Octets, int], Octets]
+"""Undoes a codec: takes bytes, and how many it may give at most."""
 
 _GZIP = 31
 """The wbits of zlib that mean gzip."""
@@ -55,7 +58,7 @@ class Chain:
     transposes: tuple[tuple[int, ...], ...]
     dtype: np.dtype[Any]
     """Type of the values as stored, with their byte order."""
-    compressors: tuple[Callable[[Octets, int], Octets], ...]
+    compressors: tuple[Undo, ...]
     fixed: int | None
     """Bytes that the compressors add to the values; None if that depends on the values."""
 
@@ -100,12 +103,6 @@ class Chain:
         return values
 
 
-class _Configured(Protocol):
-    """Builds what undoes a codec from the codec's configuration."""
-
-    def __call__(self, octets: Octets, bound: int, /) -> Octets: ...
-
-
 def parse_chain(codecs: Any, dtype: np.dtype[Any], dimensions: int) -> Chain:  # noqa: ANN401 - JSON
     """Build a chain from the metadata of an array.
 
@@ -113,7 +110,7 @@ def parse_chain(codecs: Any, dtype: np.dtype[Any], dimensions: int) -> Chain:  #
         Fault: a codec is unknown, misplaced or misconfigured.
     """
     transposes: list[tuple[int, ...]] = []
-    compressors: list[_Configured] = []
+    compressors: list[Undo] = []
     stored: np.dtype[Any] | None = None
     fixed: int | None = 0
     for codec in codecs if isinstance(codecs, list) else [None]:
@@ -149,42 +146,41 @@ def _stored(dtype: np.dtype[Any], endian: Any) -> np.dtype[Any]:  # noqa: ANN401
 
 
 def _gzip(octets: Octets, bound: int) -> Octets:
-    """Decompress all members of a gzip file."""
-    pieces: list[bytes] = []
-    left = bound + 1
-    for _ in range(_MAX_MEMBERS):
-        member = isal_zlib.decompressobj(wbits=_GZIP)
-        try:
-            pieces.append(member.decompress(octets, left))
-        except isal_zlib.error as e:  # type: ignore[misc]  # its stub is wrong
-            raise Fault(f"gzip: {e}") from e
-        left -= len(pieces[-1])
-        if left <= 0:
-            raise Fault(f"it decompresses to more than {bound} bytes")
-        if not member.eof:
-            raise Fault("gzip: it is cut")
-        octets = member.unused_data.lstrip(b"\0")
-        if not octets:
-            break
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    """Decompress all members of a gzip file; zeros may follow each."""
+    return _members(octets, bound, ("gzip", b"\0"), partial(isal_zlib.decompressobj, wbits=_GZIP))
 
 
 def _zstd(octets: Octets, bound: int) -> Octets:
     """Decompress all frames."""
+    return _members(bytes(octets), bound, ("zstd", b""), ZstdDecompressor)
+
+
+def _members(
+    octets: Octets, bound: int, form: tuple[str, bytes], begin: Callable[[], Any]
+) -> Octets:
+    """Decompress members that follow each other.
+
+    Args:
+        octets: the members.
+        bound: maximum number of bytes that they decompress to.
+        form: name of the format, and the padding that may follow a member.
+        begin: makes the decompressor of a member.
+    """
+    name, padding = form
     pieces: list[bytes] = []
     left = bound + 1
     for _ in range(_MAX_MEMBERS):
-        frame = ZstdDecompressor()
+        member = begin()
         try:
-            pieces.append(frame.decompress(bytes(octets), left))
-        except ZstdError as e:
-            raise Fault(f"zstd: {e}") from e
+            pieces.append(member.decompress(octets, left))
+        except (isal_zlib.error, ZstdError) as e:  # type: ignore[misc]  # a stub is wrong
+            raise Fault(f"{name}: {e}") from e
         left -= len(pieces[-1])
         if left <= 0:
             raise Fault(f"it decompresses to more than {bound} bytes")
-        if not frame.eof:
-            raise Fault("zstd: it is cut")
-        octets = frame.unused_data
+        if not member.eof:
+            raise Fault(f"{name}: it is cut")
+        octets = member.unused_data.lstrip(padding)
         if not octets:
             break
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -227,14 +223,6 @@ def _crc32c(octets: Octets, bound: int) -> Octets:
     return data
 
 
-_COMPRESSORS: dict[str, _Configured] = {
-    "gzip": _gzip,
-    "zstd": _zstd,
-    "blosc": _blosc,
-    "crc32c": _crc32c,
-}
-
-_FILLERS: dict[Callable[[Octets, int], Octets], Callable[[Octets, memoryview], bool]] = {
-    _zstd: _fill_zstd,
-}
+_COMPRESSORS: dict[str, Undo] = {"gzip": _gzip, "zstd": _zstd, "blosc": _blosc, "crc32c": _crc32c}
+_FILLERS: dict[Undo, Callable[[Octets, memoryview], bool]] = {_zstd: _fill_zstd}
 """Of some, what decompresses straight to where the values belong, without a copy."""

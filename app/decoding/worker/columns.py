@@ -91,10 +91,8 @@ def columns(table: pa.Table, names: Sequence[str]) -> Pending:
 
     def write(memory: memoryview) -> dict[str, Any]:
         for start, values in pieces:
-            target = (
-                np.frombuffer(memory, np.uint8, values.nbytes, start) if values.nbytes else None
-            )
-            if target is not None:
+            if values.nbytes:
+                target = np.frombuffer(memory, np.uint8, values.nbytes, start)
                 target[...] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         return {"columns": layout, "rows": table.num_rows}
 

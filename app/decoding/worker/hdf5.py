@@ -17,7 +17,7 @@ import numpy as np
 
 from .faults import Fault, Pending
 from .octets import DescriptorFile
-from .requests import Files
+from .requests import Request
 
 _MAX_OBJECTS = 100_000
 _MAX_LINKS = 32
@@ -66,15 +66,14 @@ def _read_sample() -> None:
         layout[...] = h5py.VirtualSource(".", "data", (2, 3, 4))
         file.create_virtual_dataset("virtual", layout)
     subject = Hdf5File(memory)
-    nothing = Files(None, [])
-    subject.act("list", {}, nothing, None)
+    subject.act(Request("list"))
     for name in ("link", "virtual"):
-        described = subject.act("describe", {"array": name}, nothing, None)
+        described = subject.act(Request("describe", {"array": name}))
         if isinstance(described, Pending):
             described.write(memoryview(bytearray(described.nbytes)))
         out = memoryview(bytearray(48))
         arguments = {"array": "/data", "dtype": ">u2", "boxes": [[[0, 2], [0, 3], [0, 4]]]}
-        subject.act("read", arguments, nothing, out)
+        subject.act(Request("read", arguments, out=out))
     subject.close()
 
 
@@ -111,15 +110,9 @@ class Hdf5File:
         self._inside = Inside(self._handle)
         self._datasets: dict[str, _Values] = {}
 
-    def act(
-        self,
-        action: str,
-        arguments: Mapping[str, Any],
-        files: Files,
-        out: memoryview | None,
-    ) -> dict[str, Any] | Pending:
+    def act(self, request: Request) -> dict[str, Any] | Pending:
         """List the arrays, describe one, or read a part of one."""
-        del files
+        action, arguments, out = request.action, request.arguments, request.out
         if action == "list":
             return {"arrays": [[name, list(shape)] for name, shape in self._inside.shapes()]}
         if action == "describe":

@@ -7,6 +7,7 @@ anything, so the ruleset is one structure of rights that are handled, and thereb
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446
@@ -35,22 +36,15 @@ def restrict() -> int | None:
     descriptor = call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     if descriptor < 0 or call(_RESTRICT_SELF, int(descriptor), 0):
         raise OSError(ctypes.get_errno(), "the kernel refuses the Landlock ruleset")
-    _close(int(descriptor))
+    os.close(descriptor)
     return int(version)
 
 
 def ruleset(version: int) -> bytes:
     """Return the attributes of a ruleset that denies all this version can deny."""
-    files = next(
-        rights for since, rights in sorted(_FILES.items(), reverse=True) if version >= since
-    )
-    words = [files]
+    words = [_FILES[max(since for since in _FILES if since <= version)]]
     if version >= _NETWORK_SINCE:
         words.append(_NETWORK)
     if version >= _SCOPES_SINCE:
         words.append(_SCOPES)
     return struct.pack(f"={len(words)}Q", *words)
-
-
-def _close(descriptor: int) -> None:
-    ctypes.CDLL(None).close(descriptor)

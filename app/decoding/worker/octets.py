@@ -44,10 +44,6 @@ class DescriptorFile(io.RawIOBase):
         self._at = max(offset, 0)
         return self._at
 
-    def tell(self) -> int:
-        """Return the offset of the next byte."""
-        return self._at
-
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # any buffer
         """Fill a buffer.
 

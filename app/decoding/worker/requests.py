@@ -1,8 +1,11 @@
-"""The files of one request, which arrive in batches."""
+"""Requests to a worker, and their files, which arrive in batches."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from .. import wire
 
@@ -44,3 +47,15 @@ class Files:
         """Close all descriptors of the batch."""
         wire.close_all([*self._used, *self._waiting])
         self._used, self._waiting = [], []
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a subject is to do."""
+
+    action: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    files: Files = field(default_factory=lambda: Files(None, []))
+    """Files of this request only."""
+    out: memoryview | None = None
+    """Shared memory for the result, if its size was known beforehand."""

@@ -24,9 +24,9 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from . import landlock, seccomp
+from .serving import Format
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
@@ -34,16 +34,6 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 class SandboxError(Exception):
     """A required protection is not available."""
-
-
-class Format(Protocol):
-    """A module that decodes a format; see ``serving.Format``."""
-
-    def touch(self) -> None:
-        """Load all files that decoding needs, without starting a thread."""
-
-    def rehearse(self) -> None:
-        """Start the threads that decoding needs, without opening a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Never, Protocol
 
 from .. import wire
 from .faults import Fault, Pending
-from .requests import Files
+from .requests import Files, Request
 
 _MODULES = {
     "hdf5": (".hdf5", "h5py"),
@@ -32,20 +32,8 @@ Result = dict[str, Any] | Pending
 class Subject(Protocol):
     """Something open."""
 
-    def act(
-        self,
-        action: str,
-        arguments: Mapping[str, Any],
-        files: Files,
-        out: memoryview | None,
-    ) -> Result:
+    def act(self, request: Request) -> Result:
         """Do what a request says.
-
-        Args:
-            action: what to do.
-            arguments: JSON of the request.
-            files: files of this request only.
-            out: shared memory for the result, if its size was known beforehand.
 
         Raises:
             Fault: the file cannot be decoded.
@@ -129,7 +117,8 @@ class Server:
             out = self._segment(values["segment"], files)
             subject = self._subject(values, files)
             explain = subject.explain
-            result = subject.act(values["action"], values["arguments"], files, out)
+            request = Request(values["action"], values["arguments"], files, out)
+            result = subject.act(request)
             if isinstance(result, Pending):
                 result = result.write(self._memory(result.nbytes))
         except MemoryError:

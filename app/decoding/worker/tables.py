@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from .columns import columns, describe, is_octets, is_wide
 from .faults import Fault, Pending
 from .octets import DescriptorFile, MappedFile
-from .requests import Files
+from .requests import Request
 
 _ARROW_FILE = b"ARROW1"
 _MIN_MESSAGE = 4
@@ -99,12 +99,11 @@ def rehearse() -> None:
         size = os.write(descriptor, memory.getvalue())
         kind = "parquet" if form == "parquet" else "arrow"
         subject = open_subject(kind, {"size": size}, [descriptor])
-        subject.act("describe", {}, Files(None, []), None)
+        subject.act(Request("describe"))
         names = [name for name in table.column_names if name not in {"nested", "kind"}]
         number = subject.parts[0][0]
-        subject.act("locate", {"numbers": [number], "names": names}, Files(None, []), None)
-        arguments = {"number": number, "names": names}
-        pending = subject.act("read", arguments, Files(None, []), None)
+        subject.act(Request("locate", {"numbers": [number], "names": names}))
+        pending = subject.act(Request("read", {"number": number, "names": names}))
         if isinstance(pending, Pending):
             pending.write(memoryview(bytearray(pending.nbytes)))
         subject.close()
@@ -130,6 +129,9 @@ class Table:
     Args:
         file: the file, which ``close`` closes: an Arrow file if it is mapped, else parquet.
         size: its size in bytes.
+
+    Attributes:
+        parts: (number, rows, decoded bytes) of each row group or record batch.
     """
 
     def __init__(self, file: DescriptorFile, size: int) -> None:
@@ -141,36 +143,25 @@ class Table:
             self._reader: _Reader = _ArrowFile(file) if is_file else _ArrowStream(file, size)
         else:
             self._reader = _Parquet(pa.PythonFile(file, mode="r"))
+        self.parts = self._reader.parts
         if len(self.parts) > _MAX_PARTS:
             raise Fault(f"it has more than {_MAX_PARTS} parts", "Write it with larger ones")
 
-    @property
-    def parts(self) -> Sequence[tuple[int, int, int]]:
-        """(number, rows, decoded bytes) of each row group or record batch."""
-        return self._reader.parts
-
-    def act(
-        self,
-        action: str,
-        arguments: Mapping[str, Any],
-        files: Files,
-        out: memoryview | None,
-    ) -> dict[str, Any] | Pending:
+    def act(self, request: Request) -> dict[str, Any] | Pending:
         """Describe the table, locate columns of parts, or read columns of a part."""
-        del files, out
-        schema = self._reader.schema
-        if action == "describe":
+        schema, arguments = self._reader.schema, request.arguments
+        if request.action == "describe":
             return {
                 "fields": [describe(field) for field in schema],
                 "types": [[field.name, str(field.type), field.nullable] for field in schema],
                 "parts": [list(part) for part in self.parts],
             }
-        if action == "read":
+        if request.action == "read":
             table = self._reader.read(arguments["number"], arguments["names"])
             return columns(table, arguments["names"])
-        if action == "locate":
+        if request.action == "locate":
             return {"parts": list(self._reader.locate(arguments["numbers"], arguments["names"]))}
-        raise ValueError(action)
+        raise ValueError(request.action)
 
     def explain(self, error: Exception) -> Fault:
         """See ``serving.Subject``."""

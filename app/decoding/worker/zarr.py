@@ -19,7 +19,7 @@ import numpy as np
 from . import codecs
 from .codecs import Array, Chain, max_encoded, parse_chain
 from .faults import Fault
-from .requests import Files
+from .requests import Request
 
 _NO_CHUNK = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not have."""
@@ -67,25 +67,20 @@ class ZarrArray:
         else:
             self._chain = parse_chain(chain, dtype, dimensions)
 
-    def act(
-        self,
-        action: str,
-        arguments: Mapping[str, Any],
-        files: Files,
-        out: memoryview | None,
-    ) -> dict[str, Any]:
+    def act(self, request: Request) -> dict[str, Any]:
         """Read a box, or only tell that the metadata is valid."""
-        if action == "check":
+        out = request.out
+        if request.action == "check":
             return {}
-        if action != "read" or out is None:
-            raise ValueError(action)
-        for box, chunks, complete in arguments["boxes"]:
+        if request.action != "read" or out is None:
+            raise ValueError(request.action)
+        for box, chunks, complete in request.arguments["boxes"]:
             values = np.ndarray([b - a for a, b in box], self._dtype, buffer=out)
             if not complete:
                 values[...] = self._fill
             for coordinates, size in chunks:
                 corner = [k * n for k, n in zip(coordinates, self._chunks, strict=True)]
-                self._read_chunk(files.next(), size, (corner, box), values)
+                self._read_chunk(request.files.next(), size, (corner, box), values)
             out = out[values.nbytes :]
         return {}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.datasets.opened import OpenDataset
 from app.errors import NotFoundError
 from app.http.identity import SINGLE_USER
 from app.state.base import HeadInvalidError
@@ -45,7 +46,7 @@ def test_what_cannot_be_registered_is_not_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = ViewDesk(tmp_path, np.zeros((2, 3, 4, 5), "<u2"))
-    monkeypatch.setattr(views_module, "make_plan", None)
+    monkeypatch.setattr(OpenDataset, "plan", None)
     mask = base64.b64encode(bytes((1 << 20) + 1)).decode()
     for select in ({"mask": mask}, {"frames": Integers(np.zeros(1 << 20, np.int64))}):
         with pytest.raises(HeadInvalidError, match="cannot be registered"):

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.datasets.files import backends, buffered, leased
-from app.datasets.files.backends import RangeBackend, open_backend
+from app.datasets.files.backends import open_backend
+from app.datasets.files.buffered import BufferedBackend
 from app.datasets.files.buffers import PAGE, BufferPool
 from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
@@ -84,14 +85,14 @@ def columns(ranges: Sequence[Range]) -> list[npt.NDArray[np.int64]]:
     return list(np.array(ranges, np.int64).reshape(-1, 4).T)
 
 
-def read(backend: RangeBackend, ranges: Sequence[Range], size: int) -> bytes:
+def read(backend: BufferedBackend, ranges: Sequence[Range], size: int) -> bytes:
     out = bytearray(b"\xaa" * size)
     files, starts, stops, offsets = columns(ranges)
     backend.read_ranges(files, starts, stops, memoryview(out), offsets)
     return bytes(out)
 
 
-def visit(backend: RangeBackend, pieces: Sequence[Piece], size: int) -> bytes:
+def visit(backend: BufferedBackend, pieces: Sequence[Piece], size: int) -> bytes:
     """Visit and copy ranges of ``size`` bytes; what is seen, which must come in order."""
     seen: list[bytes] = []
 

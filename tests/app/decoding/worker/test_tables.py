@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.decoding.worker.requests import Files
+from app.decoding.worker.requests import Request
 from app.decoding.worker.tables import Table, open_subject
 
 ROWS = 3
@@ -62,7 +62,7 @@ def opened(path: Path) -> Iterator[Table]:
 
 def located(table: Table, *numbers: int, names: list[str] | None = None) -> Any:  # noqa: ANN401
     arguments = {"numbers": numbers, "names": TABLE.column_names if names is None else names}
-    answer = table.act("locate", arguments, Files(None, []), None)
+    answer = table.act(Request("locate", arguments))
     assert isinstance(answer, dict)
     return answer["parts"]
 
