@@ -163,7 +163,7 @@ def _log_bound(job: Job) -> None:
     calendar = make_calendar(occurrence)
     bound = ledger_bound(calendar, header.len_sample, header.float_width, summaries or 1)
     structlog.get_logger().info(
-        "sums of the run take at most" if summaries else "sums of each summary take at most",
+        "memory bound of the run" if summaries else "memory bound per summary",
         bytes=bound.state_bytes,
         memory=bound.least_budget,
         **({"summaries": summaries} if summaries else {}),
@@ -176,9 +176,11 @@ def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence) -> None:
     events = sum(end.events for end in ends)
     absent = sum(end.events_without_occurrence or 0 for end in ends)
     if absent:
-        log.warning("events have no occurrence, and so no rows by period", events=absent, of=events)
+        log.warning("events never occur, so they have no rows by period", events=absent, of=events)
     occurring = len(np.unique(occurrence.event_ids))
     # With summary sets, events without a summary count as occurring.
     unused = max(occurring - (events - absent), 0)
     if unused:
-        log.info("occurrences are of events that no stream has", events=unused, of=occurring)
+        log.info(
+            "events of the occurrence file are not in the streams", events=unused, of=occurring
+        )

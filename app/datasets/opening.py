@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from app.decoding.base import Decoders
 from app.errors import InvalidOptionError
-from core.errors import FormatError
+from core.errors import AmbiguousFormatError, FormatError
 from core.tiles.chunked import ArrayFrames
 from core.tiles.formats.arrays import BlockArray, recording_of
 from core.tiles.formats.detect import understand
@@ -28,10 +28,12 @@ from .items.lines import LineItems
 from .items.losses import LossItems
 from .items.tables import TableItems
 from .own_decoders import decoded, hints_of
-from .spec import DatasetSpec
+from .spec import ITEM_FORMATS, DatasetSpec
 
 HDF5, ZARR, RAW = "hdf5", "zarr", "raw"
 ARRAY_FORMATS = (HDF5, ZARR)
+_ITEMS = {"parquet": b"PAR1", "arrow": b"ARROW1"}
+"""What files of items begin with, whose format has to be named."""
 """Formats whose files hold named arrays, which isolated processes decode."""
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_OFFSETS = (0, 512, 1024, 2048, 4096, 8192)
@@ -149,6 +151,20 @@ def open_recording(  # noqa: PLR0913 - parts of a catalogue entry
         return understand_source(files, stored, hints, decoders=decoders, form=form, array=array)
 
 
+def _of_items(files: FileSet, error: AmbiguousFormatError) -> AmbiguousFormatError:
+    """Return a better error for files that no format of arrays recognises, if they are items."""
+    head = files.read(0, 0, 6) if len(files) else b""
+    for form, magic in _ITEMS.items():
+        if head.startswith(magic):
+            return AmbiguousFormatError(
+                f"the file is a {form} file, whose rows only pipelines read",
+                source=error.source,
+                hint=f'Add "format": "{form}"',
+            )
+    hint = f"{error.hint}; files of items are {', '.join(ITEM_FORMATS)}, arrays {HDF5} or {ZARR}"
+    return AmbiguousFormatError(error.message, source=error.source, offset=error.offset, hint=hint)
+
+
 def understand_source(  # noqa: PLR0913 - parts of a catalogue entry
     files: FileSet,
     stored: StoredArray | None,
@@ -195,7 +211,10 @@ def understand_source(  # noqa: PLR0913 - parts of a catalogue entry
             option="array",
         )
     else:
-        return Source(files, understand(files.infos, files, hints, name=form), ())
+        try:
+            return Source(files, understand(files.infos, files, hints, name=form), ())
+        except AmbiguousFormatError as e:
+            raise _of_items(files, e) from e
     if hints.growing:
         raise FormatError(
             f"a growing dataset cannot be {form}", hint="Register it once it is complete"

@@ -27,7 +27,8 @@ def certify(
             raise IncompleteError(
                 f"the stream has {counted} {noun}, but {declared} were declared",
                 offset=end.bytes,
-                hint="It ended between two blocks, so its writer stopped early",
+                hint="It ended between two blocks: its writer stopped early, or the declared number"
+                " is wrong",
                 source=source,
             )
     is_declared = events is not None or octets is not None

@@ -66,6 +66,6 @@ def located(spec: StageSpec, make: Callable[[], T]) -> T:
     except PipelineError as error:
         if error.stage is not None:
             raise
-        raise spec.error(f"cannot be: {error.message}", error.field, error.hint) from error
+        raise spec.error(f"is refused: {error.message}", error.field, error.hint) from error
     except (OptionError, CastingError) as error:
-        raise spec.error(f"cannot be: {error.message}", None, error.hint) from error
+        raise spec.error(f"is refused: {error.message}", None, error.hint) from error

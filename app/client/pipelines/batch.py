@@ -35,6 +35,17 @@ class Ragged:
     def __iter__(self) -> Iterator[Array]:
         return (self[index] for index in range(len(self)))
 
+    def text(self, encoding: str = "utf-8") -> list[str]:
+        """Items of bytes, such as lines, as strings.
+
+        Raises:
+            TypeError: they are not bytes.
+            UnicodeDecodeError: one is not text of this encoding.
+        """
+        if self.values.dtype != np.uint8 or self.values.ndim != 1:
+            raise TypeError(f"items of {self.values.dtype} are not text")
+        return [item.tobytes().decode(encoding) for item in self]
+
     def padded(self, fill: float = 0) -> Array:
         """All items, filled up to the length of the longest; shape (items, longest, ...)."""
         lengths = np.diff(self.offsets)

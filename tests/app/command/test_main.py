@@ -169,9 +169,9 @@ def test_what_streams_and_occurrences_do_not_share_is_counted(
     command += ["--occurrence", str(occurrence), "--no-of-periods", "2", "--out", str(tmp_path)]
     assert main([*command, "--periods", str(weights)]) == 0
     lines = logged(capsys)
-    absent = lines["events have no occurrence, and so no rows by period"]
+    absent = lines["events never occur, so they have no rows by period"]
     assert (absent["level"], absent["events"], absent["of"]) == ("warning", 29, 30)
-    unused = lines["occurrences are of events that no stream has"]
+    unused = lines["events of the occurrence file are not in the streams"]
     assert (unused["events"], unused["of"]) == (2, 3)
     assert lines["period weights do not sum to 1"]["sum"] == 0.9
     keys = {tuple(line.split(",")[:6]) for line in rows(tmp_path / "splt.csv")}
@@ -190,10 +190,10 @@ def test_the_bound_of_sums_is_stated_before_the_pass(
     lines = logged(capsys)
     calendar = make_calendar(parse_occurrence(occurrence.read_bytes()))
     bound = ledger_bound(calendar, SPEC.samples, SPEC.float_width)
-    stated = lines["sums of each summary take at most"]
+    stated = lines["memory bound per summary"]
     assert (stated["bytes"], stated["memory"]) == (bound.state_bytes, bound.least_budget)
     names = list(lines)
-    assert names.index("sums of each summary take at most") < names.index("reports written")
+    assert names.index("memory bound per summary") < names.index("reports written")
 
 
 def test_one_report_to_standard_output(run_directory: Path) -> None:

@@ -288,3 +288,14 @@ def test_frames_of_an_array_are_not_cut_anew(desk: Desk) -> None:
     with pytest.raises(ShapeError, match="does not consist of frames of sig_shape"):
         desk.register(sig_shape=[16, 16])
     assert desk.register(sig_shape=[64]).nav_shape == (4, 4)
+
+
+@pytest.mark.parametrize(("form", "magic"), [("parquet", b"PAR1"), ("arrow", b"ARROW1")])
+def test_files_of_items_are_recognised(desk: Desk, form: str, magic: bytes) -> None:
+    (desk.root / "table").write_bytes(magic + bytes(100))
+    with pytest.raises(CoreError, match=f"a {form} file") as e:
+        desk.register(files=["table"])
+    assert e.value.hint == f'Add "format": "{form}"'
+    (desk.root / "table").write_bytes(b"nothing that is known")
+    with pytest.raises(CoreError, match="files of items are loss, parquet, arrow, lines"):
+        desk.register(files=["table"])

@@ -8,6 +8,16 @@ import pytest
 from app.client import Batch, Ragged
 
 
+def test_lines_are_strings() -> None:
+    data = "größe,x".encode()
+    lines = Ragged(np.frombuffer(data, np.uint8), np.array([0, 7, 7, len(data)]))
+    assert lines.text() == ["größe", "", ",x"]
+    with pytest.raises(TypeError, match="float64"):
+        Ragged(np.zeros(3), np.array([0, 3])).text()
+    with pytest.raises(UnicodeDecodeError):
+        Ragged(np.array([255], np.uint8), np.array([0, 1])).text()
+
+
 def test_batches_as_they_are() -> None:
     ragged = Ragged(np.arange(6), np.array([0, 1, 1, 6]))
     batch = Batch({"r": ragged}, token="t", sequence=3, epoch=1, count=3, rows=(0, 3))  # noqa: S106
