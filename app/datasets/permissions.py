@@ -31,10 +31,9 @@ def check_paths(who: Identity, roots: Roots, spec: DatasetSpec) -> None:
     for name in _names(spec):
         for path in _absolute(roots, name):
             _check(who, roots.roots, path, name)
-        tops = map(os.path.realpath, roots.roots)
         directory = roots.directory(name)
         files = roots.expand([name]) if directory is None else [directory]
-        real_roots = tuple(tops)
+        real_roots = tuple(map(os.path.realpath, roots.roots))
         for file in files:
             _check(who, real_roots, os.path.realpath(file), name)
 

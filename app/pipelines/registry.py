@@ -45,7 +45,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from app.datasets.catalogue import Catalogue
@@ -338,9 +338,7 @@ class Pipelines:
         """
         ident = spec.digest.hex()
         sources: dict[str, PinnedSource] = {}
-
-        def open_view(dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
-            return self._view(who, dataset, value)
+        open_view = partial(self._view, who)
 
         def source(key: str) -> PinnedSource:
             if key not in sources:

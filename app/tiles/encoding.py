@@ -85,17 +85,12 @@ def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
     Raises:
         BudgetExceededError, ServiceError: there is no memory for so many tiles.
     """
-    listed = tile_range(plan, first, count)
+    listed = range(min(first, plan.tiles), min(first + count, plan.tiles))
     keep_for_request("plan", _TILE_BYTES * len(listed))
     return {
         **plan_summary(plan),
         "list": [tile_json(plan.tile(k)) for k in listed],
     }
-
-
-def tile_range(plan: Plan, first: int, count: int) -> range:
-    """Clip a range of tile indices to the tiles of the plan."""
-    return range(min(first, plan.tiles), min(first + count, plan.tiles))
 
 
 def plan_summary(plan: Plan) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -17,9 +16,8 @@ from starlette.requests import Request
 from app.errors import NotAcceptableError, NotFoundError
 from app.http.answers import WholeAnswer
 from app.http.dependencies import StrictRoute
-from app.http.identity import Identity, identity_of
+from app.http.identity import identity_of
 from app.http.media_types import MEDIA_TYPES
-from app.http.negotiation import Headers
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
@@ -28,7 +26,7 @@ from core.tiles.plan import Tile
 
 from .encoding import npy_bytes, npy_head, octets_of, tile_values
 from .service import TileService
-from .views import OpenView, Views
+from .views import OpenView
 
 MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "application/json"}
 """Media type of each format."""
@@ -46,45 +44,30 @@ def check_format(form: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TileRequest:
-    """The tile a client requests, and its format."""
-
-    who: Identity
-    dataset: str
-    view: str
-    index: int
-    form: str
-    """A key of ``MEDIA``."""
-    head: bool
-    """Whether the method is HEAD."""
-
-
-def one_tile(views: Views, request: TileRequest, requested: Headers) -> WholeAnswer:
-    """Answer with one tile of a registered view.
+def one_tile(view: OpenView, index: int, form: str, request: Request) -> WholeAnswer:
+    """Answer with one tile of a view.
 
     Args:
-        views: the registered views.
-        request: the tile to answer with.
-        requested: headers of the request; ``If-None-Match`` may avoid reading the tile.
+        view: the view.
+        index: index of the tile.
+        form: a key of ``MEDIA``.
+        request: the request, whose ``If-None-Match`` may avoid reading the tile.
 
     Raises:
-        NotFoundError: there is no such view or tile.
+        NotFoundError: there is no such tile.
         CoreError, ServiceError: the tile cannot be read.
     """
-    index, form = request.index, request.form
-    with closing(views.registered(request.who, request.view, request.dataset)) as view:
-        if not 0 <= index < view.plan.tiles:
-            raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")
-        tile = view.plan.tile(index)
-        etag = view.etag(f"{index}-{form}")
-        headers = _headers(view, tile, etag, form)
-        if not_modified(requested, etag):
-            return WholeAnswer(304, headers)
-        if request.head and form != "json":
-            before = npy_head(view.plan.dtype, tile.shape) if form == "npy" else b""
-            return WholeAnswer(200, headers, length=len(before) + tile.nbytes)
-        return WholeAnswer(200, headers, _ENCODERS[form](view, tile))
+    if not 0 <= index < view.plan.tiles:
+        raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")
+    tile = view.plan.tile(index)
+    etag = view.etag(f"{index}-{form}")
+    headers = _headers(view, tile, etag, form)
+    if not_modified(request.headers, etag):
+        return WholeAnswer(304, headers)
+    if request.method == "HEAD" and form != "json":
+        before = npy_head(view.plan.dtype, tile.shape) if form == "npy" else b""
+        return WholeAnswer(200, headers, length=len(before) + tile.nbytes)
+    return WholeAnswer(200, headers, _ENCODERS[form](view, tile))
 
 
 def _headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[str, str]:
@@ -132,11 +115,13 @@ async def view_tile(
     who = identity_of(request.scope)
     check_format(format)
 
+    def answer() -> WholeAnswer:
+        with closing(tiles.views.registered(who, name, ident)) as view:
+            return one_tile(view, index, format, request)
+
     async def handle(exchange: Exchange) -> None:
-        tile = TileRequest(who, ident, name, index, format, request.method == "HEAD")
         # Opened, read and encoded in one call: a trip to a thread and back costs as much
         # as reading a small tile.
-        answer = await tiles.threads.start(one_tile, tiles.views, tile, request.headers)
-        await answer.send(exchange)
+        await (await tiles.threads.start(answer)).send(exchange)
 
     return ExchangeResponse(handle)

@@ -86,7 +86,6 @@ class Plain:
         self._files = files
         self._file = file
         self.size = files.size(file)
-        self.checkpoints = self.size
 
     def scan(self) -> Iterator[bytes]:
         """Yield all bytes."""

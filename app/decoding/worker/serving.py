@@ -180,9 +180,6 @@ def _is_memory(error: Exception) -> bool:
 
 
 def _unexplained(error: Exception) -> Fault:
-    return Fault(f"it cannot be opened: {_first_line(error)}")
-
-
-def _first_line(error: Exception) -> str:
     text = str(error)
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    line = text.splitlines()[0][:200] if text else type(error).__name__
+    return Fault(f"it cannot be opened: {line}")
