@@ -52,11 +52,14 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+_LONGEST = 80
+"""Characters of a name that are compared: names come from anybody."""
+
 
 def names_hint(name: str, known: Iterable[str]) -> str:
     """Return a hint for a name that is not known: the nearest one, and all of them."""
     names = list(known)
-    nearest = get_close_matches(name.lower(), names, 1)
+    nearest = get_close_matches(name[:_LONGEST].lower(), names, 1)
     meant = f"Did you mean {nearest[0]}? " if nearest else ""
     return f"{meant}Use {', '.join(names)}"
 
@@ -122,27 +125,23 @@ class OptionError(CoreError):
 
 
 class ReportError(CoreError):
-    """The requested reports do not fit the stream, the inputs or each other."""
-
-    code = "report"
-
-
-class MissingInputError(ReportError):
-    """A report needs an auxiliary file that is not there.
+    """The requested reports do not fit the stream, the inputs or each other.
 
     Attributes:
-        inputs: names of the files.
+        inputs: names of inputs that a report needs and that are not there; None if that is not it.
     """
+
+    code = "report"
 
     def __init__(
         self,
         message: str,
         *,
-        inputs: Sequence[str] = (),
+        inputs: Sequence[str] | None = None,
         **place: Any,  # noqa: ANN401 - as of CoreError
     ) -> None:
         super().__init__(message, **place)
-        self.inputs = list(inputs)
+        self.inputs = None if inputs is None else list(inputs)
 
 
 class InputError(CoreError):

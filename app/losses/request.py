@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import InvalidOptionError, WholeStreamError
-from core.errors import MissingInputError
 from core.losses.format import ID_MAX
 from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
@@ -142,7 +141,7 @@ def _require_inputs(reports: Sequence[Report], inputs: ReportInputs) -> None:
     for report in reports:
         for need in report.needs:
             if need.name not in given:
-                raise MissingInputError(
+                raise ReportError(
                     f"{report.name.upper()} needs {need.noun}",
                     hint=f"{need.hint}: PUT it to /v1/inputs/{need.name}, and add {need.name}= with"
                     " the digest in the answer to the query",

@@ -19,6 +19,7 @@ class Model(BaseModel):
     names: list[str] = Field([], max_length=2)
     flag: bool = False
     own: str = ""
+    short: str = Field("", max_length=3, pattern="^a*$")
 
     @field_validator("own")
     @classmethod
@@ -43,6 +44,9 @@ class Required(BaseModel):
         ({"names": 3}, " must be a list"),
         ({"flag": "maybe"}, " must be true or false"),
         ({"other": 1}, " is unknown"),
+        ({"short": "aaaa"}, " must be at most 3 characters"),
+        ({"short": "b"}, " must be of the form ^a*$"),
+        ({"short": 1}, " must be a text"),
         ({"own": "x"}, ": it is x"),
     ],
 )

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import MissingInputError, ReportError, names_hint
+from ...errors import ReportError, names_hint
 from ..events import StreamHeader
 from . import REPORTS
 from .report import ANY_KIND, Input, Report
@@ -66,7 +66,7 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
     for report in reports:
         for need in report.needs:
             if need.name not in given:
-                raise MissingInputError(
+                raise ReportError(
                     f"{report.name.upper()} needs {need.noun}", hint=need.hint, inputs=[need.name]
                 )
     taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
