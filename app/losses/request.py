@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import InvalidOptionError, WholeStreamError
+from core.errors import ReportError
 from core.losses.format import ID_MAX
 from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs

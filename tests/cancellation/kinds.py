@@ -25,6 +25,8 @@ SHORT: Mapping[str, str] = {
     "DELETE /v1/datasets/{ident}": _REMOVAL,
     "GET /v1/datasets/{ident}/views/{name}": _RECORD,
     "DELETE /v1/datasets/{ident}/views/{name}": _REMOVAL,
+    "GET /v1/stages": "sends a table that is there",
+    "GET /v1/stages/{name}": "sends a part of that table",
     "GET /v1/pipelines": _LIST,
     "GET /v1/pipelines/{ident}": _RECORD,
     "DELETE /v1/pipelines/{ident}": _REMOVAL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,6 +93,11 @@ def several(place: Place, part: float) -> Work:  # noqa: ARG001 - a kind of work
     return Work("POST", "/v1/losses?reports=events,selt,melt", MANY.stream(part))
 
 
+def put(place: Place, part: float) -> Work:
+    """The same, as ``curl -T`` sends it."""
+    return replace(several(place, part), method="PUT")
+
+
 def compressed(place: Place, part: float) -> Work:  # noqa: ARG001 - a kind of work
     """A body that is decoded, for a table that is encoded."""
     coded = ("Content-Encoding: gzip", "Accept-Encoding: zstd")
@@ -111,6 +116,7 @@ for _form in ("ndjson", "arrow", "parquet", "frames"):
     TABLE.add(ONE, f"selt in {_form}", report("selt", MANY, f"&format={_form}"))
 TABLE.add("PUT /v1/losses/{report}", "a body and a table compressed", compressed)
 TABLE.add("POST /v1/losses", "several reports", several)
+TABLE.add("PUT /v1/losses", "several reports", put)
 TABLE.add(ONE, "qelt", report("qelt", Size(2000, 10, 100)))
 for _name in ("splt", "mplt", "qplt"):
     TABLE.add(ONE, _name, report(_name, LONG))

@@ -33,6 +33,8 @@ PUBLIC = [
     "Client",
     "ConnectionFailed",
     "Dataset",
+    "EPCalc",
+    "EPType",
     "End",
     "EventAnswer",
     "Field",

@@ -59,6 +59,7 @@ class Place:
         """A path of the document, with ids of what there is."""
         ident = self.pipeline if path.startswith("/v1/pipelines") else "scan"
         name = self.view if "/views/" in path else "occurrence"
+        name = "map" if path.startswith("/v1/stages") else name
         return path.format_map({**self.values, "ident": ident, "name": name, "digest": "0" * 32})
 
     def ask(self, method: str, path: str) -> Answer:

@@ -112,6 +112,13 @@ def five_reports_at_once(desk: Desk) -> Request:
     return Request.of("POST", path, stream_of(4000))
 
 
+@TABLE.case("PUT /v1/losses")
+def two_reports_by_put(desk: Desk) -> Request:
+    path = "/v1/losses?reports=selt,melt"
+    desk.send(Request.of("PUT", path, stream_of(3)))
+    return Request.of("PUT", path, stream_of(4000))
+
+
 @TABLE.case(ONE)
 def a_part(desk: Desk) -> Request:
     desk.send(Request.of("POST", "/v1/losses/melt", stream_of(3), {"Upload-Complete": "?0"}))

@@ -304,6 +304,18 @@ def a_batch_far_away(desk: Desk) -> Request:
     return Request("GET", f"{path}/batch?offset={1 << 24}")
 
 
+@TABLE.case("GET /v1/stages")
+def all_stages(desk: Desk) -> Request:
+    desk.ask("GET", "/v1/stages")
+    return Request("GET", "/v1/stages")
+
+
+@TABLE.case("GET /v1/stages/{name}")
+def one_stage(desk: Desk) -> Request:
+    desk.ask("GET", "/v1/stages/map")
+    return Request("GET", "/v1/stages/map")
+
+
 @TABLE.case("GET /v1/pipelines")
 def listing(desk: Desk) -> Request:
     files(desk)

@@ -266,7 +266,7 @@ def test_every_route_but_these_takes_a_scope(routes: list[tuple[str, str]]) -> N
             assert is_open(path)
             continue
         free.add("/".join(path.split("/")[:3]))
-    assert free == {"/v1/datasets", "/v1/tokens", "/zarr/0", "/metrics"}
+    assert free == {"/v1/datasets", "/v1/stages", "/v1/tokens", "/zarr/0", "/metrics"}
 
 
 def test_every_route_needs_a_key(guarded: Service, routes: list[tuple[str, str]]) -> None:
