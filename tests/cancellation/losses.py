@@ -116,7 +116,7 @@ for _form in ("ndjson", "arrow", "parquet", "frames"):
     TABLE.add(ONE, f"selt in {_form}", report("selt", MANY, f"&format={_form}"))
 TABLE.add("PUT /v1/losses/{report}", "a body and a table compressed", compressed)
 TABLE.add("POST /v1/losses", "several reports", several)
-TABLE.add("PUT /v1/losses", "several reports", put)
+TABLE.add("PUT /v1/losses", "several reports by PUT", put)
 TABLE.add(ONE, "qelt", report("qelt", Size(2000, 10, 100)))
 for _name in ("splt", "mplt", "qplt"):
     TABLE.add(ONE, _name, report(_name, LONG))
