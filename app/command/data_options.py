@@ -414,6 +414,13 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
             f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}"
         )
     parser.add_argument(
+        "--partitions",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="streams that share the events, such as summary_P1.bin (default 1)",
+    )
+    parser.add_argument(
         "--periods",
         type=_count,
         default=0,

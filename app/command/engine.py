@@ -12,6 +12,7 @@ from pathlib import Path
 from app.engine.warmup import warm_kernels
 from app.losses.outputs import Output, Outputs
 from core._jit import portable_targets
+from core.errors import OptionError
 from core.losses.format import Kind
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 
@@ -24,8 +25,10 @@ def _write(output: Output, chunks: Iterable[bytes]) -> int:
     return size
 
 
-def write_sample(spec: SampleSpec, directory: Path) -> Sequence[tuple[Path, int]]:
-    """Write a stream and, in ``input/``, the auxiliary files of a run directory.
+def write_sample(
+    spec: SampleSpec, directory: Path, partitions: int = 1
+) -> Sequence[tuple[Path, int]]:
+    """Write a stream, or so many, and in ``input/`` the auxiliary files of a run directory.
 
     Returns:
         Path and size in bytes of each file.
@@ -33,8 +36,11 @@ def write_sample(spec: SampleSpec, directory: Path) -> Sequence[tuple[Path, int]
     Raises:
         InputError: the directory is not writable.
     """
-    name = "summary.bin" if spec.kind is Kind.SUMMARY else "gul.bin"
-    chunks: dict[Path, Iterable[bytes]] = {directory / name: generate_stream(spec)}
+    name = "summary" if spec.kind is Kind.SUMMARY else "gul"
+    chunks: dict[Path, Iterable[bytes]] = {}
+    for part in range(1, partitions + 1):
+        file = f"{name}_P{part}.bin" if partitions > 1 else f"{name}.bin"
+        chunks[directory / file] = generate_stream(spec, part, partitions)
     for name, data in generate_inputs(spec).items():
         chunks[directory / "input" / name] = [data]
     with Outputs() as outputs:
@@ -53,7 +59,9 @@ def sample(args: argparse.Namespace) -> int:
         float_width=args.float_width,
         periods=args.periods,
     )
-    for path, size in write_sample(spec, Path(args.out)):
+    if not 1 <= args.partitions <= spec.events:
+        raise OptionError(f"--partitions is {args.partitions}, not 1 to {spec.events:,}")
+    for path, size in write_sample(spec, Path(args.out), args.partitions):
         print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's output
     return 0
 

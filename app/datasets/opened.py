@@ -183,7 +183,7 @@ class OpenDataset(_Open):
 
     def _notes(self) -> list[str]:
         """Return what people should know of the files and of the scan over them."""
-        sync, sizes = self.sync_info(), {"nav_shape", "growing"}
+        sync, entry = self.sync_info(), self.spec
         counts = {
             "before the scan are not used": sync["frames_skipped_start"],
             "after the scan are not used": sync["frames_ignored_end"],
@@ -191,7 +191,7 @@ class OpenDataset(_Open):
             "are missing at the end of the scan": sync["frames_inserted_end"],
         }
         notes = [f"{count:,} frames {where}" for where, count in counts.items() if count]
-        if self.recording.format == "raw" and sizes.isdisjoint(self.spec.to_json()):
+        if self.recording.format == "raw" and entry.nav_shape is None and not entry.growing:
             notes.append("nothing confirms dtype and sig_shape; with nav_shape they are checked")
         return [*self.recording.notes, *notes]
 

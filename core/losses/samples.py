@@ -79,6 +79,9 @@ _CALENDAR_DATES: Final = 1
 """Date options of an occurrence file: days, not minutes."""
 _OCCURRENCE: Final = {"event_id": "<i4", "period_no": "<i4", "occ_date_id": "<i4"}
 _PERIODS: Final = {"period_no": "<i4", "weighting": "<f8"}
+_XREF: Final = {"item_id": "<i4", "summary_id": "<i4", "summaryset_id": "<i4"}
+_REGIONS: Final = 10
+"""Regions that summaries, or the items of a gul stream, lie in."""
 _RETURN_PERIODS: Final = (1000, 500, 250, 200, 100, 50, 25, 10, 5, 2)
 _QUANTILES: Final = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
@@ -138,8 +141,8 @@ class SampleSpec:
             raise InputError(f"float width {self.float_width} is not 4 or 8", hint=_HINT)
 
 
-def _generator(spec: SampleSpec, purpose: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64([spec.seed, purpose]))
+def _generator(spec: SampleSpec, *purpose: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64([spec.seed, *purpose]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,11 +166,13 @@ class _Blocks:
         return _Blocks(self.event_ids[at], self.ids[at], self.damage[at], self.density[at])
 
 
-def generate_stream(spec: SampleSpec) -> Iterator[bytes]:
-    """Generate a loss stream.
+def generate_stream(spec: SampleSpec, part: int = 1, of: int = 1) -> Iterator[bytes]:
+    """Generate a loss stream, or one of several that share its events.
 
     Args:
         spec: what to generate.
+        part: number of the partition, from 1.
+        of: number of partitions, at most the number of events.
 
     Yields:
         The header, then whole blocks: about 1 MiB at a time, and at least one.
@@ -177,13 +182,14 @@ def generate_stream(spec: SampleSpec) -> Iterator[bytes]:
     header = [source << 24 | 1, spec.samples, *([1] if is_summary else [])]
     yield np.array(header, "<i4").tobytes()
     exposures = _make_exposures(spec)
-    rng = _generator(spec, _SEED_STREAM)
+    rng = _generator(spec, _SEED_STREAM, *([part] if of > 1 else []))
+    begin, end = (1 + spec.events * k // of for k in (part - 1, part))
     absent = (1 - spec.density) * spec.samples * pair_size(spec.float_width)
     mean_size = _block_layout(spec).itemsize - absent
     step = max(1, min(int(_CHUNK_SIZE / mean_size), _CELLS_AT_ONCE // spec.samples))
     events_at_once = max(1, _TOUCHES_AT_ONCE // spec.summaries)
-    for first in range(1, spec.events + 1, events_at_once):
-        event_ids = np.arange(first, min(first + events_at_once, spec.events + 1))
+    for first in range(begin, end, events_at_once):
+        event_ids = np.arange(first, min(first + events_at_once, end))
         blocks = _make_blocks(spec, rng, event_ids)
         for start in range(0, len(blocks), step):
             yield _encode(spec, rng, exposures, blocks.part(start, start + step))
@@ -294,13 +300,14 @@ def generate_inputs(spec: SampleSpec) -> dict[str, bytes]:
     """Generate auxiliary files for the events of a stream.
 
     Args:
-        spec: of the stream; only events, periods and seed matter.
+        spec: of the stream; its samples and losses do not matter.
 
     Returns:
         Contents by file name: ``occurrence``, ``periods``, ``returnperiods`` and
-        ``quantile``, each as ``.bin`` and ``.csv``, and ``event_rates.csv``. Every event
-        occurs, its rate is its occurrences over the number of periods, and the weights
-        of the periods add up to 1.
+        ``quantile``, each as ``.bin`` and ``.csv``, ``event_rates.csv`` and ``summary_info.csv``,
+        and of a gul stream ``gulsummaryxref``, with the items by region in set 1 and all of
+        them in set 2. Every event occurs, its rate is its occurrences over the number of periods,
+        and the weights of the periods add up to 1.
     """
     periods = spec.periods
     weights = _generator(spec, _SEED_PERIODS).gamma(4, size=periods)
@@ -309,7 +316,22 @@ def generate_inputs(spec: SampleSpec) -> dict[str, bytes]:
         **_files("periods", _PERIODS, np.arange(1, periods + 1), weights / weights.sum()),
         **_files("returnperiods", {"return_period": "<i4"}, np.array(_RETURN_PERIODS)),
         **_files("quantile", {"quantile": "<f4"}, np.array(_QUANTILES)),
+        **_summary_files(spec),
     }
+
+
+def _summary_files(spec: SampleSpec) -> dict[str, bytes]:
+    """What summaries are and, of a stream of items, which items they are of."""
+    items = np.arange(1, spec.summaries + 1)
+    regions = 1 + (items - 1) % _REGIONS
+    has_items = spec.kind is Kind.GUL
+    ids = np.unique(regions) if has_items else items
+    info = {"summary_info.csv": _csv(("summary_id", "Region"), ids, 1 + (ids - 1) % _REGIONS)}
+    if not has_items:
+        return info
+    sets = np.repeat([1, 2], len(items))
+    columns = np.tile(items, 2), np.concatenate([regions, np.ones_like(items)]), sets
+    return info | _files("gulsummaryxref", _XREF, *columns)
 
 
 def _occurrence_files(spec: SampleSpec) -> dict[str, bytes]:

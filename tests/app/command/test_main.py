@@ -594,6 +594,19 @@ def test_a_stream_whose_last_block_has_no_end_is_accepted_if_asked(
     assert (tmp_path / "cut" / "events.csv").read_bytes() == whole.read_bytes()
 
 
+def test_a_sample_of_items_in_partitions_is_complete(tmp_path: Path) -> None:
+    sample = ["sample", "--kind", "gul", "--events", "30", "--partitions", "3"]
+    assert main([*sample, "--out", str(tmp_path)]) == 0
+    streams = [str(tmp_path / f"gul_P{part}.bin") for part in (1, 2, 3)]
+    inputs = tmp_path / "input"
+    options = ["--occurrence", str(inputs / "occurrence.bin"), "--return-periods", "100,10"]
+    options += ["--summary-xref", str(inputs / "gulsummaryxref.bin"), "--reports", "ept,aal"]
+    assert main(["aggregate", *streams, *options, "--out", str(tmp_path / "out")]) == 0
+    assert len(rows(tmp_path / "out" / "S1_aal.csv")) == 20
+    assert len(rows(tmp_path / "out" / "S2_aal.csv")) == 2
+    assert main([*sample[:-1], "31", "--out", str(tmp_path)]) == 2
+
+
 def test_a_single_table_may_be_a_file(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,8 +105,8 @@ def test_the_commands_of_frames_and_reductions(url: str, small: Dataset, tmp_pat
         command = [sys.executable, "-m", "app.client", *arguments, "--url", url]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    environment = {"frame": ("small", "5,7"), "reduce": ("small", "disk:8,6,4")}
-    for name, arguments in environment.items():
+    wanted = {"frame": ("small", "5,7"), "reduce": ("small", "disk:8,6,4")}
+    for name, arguments in wanted.items():
         assert run(name, *arguments, "-o", f"{name}.npy").returncode == 0
     assert np.array_equal(np.load(tmp_path / "frame.npy"), VALUES[5, 7])
     assert np.array_equal(np.load(tmp_path / "reduce.npy"), exact[..., disk].sum(-1))

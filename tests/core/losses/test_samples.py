@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import struct
 from typing import Any
 
@@ -8,7 +9,14 @@ import pytest
 
 from core.errors import InputError
 from core.losses.format import Kind
-from core.losses.inputs import parse_event_rates, parse_occurrence, parse_quantiles
+from core.losses.inputs import (
+    parse_event_rates,
+    parse_occurrence,
+    parse_quantiles,
+    parse_summary_info,
+    parse_summary_xref,
+)
+from core.losses.partition_reader import read_streams
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 
 SPECIALS = {Kind.SUMMARY: [-5, -4, -1], Kind.GUL: [-5, -4, -3, -2, -1]}
@@ -166,8 +174,8 @@ def test_the_same_specification_gives_the_same_bytes(kind: Kind) -> None:
     stream = b"".join(generate_stream(spec))
     assert b"".join(generate_stream(SampleSpec(events=30, kind=kind, seed=5))) == stream
     assert b"".join(generate_stream(SampleSpec(events=30, kind=kind, seed=6))) != stream
-    assert generate_inputs(spec) == generate_inputs(SampleSpec(events=30, seed=5))
-    assert generate_inputs(spec) != generate_inputs(SampleSpec(events=30, seed=6))
+    assert generate_inputs(spec) == generate_inputs(SampleSpec(events=30, kind=kind, seed=5))
+    assert generate_inputs(spec) != generate_inputs(SampleSpec(events=30, kind=kind, seed=6))
 
 
 def test_double_losses_are_not_rounded_to_floats() -> None:
@@ -180,7 +188,34 @@ def test_double_losses_are_not_rounded_to_floats() -> None:
     assert any(loss != float(np.float32(loss)) for loss in losses)
 
 
+@ANY_KIND
+def test_partitions_share_the_events(kind: Kind) -> None:
+    spec = SampleSpec(events=10, kind=kind, density=1)
+    seen = []
+    for part in range(1, 4):
+        octets = b"".join(generate_stream(spec, part, 3))
+        (partition,) = {p for p, _ in read_streams([io.BytesIO(octets)])}
+        assert partition == 0
+        seen.append([event.event_id for _, event in read_streams([io.BytesIO(octets)])])
+    assert [len(events) for events in seen] == [3, 3, 4]
+    assert sum(seen, []) == list(range(1, 11))  # noqa: RUF017 - three lists
+
+
 # Auxiliary files
+
+
+def test_items_of_a_gul_stream_have_a_region_and_all_are_one_summary() -> None:
+    files = generate_inputs(SampleSpec(summaries=25, kind=Kind.GUL))
+    packed, text = (parse_summary_xref(files[f"gulsummaryxref.{form}"]) for form in ("bin", "csv"))
+    for xref in (packed, text):
+        assert xref.sets.tolist() == [1, 2]
+        regions = xref.summary_ids[xref.set_ids == 1]
+        assert regions.tolist() == [1 + k % 10 for k in range(25)]
+        assert set(xref.summary_ids[xref.set_ids == 2]) == {1}
+    assert parse_summary_info(files["summary_info.csv"]).summary_ids.tolist() == list(range(1, 11))
+    own = generate_inputs(SampleSpec(summaries=25))
+    assert "gulsummaryxref.bin" not in own
+    assert len(parse_summary_info(own["summary_info.csv"]).summary_ids) == 25
 
 
 @pytest.mark.parametrize("events", [1, 300])
@@ -232,7 +267,10 @@ def test_return_periods_descend_and_are_within_the_periods() -> None:
 def test_all_files_of_a_run_directory_are_there() -> None:
     pairs = ("occurrence", "periods", "returnperiods", "quantile")
     names = {f"{stem}.{kind}" for stem in pairs for kind in ("bin", "csv")}
-    assert set(generate_inputs(SampleSpec(events=1))) == names | {"event_rates.csv"}
+    assert set(generate_inputs(SampleSpec(events=1))) == names | {
+        "event_rates.csv",
+        "summary_info.csv",
+    }
 
 
 @pytest.mark.parametrize(("events", "periods"), [(1, 1000), (101, 1010), (10_000_000, 1_000_000)])
