@@ -32,6 +32,8 @@ TICKS = 10
 """Ticks of uvicorn in a second."""
 
 _HANDOVER_SECONDS = 0.02
+_SAME_SIGNAL_SECONDS = 0.5
+"""Seconds within which a second signal is the first one, by another way."""
 
 
 class ServerConfig(Config):
@@ -64,6 +66,8 @@ class DrainingServer(Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._settings = config
         self._close_at: float | None = None
+        self._told_at: float | None = None
+        """When the last signal came."""
         self._notified = False
         self._adoptions: set[asyncio.Task[None]] = set()
         self._free_memory = FreeMemory()
@@ -128,8 +132,12 @@ class DrainingServer(Server):
         if sig == signal.SIGINT:
             # Sent to all processes by a terminal; the supervisor sends us SIGTERM for it.
             return
-        if self._close_at is not None:
-            self.force_exit = self.should_exit = True
+        now, before = time.monotonic(), self._told_at
+        self._told_at = now
+        if before is not None:
+            # A process group gets the signal at once, and we from the supervisor again.
+            if now - before > _SAME_SIGNAL_SECONDS:
+                self.force_exit = self.should_exit = True
             return
         # Not recorded with the captured signals, which uvicorn raises again at the end.
         _logger.info("draining after signal %d", sig)

@@ -22,6 +22,7 @@ from tests.e2e.samples import twenty_thousand_bytes
 from tests.e2e.service import KEY, Answer, Connection, Service, in_pieces, until
 from tests.fault_proxy import FaultProxy
 from tests.frames import Received, receive
+from tests.server_process import children_of
 from tests.streams import random_stream
 
 SELT = "/v1/losses/selt?format=bin"
@@ -79,6 +80,24 @@ def test_a_running_post_is_finished(start: Starter, small: Sample) -> None:
         with pytest.raises(ConnectionError):
             idle.answer()
     assert server.end(10) == 0
+
+
+def test_a_signal_to_the_process_group_is_one_signal(start: Starter, small: Sample) -> None:
+    server = start("--drain-seconds=10")
+    with server.connect() as connection:
+        connection.begin("POST", SELT, size=len(small.data))
+        connection.send(small.data[:9000])
+        assert until(functools.partial(has_read, server, 9000), 5)
+        started = server.worker_pids()
+        below = [child for parent in started for child in children_of(parent)]
+        for pid in (server.process.pid, *started, *below):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        assert until(lambda: refuses(server), 5)
+        connection.send(small.data[9000:])
+        assert connection.answer().body == small.rows
+    assert server.end(10) == 0
+    assert not server.failures()
 
 
 def test_new_work_is_refused_while_a_load_balancer_may_still_send_it(
