@@ -15,9 +15,10 @@ from app.oasis.aggregation import RunAggregation, RunJob
 from app.oasis.chunks import MergeChunksJob, merge_chunks
 from app.oasis.confirming import Confirmation
 from app.oasis.directory import RunDirectory
+from app.oasis.faults import failing_as
 from app.oasis.service_plan import FetchedTablesJob, service_plan, write_fetched
 from app.oasis.streams import StreamOption
-from core.errors import InputError, OptionError
+from core.errors import OptionError
 from core.losses.ledger.ledger import MEMORY_BUDGET
 
 from .policy import policy_of
@@ -126,10 +127,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _log_to(name: str) -> None:
     """Log plain lines to a file, or to standard output for ``-``."""
-    try:
+    with failing_as("cannot be written", name):
         file: TextIO = sys.stdout if name == "-" else open(name, "a")  # noqa: SIM115, PTH123 - for the life of the process
-    except OSError as e:
-        raise InputError(f"cannot be written: {e.strerror}", source=name) from e
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

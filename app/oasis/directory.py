@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -40,6 +39,7 @@ from core.losses.reports import REPORTS
 from core.losses.summaries import SummarySets
 
 from . import outputs
+from .faults import failing_as, json_object
 from .settings import Losses, SetRequest, Settings, losses_of, read_settings
 
 _SETTINGS = "analysis_settings.json"
@@ -142,15 +142,7 @@ class RunDirectory:
 
     def _json(self, name: str) -> Mapping[str, Any]:
         path = self.path / "input" / name
-        if not path.is_file():
-            return {}
-        try:
-            document = json.loads(path.read_bytes())
-        except ValueError as e:
-            raise InputError(f"is not JSON: {e}", source=str(path)) from e
-        if not isinstance(document, dict):
-            raise InputError("is not a JSON object", source=str(path))
-        return document
+        return json_object(path.read_bytes(), path) if path.is_file() else {}
 
     def _layer_folder(self, name: str) -> Path | None:
         folders = (self.path / "input" / name, self.path / name)
@@ -347,9 +339,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         InputError: naming the folder.
     """
-    try:
+    with failing_as("cannot be made", folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise InputError(f"cannot be made: {e.strerror}", source=str(folder)) from e
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError("cannot be written: it is read-only", source=str(folder))

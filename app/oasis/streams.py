@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -181,9 +182,7 @@ def read_streams(
     places = [
         (number, part) for number, (group, _) in enumerate(groups) for part in range(len(group))
     ]
-    firsts = [
-        next(i for i, place in enumerate(places) if place[0] == n) for n in range(len(groups))
-    ]
+    firsts = list(accumulate((len(group) for group, _ in groups), initial=0))
     turn = 0
     with Sources(paths, idle_timeout) as sources:
         while True:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from app.oasis.faults import failing_as
 from core.errors import InputError
 from core.losses.inputs import (
     EventRates,
@@ -49,10 +50,8 @@ def read(path: Path) -> bytes:
     Raises:
         InputError: it cannot be read.
     """
-    try:
+    with failing_as("cannot be read", path):
         return path.read_bytes()
-    except OSError as e:
-        raise InputError(f"cannot be read: {e.strerror}", source=str(path)) from e
 
 
 class RunInputs:
