@@ -15,7 +15,7 @@ from app.oasis.aggregation import RunAggregation, RunJob
 from app.oasis.chunks import MergeChunksJob, merge_chunks
 from app.oasis.confirming import Confirmation
 from app.oasis.directory import RunDirectory
-from app.oasis.faults import failing_as
+from app.oasis.files import failing_as
 from app.oasis.service_plan import FetchedTablesJob, service_plan, write_fetched
 from app.oasis.streams import StreamOption
 from core.errors import OptionError

@@ -41,7 +41,7 @@ from core.losses.reports import REPORTS
 from core.losses.reports.choosing import choose_reports
 
 from .directory import RunDirectory, check_writable
-from .faults import json_object, write_whole
+from .files import json_object, write_whole
 from .locking import locked
 from .outputs import OUTPUTS, kat_file, summary_file
 from .settings import Losses, SetRequest

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from core.errors import TruncatedError
 
-from .faults import failing_as, write_whole
+from .files import failing_as, write_whole
 
 COMPLETE = b"complete\n"
 _SECONDS = 1.0

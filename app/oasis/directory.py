@@ -39,7 +39,7 @@ from core.losses.reports import REPORTS
 from core.losses.summaries import SummarySets
 
 from . import outputs
-from .faults import failing_as, json_object
+from .files import failing_as, json_object
 from .settings import Losses, SetRequest, Settings, losses_of, read_settings
 
 _SETTINGS = "analysis_settings.json"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from core.errors import InputError
 
-from .faults import failing_as
+from .files import failing_as
 
 
 @contextlib.contextmanager

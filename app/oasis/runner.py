@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.errors import InputError
 
-from .faults import failing_as
+from .files import failing_as
 
 RUNNER = "supplier_model_runner.py"
 """Name that Oasis looks for."""

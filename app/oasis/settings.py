@@ -12,7 +12,7 @@ from core.errors import InputError
 from core.losses.reports.running import RunOptions
 
 from . import outputs
-from .faults import failing_as, json_object
+from .files import failing_as, json_object
 from .outputs import OPTION_KEYS, ORD_KEYS, OUTPUTS, PERSPECTIVES
 
 _LEGACY = ("eltcalc", "aalcalc", "aalcalcmeanonly", "pltcalc", "summarycalc", "lec_output")

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from app.losses.sources import STDIN
 from app.oasis.confirming import check_events
-from app.oasis.faults import write_whole
+from app.oasis.files import write_whole
 from core.errors import TruncatedError
 
 _ITEMS: Final = re.compile(r"((?:gul|il|ri|rl)(?:_IP[0-9]+)?)_P([0-9]+)")

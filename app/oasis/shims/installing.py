@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from app.oasis.faults import failing_as
+from app.oasis.files import failing_as
 from core._jit import CACHE_VARIABLE, is_build_published, publish
 from core.errors import OptionError
 

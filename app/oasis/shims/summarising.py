@@ -20,7 +20,7 @@ import numpy.typing as npt
 from app.losses.outputs import Output, OutputFile, Outputs
 from app.losses.pipes import PipeOutput
 from app.losses.sources import STDIN, Sources
-from app.oasis.faults import failing_as
+from app.oasis.files import failing_as
 from core.arrays import Octets, Rows
 from core.errors import InputError, OptionError
 from core.losses.format import ID_MAX
