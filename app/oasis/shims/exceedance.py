@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def lecpy(args: argparse.Namespace, log: ProcessLog) -> None:
         options = RunOptions(curves=ept * ("ept" in requested) + psept * ("psept" in requested))
         indexed = all(path.with_suffix(".idx").exists() for path in streams)
         temporary = environment.temporary or streams[0].parent
-        with _ByCurve(tables.write, temporary) as by_curve:
+        with closing(_ByCurve(tables.write, temporary)) as by_curve:
             sink = tables.write if indexed else by_curve.take
             partitions = read_run(streams, requested, sink, inputs, options, environment)
             if any(analysis.blocks for analysis in partitions.analyses):
@@ -82,10 +83,8 @@ class _ByCurve:
         self._files: dict[tuple[str, int, int], IO[bytes]] = {}
         self._dtypes: dict[str, np.dtype[np.void]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Give up the temporary files."""
         for file in self._files.values():
             file.close()
 
