@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -48,25 +48,45 @@ def _count(text: str) -> int:
     return value
 
 
+def _add_value(
+    group: argparse._ActionsContainer,
+    name: str,
+    text: str,
+    default: object = None,
+    **more: Any,  # noqa: ANN401 - of argparse
+) -> None:
+    """Add an option with a value, whose default the help tells, if it has one."""
+    text = text if default is None else f"{text} (default {default})"
+    group.add_argument(name, default=default, help=text, **more)
+
+
 def _add_choice(group: argparse._ActionsContainer, name: str, choices: str, text: str) -> None:
     """Add an option with a few values, of which the first is the default."""
     values = choices.split()
-    text = f"{text} (default {values[0]})"
-    group.add_argument(name, choices=values, default=values[0], help=text)
+    _add_value(group, name, text, values[0], choices=values)
 
 
 def _add_count(
     group: argparse._ActionsContainer, name: str, text: str, default: int | None = None
 ) -> None:
     """Add an option whose value is a number of things."""
-    text = text if default is None else f"{text} (default {default})"
-    group.add_argument(name, type=_count, default=default, metavar="N", help=text)
+    _add_value(group, name, text, default, type=_count, metavar="N")
+
+
+def _add_files(group: argparse._ActionsContainer, **texts: str) -> None:
+    """Add options that name a file each, with these texts."""
+    for name, text in texts.items():
+        _add_value(group, f"--{name.replace('_', '-')}", text, metavar="FILE")
 
 
 def _add_float_width(group: argparse._ActionsContainer) -> None:
-    group.add_argument(
-        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
-    )
+    _add_value(group, "--float-width", "bytes per loss", 4, type=int, choices=(4, 8))
+
+
+def _add_streams(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.set_defaults(usage_error=parser.error)
+    text = f"{what}; - or nothing for a stream piped to stdin"
+    parser.add_argument("streams", nargs="*", metavar="FILE", help=text)
 
 
 def _add_policy(parser: argparse.ArgumentParser) -> None:
@@ -92,13 +112,7 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
 
 def add_aggregate(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``aggregate``."""
-    parser.set_defaults(usage_error=parser.error)
-    parser.add_argument(
-        "streams",
-        nargs="*",
-        metavar="FILE",
-        help="files or fifos; - or nothing for a stream piped to stdin",
-    )
+    _add_streams(parser, "files or fifos")
     parser.add_argument(
         "--reports",
         "--report",
@@ -121,30 +135,18 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     inputs = parser.add_argument_group(
         "auxiliary files (csv, packed or parquet, detected by content)"
     )
-    inputs.add_argument(
-        "--quantiles",
-        metavar="FILE",
-        help="quantiles of QELT and QPLT: a file, or a list such as 0.5,0.9",
-    )
-    inputs.add_argument(
-        "--event-rates", metavar="FILE", help="event rates of MELT, instead of the occurrences'"
-    )
-    inputs.add_argument(
-        "--occurrence",
-        metavar="FILE",
-        help="when events happen: for SPLT, MPLT, QPLT, AAL, ALCT, EPT, PSEPT and the event rates"
-        " of MELT",
+    _add_files(
+        inputs,
+        quantiles="quantiles of QELT and QPLT: a file, or a list such as 0.5,0.9",
+        event_rates="event rates of MELT, instead of the occurrences'",
+        occurrence="when events happen: for SPLT, MPLT, QPLT, AAL, ALCT, EPT, PSEPT and the event"
+        " rates of MELT",
     )
     _add_count(inputs, "--no-of-periods", "number of periods, for an occurrence csv or parquet")
-    inputs.add_argument(
-        "--periods",
-        metavar="FILE",
-        help="weights of the periods (default: equal ones)",
-    )
-    inputs.add_argument(
-        "--return-periods",
-        metavar="FILE",
-        help="return periods of EPT and PSEPT: a file, or a list such as 200,100,50"
+    _add_files(
+        inputs,
+        periods="weights of the periods (default: equal ones)",
+        return_periods="return periods of EPT and PSEPT: a file, or a list such as 200,100,50"
         " (default: every point of a curve)",
     )
     inputs.add_argument(
@@ -162,18 +164,9 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     several = parser.add_argument_group("several streams")
     text = "write rows as they arise, or merged by event id"
     _add_choice(several, "--order", "received event", text)
-    several.add_argument(
-        "--read-ahead",
-        type=_count,
-        default=READ_AHEAD,
-        metavar="BYTES",
-        help=f"rows to buffer while the slowest stream lags (default {READ_AHEAD})",
-    )
-    several.add_argument(
-        "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
-    )
-    _add_threads(parser)
-    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+    text = "rows to buffer while the slowest stream lags"
+    _add_value(several, "--read-ahead", text, READ_AHEAD, type=_count, metavar="BYTES")
+    _add_pass(parser, several)
 
 
 def _add_live(parser: argparse.ArgumentParser, what: str) -> None:
@@ -185,31 +178,21 @@ def _add_live(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def _add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--threads",
-        type=_count,
-        metavar="N",
-        help="threads that share the pass over files (default: one for each core)",
-    )
+def _add_pass(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
+    text = "fail after S seconds without a byte"
+    _add_value(group, "--idle-timeout", text, type=float, metavar="S")
+    text = "threads that share the pass over files (default: one for each core)"
+    _add_count(parser, "--threads", text)
+    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
 
 
 def _add_sets(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
     group = parser.add_argument_group("summaries of item streams (gul, il, ri, rl)")
-    group.add_argument(
-        "--summary-xref",
-        required=required,
-        metavar="FILE",
-        help="the summary of each item or output, in any number of sets",
-    )
-    group.add_argument(
-        "--summary-map",
-        metavar="FILE",
-        help="the location and building of each, to count affected risks by",
-    )
-    group.add_argument(
-        "--sets", type=_set_ids, metavar="LIST", help="summary sets, such as 1,2 (default: all)"
-    )
+    text = "the summary of each item or output, in any number of sets"
+    _add_value(group, "--summary-xref", text, required=required, metavar="FILE")
+    _add_files(group, summary_map="the location and building of each, to count affected risks by")
+    text = "summary sets, such as 1,2 (default: all)"
+    _add_value(group, "--sets", text, type=_set_ids, metavar="LIST")
 
 
 def _set_ids(text: str) -> list[int]:
@@ -219,26 +202,15 @@ def _set_ids(text: str) -> list[int]:
 def _add_whole_runs(parser: argparse.ArgumentParser) -> None:
     defaults = RunOptions()
     group = parser.add_argument_group("reports of whole runs (aal, aal_mean, alct, ept, psept)")
-    group.add_argument(
-        "--confidence",
-        type=float,
-        default=defaults.confidence,
-        metavar="P",
-        help=f"confidence level of ALCT (default {defaults.confidence})",
+    text = "confidence level of ALCT"
+    _add_value(group, "--confidence", text, defaults.confidence, type=float, metavar="P")
+    text = (
+        "curves of EPT: F full uncertainty, S sample mean, M per-sample mean; and of PSEPT: W;"
+        " capital for AEP, small for OEP"
     )
-    group.add_argument(
-        "--curves",
-        default=defaults.curves,
-        metavar="LETTERS",
-        help="curves of EPT: F full uncertainty, S sample mean, M per-sample mean; and of PSEPT: W;"
-        f" capital for AEP, small for OEP (default {defaults.curves})",
-    )
-    group.add_argument(
-        "--tvar",
-        choices=("count", "weight"),
-        default=defaults.tvar,
-        help="TVaR as mean of losses by number or by period weight (default count)",
-    )
+    _add_value(group, "--curves", text, defaults.curves, metavar="LETTERS")
+    text = "TVaR as mean of losses by number or by period weight"
+    _add_choice(group, "--tvar", "count weight", text)
     group.add_argument(
         "--memory-budget",
         type=_bytes,
@@ -251,9 +223,7 @@ def _add_whole_runs(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory for what exceeds it (default: that of --out, else for temporary files)",
     )
-    group.add_argument(
-        "--partial-out", metavar="FILE", help="write these sums, to be merged with other partitions"
-    )
+    _add_files(group, partial_out="write these sums, to be merged with other partitions")
     group.add_argument(
         "--partials",
         nargs="+",
@@ -271,18 +241,9 @@ def _add_pictures(parser: argparse.ArgumentParser) -> None:
         metavar="DIR|FILE",
         help="directory for their pictures; FILE.svg or FILE.png for a single one",
     )
-    group.add_argument(
-        "--plot-format",
-        choices=PICTURE_FORMS,
-        default=defaults.form,
-        help=f"format of pictures in a directory (default {defaults.form})",
-    )
-    group.add_argument(
-        "--theme",
-        choices=THEMES,
-        default=defaults.theme,
-        help=f"colours (default {defaults.theme})",
-    )
+    text = "format of pictures in a directory"
+    _add_value(group, "--plot-format", text, defaults.form, choices=PICTURE_FORMS)
+    _add_value(group, "--theme", "colours", defaults.theme, choices=THEMES)
     group.add_argument(
         "--plot-summaries",
         type=_summary_ids,
@@ -327,26 +288,15 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
         "--out", default=STDOUT, metavar="FILE", help="merged table (default: standard output)"
     )
     _add_live(parser, "rows")
-    parser.add_argument(
-        "--by",
-        choices=get_args(By),
-        default="event",
-        help="order of rows; those of an event stay as they are, or are sorted by period"
-        " (default event)",
-    )
+    text = "order of rows; those of an event stay as they are, or are sorted by period"
+    _add_value(parser, "--by", text, "event", choices=get_args(By))
     parser.add_argument("--report", choices=REPORTS, help="which report packed records are of")
     _add_float_width(parser)
 
 
 def add_summarise(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``summarise``."""
-    parser.set_defaults(usage_error=parser.error)
-    parser.add_argument(
-        "streams",
-        nargs="*",
-        metavar="FILE",
-        help="files or fifos of items; - or nothing for a stream piped to stdin",
-    )
+    _add_streams(parser, "files or fifos of items")
     parser.add_argument(
         "--out",
         default=STDOUT,
@@ -363,11 +313,7 @@ def add_summarise(parser: argparse.ArgumentParser) -> None:
     )
     _add_policy(parser)
     _add_completeness(parser)
-    parser.add_argument(
-        "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
-    )
-    _add_threads(parser)
-    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+    _add_pass(parser, parser)
 
 
 def _add_completeness(parser: argparse.ArgumentParser) -> None:
@@ -413,24 +359,10 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}"
         )
-    parser.add_argument(
-        "--partitions",
-        type=_count,
-        default=1,
-        metavar="N",
-        help="streams that share the events, such as summary_P1.bin (default 1)",
-    )
-    parser.add_argument(
-        "--periods",
-        type=_count,
-        default=0,
-        metavar="N",
-        help="periods in which events occur, 1000 to 1000000 (default ten for each event)",
-    )
-    parser.add_argument(
-        "--density",
-        type=float,
-        default=spec.density,
-        help=f"mean share of samples with a loss (default {spec.density})",
-    )
+    text = "streams that share the events, such as summary_P1.bin (default 1)"
+    parser.add_argument("--partitions", type=_count, default=1, metavar="N", help=text)
+    text = "periods in which events occur, 1000 to 1000000 (default ten for each event)"
+    parser.add_argument("--periods", type=_count, default=0, metavar="N", help=text)
+    text = "mean share of samples with a loss"
+    _add_value(parser, "--density", text, spec.density, type=float)
     _add_float_width(parser)

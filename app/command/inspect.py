@@ -61,15 +61,8 @@ class Findings:
         if self.header is not None:
             values["header"] = asdict(self.header) | {"kind": self.header.kind.value}
         if self.fault is not None:
-            f = self.fault
-            values["fault"] = {
-                "code": f.code,
-                "message": f.message,
-                "offset": f.offset,
-                "event": f.event,
-                "block": f.block,
-                "hint": f.hint,
-            }
+            names = ("code", "message", "offset", "event", "block", "hint")
+            values["fault"] = {name: getattr(self.fault, name) for name in names}
         return values
 
     def note_events(self, rows: Rows) -> None:

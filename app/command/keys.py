@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,16 +50,11 @@ def _directory(args: argparse.Namespace) -> Path:
     return Settings(**options).data_dir
 
 
-@contextlib.contextmanager
-def _store(args: argparse.Namespace) -> Iterator[StateStore]:
+def _store(args: argparse.Namespace) -> contextlib.closing[SqliteStateStore]:
     path = _directory(args) / STATE
     if args.action != "add" and not path.exists():
         raise ValueError(f"{path.parent} is not a data directory: name one with --data-dir")
-    store = SqliteStateStore(path)
-    try:
-        yield store
-    finally:
-        store.close()
+    return contextlib.closing(SqliteStateStore(path))
 
 
 def _add(args: argparse.Namespace, store: StateStore) -> int:

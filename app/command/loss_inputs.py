@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 
 from app.losses.input_files import read_input
@@ -16,7 +15,6 @@ from core.errors import OptionError
 from core.losses.inputs import (
     Occurrence,
     Periods,
-    ReturnPeriods,
     SummaryInfo,
     quantiles_from_text,
     return_periods_from_text,
@@ -34,18 +32,18 @@ def read_inputs(args: argparse.Namespace) -> ReportInputs:
     """
     if args.no_of_periods is not None and not args.occurrence:
         raise OptionError("--no-of-periods applies only to --occurrence")
-    rates = _parsed("event_rates", args.event_rates) if args.event_rates else None
-    occurrence = _occurrence(args)
+    rates = _parsed("event_rates", args.event_rates)
+    occurrence: Occurrence | None = _parsed("occurrence", args.occurrence, args.no_of_periods)
     if rates is not None and occurrence is not None and "melt" in args.reports:
         structlog.get_logger().warning(
             "event rates are those of --event-rates, not of --occurrence", file=args.event_rates
         )
     return ReportInputs(
-        _quantiles(args.quantiles),
+        _listed("quantiles", args.quantiles, "0123456789.eE+-, ", quantiles_from_text),
         rates,
         occurrence,
         _periods(args, occurrence),
-        _return_periods(args.return_periods),
+        _listed("return_periods", args.return_periods, "0123456789, ", return_periods_from_text),
     )
 
 
@@ -62,7 +60,7 @@ def read_sets(args: argparse.Namespace) -> SummarySets | None:
                 raise OptionError(f"--{name} applies only to --summary-xref")
         return None
     xref = _parsed("summary_xref", args.summary_xref)
-    risks = _parsed("summary_map", args.summary_map) if args.summary_map else None
+    risks = _parsed("summary_map", args.summary_map)
     return SummarySets(xref, args.sets, risks, name=args.summary_xref, map_name=args.summary_map)
 
 
@@ -87,46 +85,29 @@ def read_infos(args: argparse.Namespace, sets: SummarySets | None) -> dict[int |
             )
         if key not in requested or key in infos:
             raise OptionError(f"--summary-info {text} is of no requested set, or of one twice")
-        infos[key] = _parsed("summary_info", path)
+        infos[key] = parse_input("summary_info", read_input(path), None, path)
     return infos
 
 
-def _parsed(name: str, path: str, periods: int | None = None) -> Any:  # noqa: ANN401 - by name
-    return parse_input(name, read_input(path), periods, path)
-
-
-def _occurrence(args: argparse.Namespace) -> Occurrence | None:
-    if not args.occurrence:
-        return None
-    occurrence: Occurrence = _parsed("occurrence", args.occurrence, args.no_of_periods)
-    return occurrence
+def _parsed(name: str, path: str | None, periods: int | None = None) -> Any:  # noqa: ANN401 - by name
+    """The content of a file; None if none is named."""
+    return parse_input(name, read_input(path), periods, path) if path else None
 
 
 def _periods(args: argparse.Namespace, occurrence: Occurrence | None) -> Periods | None:
-    if not args.periods:
-        return None
     count = None if occurrence is None else occurrence.periods
-    periods: Periods = _parsed("periods", args.periods, count)
-    if not periods.sum_to_one:
+    periods: Periods | None = _parsed("periods", args.periods, count)
+    if periods is not None and not periods.sum_to_one:
         structlog.get_logger().warning(
             "period weights do not sum to 1", file=args.periods, sum=round(periods.total, 9)
         )
     return periods
 
 
-def _quantiles(text: str | None) -> npt.NDArray[np.float32] | None:
+def _listed(name: str, text: str | None, letters: str, parse: Callable[[str, str], Any]) -> Any:  # noqa: ANN401 - by name
+    """What an option lists in these letters, or the file that it names."""
     if text is None:
         return None
-    if set(text) <= set("0123456789.eE+-, ") and not Path(text).exists():
-        return quantiles_from_text(text, "--quantiles")
-    quantiles: npt.NDArray[np.float32] = _parsed("quantiles", text)
-    return quantiles
-
-
-def _return_periods(text: str | None) -> ReturnPeriods | None:
-    if text is None:
-        return None
-    if set(text) <= set("0123456789, ") and not Path(text).exists():
-        return return_periods_from_text(text, "--return-periods")
-    years: ReturnPeriods = _parsed("return_periods", text)
-    return years
+    if set(text) <= set(letters) and not Path(text).exists():
+        return parse(text, f"--{name.replace('_', '-')}")
+    return parse_input(name, read_input(text), None, text)

@@ -15,6 +15,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from app.logs import configure_logging
 from core.errors import CoreError, OptionError, ReportError
@@ -41,94 +42,38 @@ def _collect_seldom() -> None:
     atexit.register(gc.freeze)
 
 
-def _aggregate(args: argparse.Namespace) -> int:
-    if args.run_dir is not None:
-        from .oasis import aggregate_run  # noqa: PLC0415 - see above
-
-        return aggregate_run(args)
-    from .aggregate import aggregate  # noqa: PLC0415 - see above
-
-    return aggregate(args)
-
-
-def _inspect(args: argparse.Namespace) -> int:
-    from .inspect import inspect_command  # noqa: PLC0415 - see above
-
-    return inspect_command(args)
-
-
-def _sample(args: argparse.Namespace) -> int:
-    from .engine import sample  # noqa: PLC0415 - see above
-
-    return sample(args)
-
-
-def _merge(args: argparse.Namespace) -> int:
-    from .merge import merge  # noqa: PLC0415 - see above
-
-    return merge(args)
-
-
-def _summarise(args: argparse.Namespace) -> int:
-    from .summarise import summarise_command  # noqa: PLC0415 - see above
-
-    return summarise_command(args)
-
-
-def _oasis(args: argparse.Namespace) -> int:
-    from .oasis import oasis  # noqa: PLC0415 - see above
-
-    return oasis(args)
-
-
-def _warmup(args: argparse.Namespace) -> int:
-    from .engine import warmup  # noqa: PLC0415 - see above
-
-    return warmup(args)
-
-
-def _serve(args: argparse.Namespace) -> int:
-    from .service import serve  # noqa: PLC0415 - see above
-
-    return serve(args)
-
-
-def _openapi(args: argparse.Namespace) -> int:
-    from .service import openapi  # noqa: PLC0415 - see above
-
-    return openapi(args)
-
-
-def _key(args: argparse.Namespace) -> int:
-    from .keys import key  # noqa: PLC0415 - see above
-
-    return key(args)
-
-
-def _keys(args: argparse.Namespace) -> int:
-    from .keys import keys  # noqa: PLC0415 - see above
-
-    return keys(args)
-
-
 def _fail(error: CoreError, code: int) -> int:
     print(f"thalweg-server: [{error.code}] {error}", file=sys.stderr)  # noqa: T201 - as above
     return code
 
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "aggregate": _aggregate,
-    "inspect": _inspect,
-    "sample": _sample,
-    "serve": _serve,
-    "openapi": _openapi,
-    "key": _key,
-    "keys": _keys,
-    "merge": _merge,
-    "oasis": _oasis,
-    "summarise": _summarise,
-    "warmup": _warmup,
+_COMMANDS = {
+    "aggregate": ("aggregate", "aggregate"),
+    "inspect": ("inspect", "inspect_command"),
+    "sample": ("engine", "sample"),
+    "serve": ("service", "serve"),
+    "openapi": ("service", "openapi"),
+    "key": ("keys", "key"),
+    "keys": ("keys", "keys"),
+    "merge": ("merge", "merge"),
+    "oasis": ("oasis", "oasis"),
+    "summarise": ("summarise", "summarise_command"),
+    "warmup": ("engine", "warmup"),
 }
+"""Module and function of each command."""
+_OF_RUN_DIRECTORIES = ("oasis", "aggregate_run")
+"""The same of ``aggregate --run-dir``."""
+
+
+def _load(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    """Import what runs a command."""
+    module, function = _COMMANDS[args.command]
+    if args.command == "aggregate" and args.run_dir is not None:
+        module, function = _OF_RUN_DIRECTORIES
+    run: Callable[[argparse.Namespace], int] = getattr(
+        import_module(f".{module}", __package__), function
+    )
+    return run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -140,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _collect_seldom()
     configure_logging(args.log_level or "info")
     try:
-        code = _COMMANDS[args.command](args)
+        code = _load(args)(args)
         sys.stdout.flush()
     except (OptionError, ReportError) as e:
         return _fail(e, EXIT_DATA if e.offset is not None else EXIT_USAGE)

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 
@@ -15,9 +15,10 @@ from app.oasis.aggregation import RunAggregation, RunJob
 from app.oasis.chunks import MergeChunksJob, merge_chunks
 from app.oasis.confirming import Confirmation
 from app.oasis.directory import RunDirectory
+from app.oasis.files import failing_as
 from app.oasis.service_plan import FetchedTablesJob, service_plan, write_fetched
 from app.oasis.streams import StreamOption
-from core.errors import InputError, OptionError
+from core.errors import OptionError
 from core.losses.ledger.ledger import MEMORY_BUDGET
 
 from .policy import policy_of
@@ -27,15 +28,9 @@ EXIT_TIES = 3
 """Two runs are equal but for ties."""
 IDLE_SECONDS = 600.0
 """Without a byte from any stream for so long, nobody writes them."""
-_ELSEWHERE = ("reports", "out", "occurrence", "periods", "return_periods", "quantiles")
-_ALSO_ELSEWHERE = (
-    "event_rates",
-    "summary_xref",
-    "summary_map",
-    "sets",
-    "summary_info",
-    "plot",
-    "live",
+_ELSEWHERE = (
+    *("reports", "out", "occurrence", "periods", "return_periods", "quantiles", "event_rates"),
+    *("summary_xref", "summary_map", "sets", "summary_info", "plot", "live"),
 )
 _FORMATS = ("csv", "parquet", "bin")
 
@@ -52,7 +47,7 @@ def aggregate_run(args: argparse.Namespace) -> int:
     announce_compiling()
     start = time.perf_counter()
     if args.merge_chunks is not None or args.tables is not None:
-        paths = _write_tables(args) if args.merge_chunks is None else _merge(args)
+        paths = _write_tables(args)
         seconds = round(time.perf_counter() - start, 3)
         structlog.get_logger().info("outputs written", files=len(paths), seconds=seconds)
         return 0
@@ -60,11 +55,8 @@ def aggregate_run(args: argparse.Namespace) -> int:
     if args.confirm is not None:
         confirmation = Confirmation(args.confirm, same_events=not args.differing_events)
     job = RunJob(
-        directory=args.run_dir,
+        **_of_run(args),
         streams=[StreamOption.parse(text) for text in args.stream],
-        form=args.format,
-        join=args.join_summary_info,
-        out=args.run_out,
         policy=policy_of(args),
         sort=not args.unsorted,
         chunk=args.chunk,
@@ -80,29 +72,27 @@ def aggregate_run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _merge(args: argparse.Namespace) -> list[Path]:
+def _of_run(args: argparse.Namespace) -> dict[str, Any]:
+    """What all jobs of run directories have."""
+    return {
+        "directory": args.run_dir,
+        "form": args.format,
+        "join": args.join_summary_info,
+        "out": args.run_out,
+    }
+
+
+def _write_tables(args: argparse.Namespace) -> list[Path]:
+    if args.tables is not None:
+        return write_fetched(FetchedTablesJob(**_of_run(args), tables=args.tables))
     merge = MergeChunksJob(
-        directory=args.run_dir,
+        **_of_run(args),
         chunks=args.merge_chunks,
         work=args.work_dir,
-        form=args.format,
-        join=args.join_summary_info,
-        out=args.run_out,
         memory_budget=args.memory_budget,
         policy=policy_of(args),
     )
     return merge_chunks(merge)
-
-
-def _write_tables(args: argparse.Namespace) -> list[Path]:
-    job = FetchedTablesJob(
-        directory=args.run_dir,
-        tables=args.tables,
-        form=args.format,
-        join=args.join_summary_info,
-        out=args.run_out,
-    )
-    return write_fetched(job)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -110,7 +100,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.streams:
         raise OptionError("a run directory has named streams", hint="Use --stream NAME=FILE")
     defaults = {"reports": ["events"], "out": "-"}
-    for name in (*_ELSEWHERE, *_ALSO_ELSEWHERE):
+    for name in _ELSEWHERE:
         if getattr(args, name) != defaults.get(name) and getattr(args, name):
             option = name.replace("_", "-")
             raise OptionError(f"--{option} does not apply to --run-dir: the settings decide")
@@ -137,10 +127,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _log_to(name: str) -> None:
     """Log plain lines to a file, or to standard output for ``-``."""
-    try:
+    with failing_as("cannot be written", name):
         file: TextIO = sys.stdout if name == "-" else open(name, "a")  # noqa: SIM115, PTH123 - for the life of the process
-    except OSError as e:
-        raise InputError(f"cannot be written: {e.strerror}", source=name) from e
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

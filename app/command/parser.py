@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from app.logs import LEVELS
 from app.times import MAX_DAYS
 
 
-def _serve(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``serve``."""
     from app.settings import Settings  # noqa: PLC0415 - a tenth of a second that others save
 
     for name, field in Settings.model_fields.items():
@@ -29,24 +31,12 @@ def _serve(parser: argparse.ArgumentParser) -> None:
             metavar=flag.metavar,
             help=flag.help + suffix,
         )
-    parser.add_argument(
-        "--scan",
-        action="store_const",
-        const=True,
-        help="serve recordings under the dataset roots without registration",
-    )
-    parser.add_argument(
-        "--allow-anonymous",
-        action="store_const",
-        const=True,
-        help="listen on other addresses than loopback without API keys",
-    )
-    parser.add_argument(
-        "--ephemeral",
-        action="store_const",
-        const=True,
-        help="keep nothing: state and a token key that end with the service",
-    )
+    for name, text in (
+        ("--scan", "serve recordings under the dataset roots without registration"),
+        ("--allow-anonymous", "listen on other addresses than loopback without API keys"),
+        ("--ephemeral", "keep nothing: state and a token key that end with the service"),
+    ):
+        parser.add_argument(name, action="store_const", const=True, help=text)
 
 
 def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -139,80 +129,45 @@ FLAGS = {
 """Settings that are also options, by name."""
 
 
-def _aggregate(parser: argparse.ArgumentParser) -> None:
-    from .data_options import add_aggregate  # noqa: PLC0415 - a second that ``serve`` saves
-
-    add_aggregate(parser)
-
-
-def _inspect(parser: argparse.ArgumentParser) -> None:
-    from .data_options import add_inspect  # noqa: PLC0415 - as above
-
-    add_inspect(parser)
-
-
-def _sample(parser: argparse.ArgumentParser) -> None:
-    from .data_options import add_sample  # noqa: PLC0415 - as above
-
-    add_sample(parser)
-
-
-def _merge(parser: argparse.ArgumentParser) -> None:
-    from .data_options import add_merge  # noqa: PLC0415 - as above
-
-    add_merge(parser)
-
-
-def _oasis(parser: argparse.ArgumentParser) -> None:
-    from .oasis_options import add_oasis  # noqa: PLC0415 - as above
-
-    add_oasis(parser)
-
-
-def _summarise(parser: argparse.ArgumentParser) -> None:
-    from .data_options import add_summarise  # noqa: PLC0415 - as above
-
-    add_summarise(parser)
-
-
-_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, str]] = {
+_COMMANDS = {
     "aggregate": (
-        _aggregate,
+        "data_options",
         "compute reports from loss streams",
         "Compute any reports from loss streams in a single pass.",
     ),
     "inspect": (
-        _inspect,
+        "data_options",
         "describe a loss stream or a dataset",
         "Describe a loss stream, up to its first fault, or the files of a dataset.",
     ),
     "merge": (
-        _merge,
+        "data_options",
         "merge finished tables of partitions",
         "Merge finished tables of one report and several partitions, by event.",
     ),
     "oasis": (
-        _oasis,
+        "oasis_options",
         "use Thalweg in models of Oasis",
         "Write the runner, or the executables, by which a model of Oasis uses Thalweg.",
     ),
     "summarise": (
-        _summarise,
+        "data_options",
         "add item streams up into streams of summaries",
         "Add the items of loss streams up into a stream of summaries for each summary set.",
     ),
     "sample": (
-        _sample,
+        "data_options",
         "generate a realistic loss stream and its inputs",
         "Generate a realistic loss stream and its auxiliary files.",
     ),
     "serve": (
-        _serve,
+        "parser",
         "run the service",
         "Serve until SIGTERM. Each option can also be set as a THALWEG_... variable.",
     ),
 }
-"""What adds the options of a command, its line in the list, and its description."""
+"""Module with ``add_<command>``, the command's line in the list, and its description. Modules are
+imported as they are asked for: the engine takes a second, which ``serve`` saves."""
 
 
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
@@ -234,11 +189,11 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help="least severe level to log (default info; serve: THALWEG_LOG_LEVEL)",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (add_options, summary, description) in _COMMANDS.items():
+    for name, (module, summary, description) in _COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=description)
         command.set_defaults(command=name)
         if argv is None or name in argv:
-            add_options(command)
+            getattr(import_module(f".{module}", __package__), f"add_{name}")(command)
     _add_service(commands)
     command = commands.add_parser("warmup", help="compile the kernels and cache them")
     command.add_argument(

@@ -54,11 +54,6 @@ class SummaryJob:
     live: bool = False
     """Whether pipes get blocks before all streams are known to be whole."""
 
-    def paths(self, set_id: int) -> tuple[Path, Path]:
-        """The stream and the index of a set."""
-        stem = Path(self.out) / f"S{set_id}_summary"
-        return stem.with_suffix(".bin"), stem.with_suffix(".idx")
-
 
 class _SummaryFiles:
     """A stream and an index for each set."""
@@ -70,9 +65,9 @@ class _SummaryFiles:
             if job.out == STDOUT:
                 self._streams[set_id] = outputs.open(STDOUT)
                 continue
-            stream, index = job.paths(set_id)
-            self._streams[set_id] = outputs.open(stream)
-            self._indices[set_id] = outputs.open(index)
+            path = Path(job.out, f"S{set_id}_summary.bin")
+            self._streams[set_id] = outputs.open(path)
+            self._indices[set_id] = outputs.open(path.with_suffix(".idx"))
 
     def write(self, set_id: int, octets: Octets) -> None:
         self._streams[set_id].write(octets.data)
@@ -112,10 +107,8 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
     if job.out == STDOUT and len(job.sets.set_ids) > 1:
         hint = "Choose one with --sets, or name a directory with --out"
         raise OptionError("standard output takes the stream of a single set", hint=hint)
-    if len(job.streams) > 1 and (job.reading.expect_events, job.reading.expect_bytes) != (
-        None,
-        None,
-    ):
+    declared_ends = {job.reading.expect_events, job.reading.expect_bytes} - {None}
+    if len(job.streams) > 1 and declared_ends:
         raise OptionError("expect_events and expect_bytes apply to a single stream only")
     threads = job.threads or len(os.sched_getaffinity(0))
     if threads > 1 and _can_be_cut(job):

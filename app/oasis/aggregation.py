@@ -30,7 +30,6 @@ from app.losses.outputs import Outputs
 from app.losses.parallel import OrderedThreads
 from app.losses.sources import STDIN
 from app.losses.spilling import SpillFiles
-from core.arrays import Rows
 from core.errors import OptionError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
@@ -45,12 +44,11 @@ from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports
 
 from .chunks import ChunkFiles
-from .directory import RunDirectory, check_writable
+from .directory import check_writable
 from .locking import locked
-from .outputs import output_file, stem
 from .settings import Losses, SetRequest
 from .streams import StreamGroup, StreamOption, read_streams, stream_groups
-from .tables import OutputTables
+from .tables import OutputJob, OutputTables
 
 WAITING_BYTES = 128 << 20
 """Bytes of rows that may wait for the slowest partition before the others are left alone."""
@@ -59,18 +57,11 @@ _PROGRESS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunJob:
+class RunJob(OutputJob):
     """One requested aggregation of a run directory."""
 
-    directory: Path
     streams: Sequence[StreamOption] = ()
     """Streams to read; those in the folder ``fifo`` if none are named."""
-    form: str | None = None
-    """Format of all outputs, instead of that of the settings."""
-    join: bool = False
-    """Whether to join the summary info whatever the settings say."""
-    out: Path | None = None
-    """Where the outputs go; by default ``output`` in the directory."""
     policy: Policy | None = None
     """What streams may hold; its float width is that of OASIS_FLOAT."""
     sort: bool = True
@@ -98,13 +89,13 @@ class RunAggregation:
 
     def __init__(self, job: RunJob) -> None:
         self._job = job
-        self._directory = RunDirectory(job.directory, job.form, join=job.join)
+        self._directory = job.open_directory()
         self._groups = stream_groups(self._directory, job.streams)
         if sum(group.paths.count(STDIN) for group in self._groups) > 1:
             raise OptionError("standard input can be only one of the streams")
         self._policy = replace(job.policy or Policy(), float_width=self._directory.float_width)
         self._sort = job.sort and self._directory.ascends
-        self._out = job.out or job.directory / "output"
+        self._out = job.folder
         if job.chunk is not None:
             self._out = job.work or job.directory / f"{job.chunk[0]}.work"
         self._log = structlog.get_logger()
@@ -173,7 +164,7 @@ class RunAggregation:
 
     def _files(self, outputs: Outputs) -> OutputTables | ChunkFiles:
         if self._job.chunk is None:
-            return OutputTables(outputs, self._directory.float_width)
+            return OutputTables(outputs, self._directory, self._out)
         return ChunkFiles(outputs, self._directory, self._out, self._job.chunk, sort=self._sort)
 
     def _run(self, files: OutputTables | ChunkFiles, spill: SpillFiles) -> list[StreamEnd]:
@@ -186,10 +177,7 @@ class RunAggregation:
         )
         for losses in dict.fromkeys(group.losses for group in self._groups):
             for request in self._directory.requests(losses):
-                if isinstance(files, ChunkFiles):
-                    files.add(losses, request)
-                else:
-                    self._open(files, losses, request)
+                files.add(losses, request)
         takers = [self._taker(group, files, resources) for group in self._groups]
         progress = _Progress(self._log, takers)
         read_streams(
@@ -207,65 +195,32 @@ class RunAggregation:
                 self._events[group.losses.name] = count
         return [end for taker in takers for end in taker.ends]
 
-    def _open(self, tables: OutputTables, losses: Losses, request: SetRequest) -> None:
-        name = stem(losses.perspective, losses.priority, request.set_id)
-        paths = {o: self._out / output_file(name, o, request.form) for o in request.outputs}
-        tables.add(losses.name, request, paths, self._directory.info(request, losses))
-
     def _taker(
         self, group: StreamGroup, files: OutputTables | ChunkFiles, resources: LedgerResources
     ) -> SetReports | Partitions:
         order: Order = "event" if self._sort else "received"
-        policy = self._policy
+        make = partial(self._analysis, files, resources, group.losses)
+        write = partial(files.write, group.losses.name)
         if group.set_id is None:
-            losses = group.losses
-
-            def make(
-                set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
-            ) -> Analysis:
-                return self._analysis(losses, set_id, files, resources, name, sink, seen, policy)
-
-            def write(set_id: int, report: str, rows: Rows) -> None:
-                files.write(losses.name, set_id, report, rows)
-
+            sets, reading = self._directory.sets(group.losses), Reading(self._policy)
             return SetReports(
-                group.paths,
-                self._directory.sets(losses),
-                make,
-                write,
-                Reading(policy),
-                order=order,
-                read_ahead=_NO_LIMIT,
+                group.paths, sets, make, write, reading, order=order, read_ahead=_NO_LIMIT
             )
-        return self._of_summaries(group.losses, group.set_id, group.paths, files, resources)
-
-    def _of_summaries(
-        self,
-        losses: Losses,
-        set_id: int,
-        paths: Sequence[str],
-        files: OutputTables | ChunkFiles,
-        resources: LedgerResources,
-    ) -> Partitions:
         policy = replace(self._policy, event_order="ascending" if self._sort else "any")
-
-        def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-            return self._analysis(losses, set_id, files, resources, name, sink, seen, policy)
-
         return Partitions(
-            paths,
-            make,
-            partial(files.write, losses.name, set_id),
-            order="event" if self._sort else "received",
+            group.paths,
+            partial(make, group.set_id, policy=policy),
+            partial(write, group.set_id),
+            order=order,
             read_ahead=_NO_LIMIT,
         )
 
     def _analysis(  # noqa: PLR0913, PLR0917 - what it is put together from
         self,
-        losses: Losses,
-        set_id: int,
         files: OutputTables | ChunkFiles,
         resources: LedgerResources,
+        losses: Losses,
+        set_id: int,
         name: str,
         sink: Sink,
         seen: SeenEvents,

@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,19 +41,16 @@ from core.losses.reports import REPORTS
 from core.losses.reports.choosing import choose_reports
 
 from .directory import RunDirectory, check_writable
+from .files import json_object, write_whole
 from .locking import locked
-from .outputs import OUTPUTS, kat_file, output_file, stem, summary_file
+from .outputs import OUTPUTS, kat_file, summary_file
 from .settings import Losses, SetRequest
-from .tables import OutputTables
+from .tables import OutputJob, OutputTables, set_name
 
 VERSION: Final = 1
 _SUMS_ONLY = "aal"
 """Computed where a chunk has no other report of sums, and thrown away."""
 _PIECE_ROWS = 1 << 16
-
-
-def _name(losses: Losses, request: SetRequest) -> str:
-    return stem(losses.perspective, losses.priority, request.set_id)
 
 
 def _row_outputs(request: SetRequest) -> list[str]:
@@ -99,7 +96,7 @@ class ChunkFiles:
         self._work = work
         self._chunk = chunk
         self._sort = sort
-        self._tables = OutputTables(outputs, directory.float_width)
+        self._tables = OutputTables(outputs, directory, work)
         self._exchanges: dict[tuple[str, int], Exchange] = {}
         self._losses: dict[str, list[Losses]] = defaultdict(list)
         self._sums: dict[Path, list[Path]] = {}
@@ -115,9 +112,9 @@ class ChunkFiles:
         if losses not in self._losses[losses.perspective]:
             self._losses[losses.perspective].append(losses)
         process = self._chunk[0]
-        name = _name(losses, request)
+        name = set_name(losses, request)
         paths = {o: self._work / kat_file(name, o, process) for o in _row_outputs(request)}
-        self._tables.add(losses.name, request, paths, form="bin")
+        self._tables.open(losses, request, paths, "bin")
         sums = [self._work / summary_file(name, o, process) for o in _run_outputs(request)]
         if sums:
             first, *others = dict.fromkeys(sums)
@@ -184,12 +181,7 @@ class ChunkFiles:
             "files": files,
         }
         path = self._work / manifest_file(perspective, process)
-        part = path.with_suffix(".partial")
-        try:
-            part.write_text(json.dumps(document, indent=1))
-            part.replace(path)
-        except OSError as e:
-            raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
+        write_whole(path, json.dumps(document, indent=1))
 
 
 def _link(first: Path, other: Path) -> None:
@@ -206,16 +198,12 @@ def _link(first: Path, other: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeChunksJob:
+class MergeChunksJob(OutputJob):
     """The outputs of all chunks of a run."""
 
-    directory: Path
     chunks: int
     work: Path | None = None
     """Folder of the merged work folders; by default ``work`` in the directory."""
-    form: str | None = None
-    join: bool = False
-    out: Path | None = None
     memory_budget: int = 1 << 30
     policy: Policy | None = None
 
@@ -226,20 +214,18 @@ def merge_chunks(job: MergeChunksJob) -> list[Path]:
     Raises:
         CoreError: a chunk is missing, damaged or of another run; no output is written then.
     """
-    directory = RunDirectory(job.directory, job.form, join=job.join)
+    directory = job.open_directory()
     work = job.work or job.directory / "work"
-    out = job.out or job.directory / "output"
+    out = job.folder
     check_writable(out)
     log = structlog.get_logger()
     with locked(out, "outputs"), closing(SpillFiles(out)) as spill, Outputs() as outputs:
-        tables = OutputTables(outputs, directory.float_width)
+        tables = OutputTables(outputs, directory, out)
         for losses in directory.losses():
             manifests = _check_chunks(directory, work, losses, job.chunks)
             in_order = all(manifest["sorted"] for manifest in manifests)
             for request in directory.requests(losses):
-                name = _name(losses, request)
-                paths = {o: out / output_file(name, o, request.form) for o in request.outputs}
-                tables.add(losses.name, request, paths, directory.info(request, losses))
+                tables.add(losses, request)
                 chunk = _Chunks(directory, work, losses, request, job.chunks)
                 chunk.merge_rows(tables, in_order=in_order)
                 chunk.merge_sums(tables, spill, job.memory_budget, job.policy or Policy())
@@ -257,15 +243,13 @@ def _check_chunks(
     for process in range(1, chunks + 1):
         path = work / manifest_file(losses.perspective, process)
         try:
-            manifest = json.loads(path.read_bytes())
+            manifest = json_object(path.read_bytes(), path)
         except OSError as e:
             raise InputError(
                 f"chunk {process} of {chunks} of {losses.perspective} is missing",
                 hint="Compute it, and merge its work folder into this one",
                 source=str(path),
             ) from e
-        except ValueError as e:
-            raise InputError(f"is not JSON: {e}", source=str(path)) from e
         _check_chunk(manifest, path, losses, digest, chunks)
         _check_files(manifest, work, process, f"{losses.name}_S")
         manifests.append(manifest)
@@ -303,59 +287,57 @@ def _check_files(manifest: Mapping[str, Any], work: Path, process: int, prefix: 
             )
 
 
+@dataclass(frozen=True, slots=True)
 class _Chunks:
     """All chunks of one summary set."""
 
-    def __init__(
-        self,
-        directory: RunDirectory,
-        work: Path,
-        losses: Losses,
-        request: SetRequest,
-        chunks: int,
-    ) -> None:
-        self._directory = directory
-        self._work = work
-        self._losses = losses
-        self._request = request
-        self._processes = range(1, chunks + 1)
+    directory: RunDirectory
+    work: Path
+    losses: Losses
+    request: SetRequest
+    chunks: int
+
+    def _paths(self, file: Callable[[str, str, int], str], output: str) -> list[Path]:
+        """A file of an output in each chunk."""
+        name = set_name(self.losses, self.request)
+        return [self.work / file(name, output, n) for n in range(1, self.chunks + 1)]
 
     def merge_rows(self, tables: OutputTables, *, in_order: bool) -> None:
         """Write the reports by event."""
-        name = _name(self._losses, self._request)
-        width = self._directory.float_width
-        for output in _row_outputs(self._request):
+        for output in _row_outputs(self.request):
             report = REPORTS[OUTPUTS[output].report]
-            paths = [self._work / kat_file(name, output, process) for process in self._processes]
-            parts = [_packed(path, report.dtype(width)) for path in paths]
-            for rows in merge_rows(parts) if in_order else _concatenate(parts):
-                tables.write(self._losses.name, self._request.set_id, report.name, rows)
+            dtype = report.dtype(self.directory.float_width)
+            parts = [packed_rows(path, dtype) for path in self._paths(kat_file, output)]
+            for rows in merge_rows(parts) if in_order else in_pieces(parts):
+                tables.write(self.losses.name, self.request.set_id, report.name, rows)
 
     def merge_sums(
         self, tables: OutputTables, spill: SpillFiles, budget: int, policy: Policy
     ) -> None:
         """Write the reports of the whole run."""
-        request = self._request
+        request = self.request
         outputs = _run_outputs(request)
         if not outputs:
             return
-        name = _name(self._losses, request)
-        first = outputs[0]
-        paths = [str(self._work / summary_file(name, first, p)) for p in self._processes]
+        paths = [str(path) for path in self._paths(summary_file, outputs[0])]
         exchange = Exchange(paths, None, Outputs())
         resources = LedgerResources(budget, spill=spill, map=OrderedThreads(), on_merged=exchange)
         header = partial_header(paths[0])
-        inputs = self._directory.inputs(request, self._losses)
+        inputs = self.directory.inputs(request, self.losses)
         reports = choose_reports(list(dict.fromkeys(OUTPUTS[o].report for o in outputs)))
         ledger = LedgerReports(reports, request.options, resources)
         ledger.begin(header, make_rules(header, policy), inputs.to_dict())
         ledger.finish(
-            lambda report, rows: tables.write(self._losses.name, request.set_id, report, rows)
+            lambda report, rows: tables.write(self.losses.name, request.set_id, report, rows)
         )
 
 
-def _packed(path: Path, dtype: np.dtype[np.void]) -> Rows:
-    """Packed rows of a file, mapped rather than read."""
+def packed_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:
+    """Packed rows of a file, mapped rather than read.
+
+    Raises:
+        InputError: it ends inside a row.
+    """
     size = path.stat().st_size
     if size % dtype.itemsize:
         raise InputError(f"is not whole rows of {dtype.itemsize} bytes", source=str(path))
@@ -366,7 +348,8 @@ def _packed(path: Path, dtype: np.dtype[np.void]) -> Rows:
     return np.fromfile(path, dtype)
 
 
-def _concatenate(parts: Sequence[Rows]) -> Iterator[Rows]:
+def in_pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
+    """Rows of one part after the other, a piece at a time."""
     for rows in parts:
         for begin in range(0, len(rows), _PIECE_ROWS):
             yield rows[begin : begin + _PIECE_ROWS]

@@ -26,7 +26,7 @@ from core.losses.inputs import parse_periods
 from core.losses.reports import REPORTS
 
 from .outputs import OUTPUTS
-from .tied_curves import Curve, TiedCurves
+from .tied_curves import PRINTED, Curve, TiedCurves
 
 TOLERANCE: Final = 1e-5
 """Of a number, relative: sums of float32 in any order stay within it."""
@@ -36,8 +36,6 @@ _QUANTILE: Final = "Quantile"
 _RETURN_PERIOD: Final = "ReturnPeriod"
 _FLOAT32: Final = 2.0**-23
 _PER_SAMPLE_MEAN: Final = 3
-_PRINTED: Final = 1.01e-6
-"""A unit of the last of six digits."""
 _CANCELLED: Final = 1e-9
 """A variance this small beside the square of the deviation is what a cancellation left of it."""
 
@@ -345,7 +343,7 @@ class _TablePair:
             return False
         rows = np.arange(len(self._a))
         same = np.isclose(
-            self._a.keys[:, 3], self._b.keys[:, 3], rtol=self._tolerance, atol=_PRINTED
+            self._a.keys[:, 3], self._b.keys[:, 3], rtol=self._tolerance, atol=PRINTED
         )
         return bool(same.all()) and not self._differing(rows, rows).any()
 
@@ -383,7 +381,7 @@ class _TablePair:
             losses = of_samples.values["Loss"][chosen].astype(np.float64)
             expected = np.bincount(at, losses) / np.bincount(at)
             if not np.array_equal(periods, mean.periods) or not np.allclose(
-                mean.losses, expected, self._tolerance, _PRINTED
+                mean.losses, expected, self._tolerance, PRINTED
             ):
                 return False
         return True

@@ -25,7 +25,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from core.errors import InputError, TruncatedError
+from core.errors import TruncatedError
+
+from .files import failing_as, write_whole
 
 COMPLETE = b"complete\n"
 _SECONDS = 1.0
@@ -68,11 +70,9 @@ class Confirmation:
         self._same_events = same_events
         self._parent = os.getppid()
         self._left = path.with_name(path.name + _SUFFIX)
-        try:
+        with failing_as("cannot be opened", path):
             self._left.unlink(missing_ok=True)  # of an earlier run
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as e:
-            raise InputError(f"cannot be opened: {e.strerror}", source=str(path)) from e
 
     def wait(self, events: Mapping[str, int]) -> None:
         """Wait for the word, and compare the perspectives' events.
@@ -86,7 +86,8 @@ class Confirmation:
             InputError: the folder of the fifo cannot be written.
         """
         try:
-            self._leave(events)
+            # Where the other readers look for them.
+            write_whole(self._left, json.dumps(events))
             self._wait()
         finally:
             os.close(self._fd)
@@ -113,15 +114,6 @@ class Confirmation:
             hint="The losses may be incomplete, so no output is written",
             source=str(self._path),
         )
-
-    def _leave(self, events: Mapping[str, int]) -> None:
-        """Leave the numbers where the other readers look for them."""
-        partial = self._left.with_name(f".{self._left.name}.partial")
-        try:
-            partial.write_text(json.dumps(events), encoding="utf-8")
-            partial.replace(self._left)
-        except OSError as e:
-            raise InputError(f"cannot be written: {e.strerror}", source=str(self._left)) from e
 
     def _others(self) -> Iterator[Path]:
         first, _, rest = self._path.name.partition("_")

@@ -12,34 +12,24 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from app.losses.input_files import read_input
+from app.losses.input_parsers import parse_input
 from core.errors import InputError
-from core.losses.inputs import (
-    Data,
-    SummaryInfo,
-    parse_event_rates,
-    parse_occurrence,
-    parse_periods,
-    parse_quantiles,
-    parse_return_periods,
-    parse_summary_info,
-    parse_summary_map,
-    parse_summary_xref,
-)
+from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.reports import REPORTS
 from core.losses.summaries import SummarySets
 
 from . import outputs
+from .files import failing_as, json_object
 from .settings import Losses, SetRequest, Settings, losses_of, read_settings
 
 _SETTINGS = "analysis_settings.json"
@@ -52,7 +42,6 @@ _FILES = {
     "quantiles": ("quantile.bin", "quantile.csv"),
     "event_rates": ("event_rates.bin", "event_rates.csv"),
 }
-_T = TypeVar("_T")
 
 
 class RunDirectory:
@@ -142,15 +131,7 @@ class RunDirectory:
 
     def _json(self, name: str) -> Mapping[str, Any]:
         path = self.path / "input" / name
-        if not path.is_file():
-            return {}
-        try:
-            document = json.loads(path.read_bytes())
-        except ValueError as e:
-            raise InputError(f"is not JSON: {e}", source=str(path)) from e
-        if not isinstance(document, dict):
-            raise InputError("is not a JSON object", source=str(path))
-        return document
+        return json_object(path.read_bytes(), path) if path.is_file() else {}
 
     def _layer_folder(self, name: str) -> Path | None:
         folders = (self.path / "input" / name, self.path / name)
@@ -165,8 +146,8 @@ class RunDirectory:
             InputError: the xref or map is missing or unusable, or lacks a set.
         """
         path, map_path = self._xref(losses), self._map(losses)
-        xref = self._parsed(path, parse_summary_xref)
-        risks = None if map_path is None else self._parsed(map_path, parse_summary_map)
+        xref = self._parsed("summary_xref", path)
+        risks = None if map_path is None else self._parsed("summary_map", map_path)
         ids = [request.set_id for request in self.requests(losses)]
         name = None if map_path is None else str(map_path)
         return SummarySets(xref, ids, risks, name=str(path), map_name=name)
@@ -238,15 +219,10 @@ class RunDirectory:
 
     def _refuse(self, name: str, request: SetRequest, losses: Losses) -> None:
         files = " or ".join(_FILES[name])
-        asking = [
-            output
-            for output in request.outputs
-            for entry in (
-                *REPORTS[outputs.OUTPUTS[output].report].needs,
-                *REPORTS[outputs.OUTPUTS[output].report].takes,
-            )
-            if entry.name == name
-        ]
+        asking = []
+        for output in request.outputs:
+            report = REPORTS[outputs.OUTPUTS[output].report]
+            asking += [output for entry in (*report.needs, *report.takes) if entry.name == name]
         raise InputError(
             f"{', '.join(asking)} of {losses.name} set {request.set_id} need {files}, which"
             " neither input nor static has",
@@ -258,13 +234,13 @@ class RunDirectory:
         return self._first(folder / file for folder in folders for file in _FILES[name])
 
     def _input(self, name: str, path: Path) -> Any:  # noqa: ANN401 - by name
+        periods = None
         if name == "periods":
             occurrence = self._input_path("occurrence")
             if occurrence is None:
                 return None
-            count = self._parsed(occurrence, _parse_occurrence).periods
-            return self._parsed(path, lambda data, source: parse_periods(data, count, source))
-        return self._parsed(path, _PARSERS[name])
+            periods = self._parsed("occurrence", occurrence).periods
+        return self._parsed(name, path, periods)
 
     def info(self, request: SetRequest, losses: Losses) -> SummaryInfo | None:
         """What the summaries of a set are, where it is to be joined.
@@ -289,7 +265,8 @@ class RunDirectory:
                 " but there is none",
                 source=str(paths[0]),
             )
-        return self._parsed(path, parse_summary_info)
+        info: SummaryInfo = self._parsed("summary_info", path)
+        return info
 
     @cached_property
     def ascends(self) -> bool:
@@ -300,11 +277,10 @@ class RunDirectory:
         events = np.fromfile(path, "<i4")
         return bool((events[1:] > events[:-1]).all())
 
-    def _parsed(self, path: Path, parse: Callable[[Data, str | None], _T]) -> _T:
+    def _parsed(self, name: str, path: Path, periods: int | None = None) -> Any:  # noqa: ANN401 - by name
         if path not in self._read:
-            self._read[path] = parse(read_input(str(path)), str(path))
-        result: _T = self._read[path]
-        return result
+            self._read[path] = parse_input(name, read_input(str(path)), periods, str(path))
+        return self._read[path]
 
     @staticmethod
     def _first(paths: Iterable[Path]) -> Path | None:
@@ -329,27 +305,13 @@ class RunDirectory:
         return octets.hexdigest()
 
 
-def _parse_occurrence(data: Data, source: str | None) -> Any:  # noqa: ANN401 - an Occurrence
-    return parse_occurrence(data, None, source)
-
-
-_PARSERS: Mapping[str, Callable[[Data, str | None], Any]] = {
-    "occurrence": _parse_occurrence,
-    "return_periods": parse_return_periods,
-    "quantiles": parse_quantiles,
-    "event_rates": parse_event_rates,
-}
-
-
 def check_writable(folder: Path) -> None:
     """Check that files can be made in a folder, which is made if it is missing.
 
     Raises:
         InputError: naming the folder.
     """
-    try:
+    with failing_as("cannot be made", folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise InputError(f"cannot be made: {e.strerror}", source=str(folder)) from e
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError("cannot be written: it is read-only", source=str(folder))

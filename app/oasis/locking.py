@@ -13,6 +13,8 @@ from pathlib import Path
 
 from core.errors import InputError
 
+from .files import failing_as
+
 
 @contextlib.contextmanager
 def locked(folder: Path, name: str) -> Iterator[None]:
@@ -26,10 +28,8 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         InputError: another process holds the lock, or its file cannot be made.
     """
     path = folder / f".thalweg-{name}.lock"
-    try:
+    with failing_as("cannot be locked", folder):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as e:
-        raise InputError(f"cannot be locked: {e.strerror}", source=str(folder)) from e
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

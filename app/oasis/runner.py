@@ -8,6 +8,8 @@ from pathlib import Path
 
 from core.errors import InputError
 
+from .files import failing_as
+
 RUNNER = "supplier_model_runner.py"
 """Name that Oasis looks for."""
 _SOURCES = Path(__file__).with_name("model_package")
@@ -55,7 +57,7 @@ def write_runner(
     client = client or _command_path("thalweg")
     if client is not None:
         text = text.replace(_CLIENT, f"CLIENT = {str(client)!r}")
-    try:
+    with failing_as("cannot be written", path):
         if path.exists() and _MARK not in path.read_text(encoding="utf-8") and not force:
             raise InputError(
                 "is a runner of the model's own",
@@ -68,8 +70,6 @@ def write_runner(
         for name, source in sources.items():
             (folder / name).write_text(source, encoding="utf-8")
         path.write_text(text, encoding="utf-8")
-    except OSError as e:
-        raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
     return path.absolute()
 
 

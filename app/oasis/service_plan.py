@@ -28,25 +28,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from app.losses.outputs import Outputs
 from app.losses.tables import table_encoder
-from core.arrays import Rows
-from core.errors import InputError, OptionError
+from core.errors import OptionError
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 
+from .chunks import in_pieces, packed_rows
 from .directory import RunDirectory, check_writable
+from .files import failing_as
 from .locking import locked
-from .outputs import output_file, stem
 from .settings import Losses, SetRequest
-from .tables import OutputTables
+from .tables import OutputJob, OutputTables
 
 VERSION = 1
 _SERVICE_HAS = ("missing_end", "max_samples")
 """Of a policy: what a service decides for all of its streams."""
-_PIECE_ROWS = 1 << 16
 
 
 class _Options(NamedTuple):
@@ -201,15 +198,11 @@ def _found(path: Path | None) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedTablesJob:
+class FetchedTablesJob(OutputJob):
     """The outputs of a run whose tables are here."""
 
-    directory: Path
     tables: Path
     """Folder with a folder for each of the losses, and in it ``S1_melt.bin``, packed rows."""
-    form: str | None = None
-    join: bool = False
-    out: Path | None = None
 
 
 def write_fetched(job: FetchedTablesJob) -> list[Path]:
@@ -218,32 +211,18 @@ def write_fetched(job: FetchedTablesJob) -> list[Path]:
     Raises:
         CoreError: a table is missing or cut, or an output cannot be written.
     """
-    directory = RunDirectory(job.directory, job.form, join=job.join)
-    out = job.out or job.directory / "output"
-    check_writable(out)
-    with locked(out, "outputs"), Outputs() as outputs:
-        files = OutputTables(outputs, directory.float_width)
+    directory = job.open_directory()
+    check_writable(job.folder)
+    with locked(job.folder, "outputs"), Outputs() as outputs:
+        files = OutputTables(outputs, directory, job.folder)
         for losses in directory.losses():
             for request in directory.requests(losses):
-                name = stem(losses.perspective, losses.priority, request.set_id)
-                paths = {o: out / output_file(name, o, request.form) for o in request.outputs}
-                files.add(losses.name, request, paths, directory.info(request, losses))
+                files.add(losses, request)
                 for report in request.reports:
                     path = job.tables / losses.name / f"S{request.set_id}_{report}.bin"
-                    for rows in _rows(path, REPORTS[report].dtype(directory.float_width)):
+                    with failing_as("cannot be read", path):
+                        table = packed_rows(path, REPORTS[report].dtype(directory.float_width))
+                    for rows in in_pieces([table]):
                         files.write(losses.name, request.set_id, report, rows)
         files.end()
     return files.paths
-
-
-def _rows(path: Path, dtype: np.dtype[np.void]) -> Iterator[Rows]:
-    try:
-        with path.open("rb") as file:
-            while data := file.read(_PIECE_ROWS * dtype.itemsize):
-                if len(data) % dtype.itemsize:
-                    raise InputError(
-                        f"is not whole rows of {dtype.itemsize} bytes", source=str(path)
-                    )
-                yield np.frombuffer(data, dtype)
-    except OSError as e:
-        raise InputError(f"cannot be read: {e.strerror}", source=str(path)) from e

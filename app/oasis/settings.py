@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from core.errors import InputError
 from core.losses.reports.running import RunOptions
 
 from . import outputs
+from .files import failing_as, json_object
 from .outputs import OPTION_KEYS, ORD_KEYS, OUTPUTS, PERSPECTIVES
 
 _LEGACY = ("eltcalc", "aalcalc", "aalcalcmeanonly", "pltcalc", "summarycalc", "lec_output")
@@ -75,15 +75,9 @@ def read_settings(path: Path, form: str | None = None, *, join: bool = False) ->
     Raises:
         InputError: the file cannot be read, is malformed, or asks for something unknown.
     """
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as e:
-        raise InputError(f"cannot be read: {e.strerror}", source=str(path)) from e
-    except ValueError as e:
-        raise InputError(f"is not JSON: {e}", source=str(path)) from e
-    if not isinstance(document, dict):
-        raise InputError("is not a JSON object", source=str(path))
-    return _Parser(str(path), form, join=join).settings(document)
+    with failing_as("cannot be read", path):
+        octets = path.read_bytes()
+    return _Parser(str(path), form, join=join).settings(json_object(octets, path))
 
 
 class _Parser:

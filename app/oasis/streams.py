@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import accumulate
 from typing import Any, Protocol
 
 from app.losses.sources import Sources
@@ -24,7 +24,6 @@ from .directory import RunDirectory
 from .settings import Losses
 
 _NAMED = re.compile(r"((?:gul|il|ri|rl)(?:_IP[1-9][0-9]*)?)(?:_S([1-9][0-9]*))?=(.+)")
-_PROCESS = re.compile(r".*_P([1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +79,13 @@ def stream_groups(directory: RunDirectory, options: Sequence[StreamOption]) -> l
                 f" output of {perspective}"
             )
     groups = []
-    rest = list(options)
+    rest = dict.fromkeys(option.losses for option in options)
     for losses in directory.losses(named):
-        own = [option for option in rest if option.losses == losses.name]
-        rest = [option for option in rest if option.losses != losses.name]
+        own = [option for option in options if option.losses == losses.name]
+        rest.pop(losses.name, None)
         groups += _groups(directory, losses, own)
     if rest:
-        names = ", ".join(dict.fromkeys(option.losses for option in rest))
+        names = ", ".join(rest)
         raise OptionError(f"--stream names {names}, which the settings do not ask for")
     return groups
 
@@ -123,21 +122,20 @@ def _groups(
 
 def _found(directory: RunDirectory, losses: Losses) -> StreamGroup:
     folder = directory.path / "fifo"
-    paths = [path for path in folder.glob(f"{losses.name}_P*") if _PROCESS.fullmatch(path.name)]
-    own = [path for path in paths if path.name.rpartition("_")[0] == losses.name]
-    if not own:
+    named = re.compile(rf"{losses.name}_P([1-9][0-9]*)")
+    paths = {
+        int(match[1]): str(path)
+        for path in folder.glob(f"{losses.name}_P*")
+        if (match := named.fullmatch(path.name))
+    }
+    if not paths:
         raise InputError(
             f"the settings ask for outputs of {losses.name}, but there is no stream of it",
             hint=f"Name it with --stream {losses.name}=FILE; without, {folder}/{losses.name}_P1,"
             " _P2, ... are read",
             source=directory.settings.source,
         )
-    own.sort(key=_number)
-    return StreamGroup(losses, None, tuple(map(str, own)))
-
-
-def _number(path: Path) -> int:
-    return int(path.name.rpartition("_P")[2])
+    return StreamGroup(losses, None, tuple(paths[process] for process in sorted(paths)))
 
 
 class Partitioned(Protocol):
@@ -181,9 +179,7 @@ def read_streams(
     places = [
         (number, part) for number, (group, _) in enumerate(groups) for part in range(len(group))
     ]
-    firsts = [
-        next(i for i, place in enumerate(places) if place[0] == n) for n in range(len(groups))
-    ]
+    firsts = list(accumulate((len(group) for group, _ in groups), initial=0))
     turn = 0
     with Sources(paths, idle_timeout) as sources:
         while True:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from core.arrays import Floats
 
-_PRINTED: Final = 1.01e-6
+PRINTED: Final = 1.01e-6
 """A unit of the last digit of a loss or a return period, as csv prints it."""
 
 
@@ -61,7 +61,7 @@ class TiedCurves:
     tolerance: float
 
     def _close(self, a: Floats, b: Floats) -> npt.NDArray[np.bool_]:
-        return np.isclose(a, b, rtol=self.tolerance, atol=_PRINTED)
+        return np.isclose(a, b, rtol=self.tolerance, atol=PRINTED)
 
     def tied_at_points(self) -> bool:
         """Whether curves of all points differ in the return periods inside ties alone."""
@@ -106,5 +106,5 @@ class TiedCurves:
         periods, losses = curve.periods[chosen], curve.losses[chosen]
         least = np.append(0.0, agreed.losses)[np.searchsorted(agreed.periods, periods, "right")]
         most = np.append(agreed.losses, np.inf)[np.searchsorted(agreed.periods, periods, "left")]
-        noise = self.tolerance * losses + _PRINTED
+        noise = self.tolerance * losses + PRINTED
         return bool(((losses >= least - noise) & (losses <= most + noise)).all())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -37,19 +36,16 @@ def aalpy(args: argparse.Namespace, _log: ProcessLog) -> None:
     """
     environment = read_environment()
     paths = {MEANS_ONLY_REPORT if args.meanonly else "aal": args.aal, "alct": args.alct}
-    requested = {report: path for report, path in paths.items() if path is not None}
     width = environment.float_width
-    tables = Tables(requested, args.ext, width, header=not args.noheader)
+    tables = Tables(paths, args.ext, width, header=not args.noheader)
     with tables.writing():
         streams = work_streams(args)
         options = RunOptions(confidence=args.confidence)
-        files = RunInputs(Path(args.run_dir, "input"), width)
-        occurrence = files.occurrence()
-        inputs = {"occurrence": occurrence, "periods": files.periods(occurrence.periods)}
-        if requested:
-            sink = _EverySummary(tables.write, occurrence.periods)
+        inputs = RunInputs(args.run_dir, width).calendar()
+        if tables.reports:
+            sink = _EverySummary(tables.write, inputs["occurrence"].periods)
             memory = environment.memory
-            read_run(streams, list(requested), sink.take, inputs, options, environment, memory)
+            read_run(streams, tables.reports, sink.take, inputs, options, environment, memory)
 
 
 class _EverySummary:

@@ -27,7 +27,8 @@ from typing import Any, Final
 
 from app.losses.sources import STDIN
 from app.oasis.confirming import check_events
-from core.errors import InputError, TruncatedError
+from app.oasis.files import write_whole
+from core.errors import TruncatedError
 
 _ITEMS: Final = re.compile(r"((?:gul|il|ri|rl)(?:_IP[0-9]+)?)_P([0-9]+)")
 _SUMMARIES: Final = re.compile(r"(.+_S[0-9]+)_summary_P([0-9]+)")
@@ -67,15 +68,6 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as e:
-        raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
-
-
 class Writer:
     """What a ``summarypy`` leaves.
 
@@ -93,10 +85,10 @@ class Writer:
         self._paths = {set_id: Path(path) for set_id, path in paths.items() if _fifo(path)}
         self._sums: dict[int, Sum] = defaultdict(Sum)
         if self._items is not None:
-            _write(_beside(self._items, _EVENTS), "")
+            write_whole(_beside(self._items, _EVENTS), "")
         for records in self._records().values():
             for record in records:
-                _write(record, "")
+                write_whole(record, "")
 
     def _records(self) -> dict[int, list[Path]]:
         """Where readers of each set look: beside the fifo, and beside its copies."""
@@ -125,11 +117,11 @@ class Writer:
             TruncatedError: the perspectives have different numbers of events, all being read.
         """
         if self._items is not None:
-            _write(_beside(self._items, _EVENTS), str(events))
+            write_whole(_beside(self._items, _EVENTS), str(events))
             self._compare(self._items.parent)
         for set_id, records in self._records().items():
             for record in records:
-                _write(record, str(self._sums[set_id]))
+                write_whole(record, str(self._sums[set_id]))
 
     @staticmethod
     def _compare(folder: Path) -> None:

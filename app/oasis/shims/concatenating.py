@@ -115,16 +115,11 @@ def _write_bin(
         tables.begin()
         if args.unsorted:
             # The peer sees only the file of all, and takes it for empty if it is not whole.
-            size = sum(path.stat().st_size for path in paths)
-            if size % dtype.itemsize:
-                log.note_warning(
-                    f"{size} bytes are not a multiple of the record size {dtype.itemsize}: left out"
-                )
-                return
-            for rows in _whole_records(paths, dtype):
-                tables.write(report, rows)
+            if _is_whole("", paths, dtype, log):
+                for rows in _whole_records(paths, dtype):
+                    tables.write(report, rows)
             return
-        whole = [path for path in paths if _is_whole(path, dtype, log)]
+        whole = [path for path in paths if _is_whole(f"{path}: ", [path], dtype, log)]
         pieces = [_bin_pieces(path, dtype, report, _piece(len(whole))) for path in whole]
         for rows in merge(pieces, lambda parts, order: np.concatenate(parts)[order]):
             tables.write(report, rows)
@@ -146,14 +141,14 @@ def _copy_rest(path: Path, out: Output, skipped_lines: int = 0) -> None:
             out.write(octets)
 
 
-def _is_whole(path: Path, dtype: np.dtype[np.void], log: ProcessLog) -> bool:
-    size = path.stat().st_size
-    if size % dtype.itemsize:
-        log.note_warning(
-            f"{path}: {size} bytes are not a multiple of the record size {dtype.itemsize}: left out"
-        )
-        return False
-    return True
+def _is_whole(name: str, paths: Sequence[Path], dtype: np.dtype[np.void], log: ProcessLog) -> bool:
+    """Whether files hold whole records, all together."""
+    size = sum(path.stat().st_size for path in paths)
+    whole = size % dtype.itemsize == 0
+    if not whole:
+        record = f"not a multiple of the record size {dtype.itemsize}: left out"
+        log.note_warning(f"{name}{size} bytes are {record}")
+    return whole
 
 
 def _whole_records(paths: Sequence[Path], dtype: np.dtype[np.void]) -> Iterator[Rows]:

@@ -4,74 +4,45 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from core.losses.analysis import Analysis
-from core.losses.outputs import Sink
-from core.losses.seen import SeenEvents
+from core.losses.reports import REPORTS
 
 from .environment import read_environment
+from .options import KAT_TABLES
 from .process_log import ProcessLog
-from .reading import policy, read_streams
+from .reading import read_streams
 from .run_inputs import RunInputs
 from .tables import Tables
 
 
-def eltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
-    """Write SELT, MELT and QELT.
+def loss_tables(args: argparse.Namespace, _log: ProcessLog) -> None:
+    """Write SELT, MELT and QELT, or SPLT, MPLT and QPLT.
 
     Raises:
         CoreError: a stream, an input or an output is unusable.
     """
     width = read_environment().float_width
-    tables = _tables(args, ("selt", "melt", "qelt"), width)
-    files = RunInputs(Path(args.run_dir, "input"), width)
-    inputs: dict[str, Any] = {}
-    if args.melt is not None:
-        inputs["event_rates"] = files.event_rates()
-    if args.qelt is not None:
-        inputs["quantiles"] = files.quantiles()
-    _write(args.files_in, tables, inputs, width)
-
-
-def pltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
-    """Write SPLT, MPLT and QPLT.
-
-    Raises:
-        CoreError: a stream, an input or an output is unusable.
-    """
-    width = read_environment().float_width
-    tables = _tables(args, ("splt", "mplt", "qplt"), width)
-    files = RunInputs(Path(args.run_dir, "input"), width)
-    inputs: dict[str, Any] = {}
-    if tables.reports:
-        occurrence = files.occurrence()
-        inputs = {"occurrence": occurrence, "periods": files.periods(occurrence.periods)}
-    if args.qplt is not None:
-        inputs["quantiles"] = files.quantiles()
-    _write(args.files_in, tables, inputs, width)
-
-
-def _tables(args: argparse.Namespace, reports: Sequence[str], width: int) -> Tables:
-    paths = {name: getattr(args, name) for name in reports if getattr(args, name) is not None}
-    return Tables(paths, args.ext, width, header=not args.noheader)
-
-
-def _write(streams: Sequence[str], tables: Tables, inputs: dict[str, Any], width: int) -> None:
-    reports = tables.reports
+    paths = {name: getattr(args, name, None) for name in KAT_TABLES}
+    tables = Tables(paths, args.ext, width, header=not args.noheader)
+    inputs = _inputs(tables.reports, RunInputs(args.run_dir, width))
     # Without a table the streams are read to their ends all the same, as by the peer: a writer
     # would fail otherwise.
-    sink = tables.write if reports else _drop
-
-    def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-        return Analysis(
-            reports or ["events"], sink, policy=policy(width), **inputs, name=name, seen=seen
-        )
-
+    sink = tables.write if tables.reports else _drop
     with tables.writing():
         tables.begin()
-        read_streams(streams, make, sink)
+        read_streams(args.files_in, tables.reports or ["events"], sink, width, **inputs)
+
+
+def _inputs(reports: Sequence[str], files: RunInputs) -> dict[str, Any]:
+    inputs: dict[str, Any] = {}
+    if any(REPORTS[name].scope == "period" for name in reports):
+        inputs = files.calendar()
+    if "melt" in reports:
+        inputs["event_rates"] = files.event_rates()
+    if "qelt" in reports or "qplt" in reports:
+        inputs["quantiles"] = files.quantiles()
+    return inputs
 
 
 def _drop(_report: str, _rows: object) -> None:

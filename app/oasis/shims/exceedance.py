@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final
 
 import numpy as np
 
@@ -46,27 +47,23 @@ def lecpy(args: argparse.Namespace, log: ProcessLog) -> None:
     psept = "".join(letter for letter in letters if letter in _PER_SAMPLE)
     ept = "".join(letter for letter in letters if letter not in _PER_SAMPLE)
     paths = {"ept": args.ept if ept else None, "psept": args.psept if psept else None}
-    requested = {report: path for report, path in paths.items() if path is not None}
     width = environment.float_width
-    tables = Tables(requested, args.ext, width, header=not args.noheader)
+    tables = Tables(paths, args.ext, width, header=not args.noheader)
+    requested = tables.reports
     with tables.writing():
         streams = work_streams(args)
-        files = RunInputs(Path(args.run_dir, "input"), width)
-        occurrence = files.occurrence()
-        inputs = {
-            "occurrence": occurrence,
-            "periods": files.periods(occurrence.periods),
-            "return_periods": files.return_periods() if args.use_return_period else None,
-        }
+        files = RunInputs(args.run_dir, width)
+        inputs = files.calendar()
+        inputs["return_periods"] = files.return_periods() if args.use_return_period else None
         if not requested:
             log.note_warning("no curve is asked for of a table that is named")
             return
         options = RunOptions(curves=ept * ("ept" in requested) + psept * ("psept" in requested))
         indexed = all(path.with_suffix(".idx").exists() for path in streams)
         temporary = environment.temporary or streams[0].parent
-        with _ByCurve(tables.write, temporary) as by_curve:
+        with closing(_ByCurve(tables.write, temporary)) as by_curve:
             sink = tables.write if indexed else by_curve.take
-            partitions = read_run(streams, list(requested), sink, inputs, options, environment)
+            partitions = read_run(streams, requested, sink, inputs, options, environment)
             if any(analysis.blocks for analysis in partitions.analyses):
                 tables.begin()
             by_curve.hand_on()
@@ -86,10 +83,8 @@ class _ByCurve:
         self._files: dict[tuple[str, int, int], IO[bytes]] = {}
         self._dtypes: dict[str, np.dtype[np.void]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Give up the temporary files."""
         for file in self._files.values():
             file.close()
 

@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from app.oasis.files import failing_as
 from core._jit import CACHE_VARIABLE, is_build_published, publish
-from core.errors import InputError, OptionError
+from core.errors import OptionError
 
 from .options import PARSERS
 
@@ -54,7 +55,7 @@ def write_shims(directory: Path, interpreter: str = sys.executable) -> list[Path
     """
     directory = directory.absolute()
     paths = [directory / tool for tool in PARSERS]
-    try:
+    with failing_as("cannot be written", directory):
         for path in paths:
             _refuse_foreign(path)
         directory.mkdir(parents=True, exist_ok=True)
@@ -64,8 +65,6 @@ def write_shims(directory: Path, interpreter: str = sys.executable) -> list[Path
             temporary.write_text(_script(path.name, interpreter, kernels), encoding="utf-8")
             temporary.chmod(0o755)
             temporary.replace(path)
-    except OSError as e:
-        raise InputError(f"cannot be written: {e.strerror}", source=str(directory)) from e
     return paths
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app.losses.sources import Sources
@@ -14,26 +14,35 @@ from core.losses.seen import SeenEvents
 
 from .certifying import Sum, check_written
 
-Make = Callable[[str, Sink, SeenEvents], Analysis]
-"""Builds the analysis of a stream from its name, a sink and the shared check."""
-
 
 def policy(float_width: int, **fields: Any) -> Policy:  # noqa: ANN401 - of Policy
     """What streams of a run may contain: all that the peer reads without a wrong result."""
     return Policy(float_width=float_width, negative="keep", sample_order="any", **fields)
 
 
-def read_streams(names: Sequence[str], make: Make, sink: Sink) -> Partitions:
+def read_streams(
+    names: Sequence[str],
+    reports: Sequence[str],
+    sink: Sink,
+    float_width: int,
+    **options: Any,  # noqa: ANN401 - of Analysis
+) -> Partitions:
     """Read all streams; rows go to the sink as they arise.
 
     Args:
         names: of files and fifos; ``-`` for standard input.
-        make: builds the analysis of each.
+        reports: names.
         sink: receives the rows.
+        float_width: bytes of a loss.
+        options: inputs and more of the analysis of each stream.
 
     Raises:
         CoreError: a stream is faulty or cannot be read, or streams do not belong together.
     """
+
+    def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
+        return Analysis(reports, sink, policy=policy(float_width), **options, name=name, seen=seen)
+
     sums = [Sum() for _ in names]
     with Sources(names) as sources:
         partitions = Partitions([source.name for source in sources.sources], make, sink)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from app.oasis.files import failing_as
 from core.errors import InputError
 from core.losses.inputs import (
     EventRates,
-    Occurrence,
-    Periods,
     ReturnPeriods,
     parse_event_rates,
     parse_occurrence,
@@ -49,22 +48,20 @@ def read(path: Path) -> bytes:
     Raises:
         InputError: it cannot be read.
     """
-    try:
+    with failing_as("cannot be read", path):
         return path.read_bytes()
-    except OSError as e:
-        raise InputError(f"cannot be read: {e.strerror}", source=str(path)) from e
 
 
 class RunInputs:
-    """The files of a folder.
+    """The files of a run.
 
     Args:
-        folder: ``input`` of a run directory.
+        directory: of the run; they are in its folder ``input``.
         float_width: bytes of a packed rate.
     """
 
-    def __init__(self, folder: Path, float_width: int) -> None:
-        self._folder = folder
+    def __init__(self, directory: str, float_width: int) -> None:
+        self._folder = Path(directory, "input")
         self._float_width = float_width
 
     def quantiles(self) -> npt.NDArray[np.float32]:
@@ -96,26 +93,20 @@ class RunInputs:
             return parse_event_rates(columns, str(path))
         return parse_event_rates(data, str(path))
 
-    def occurrence(self) -> Occurrence:
-        """Occurrences.
+    def calendar(self) -> dict[str, Any]:
+        """``occurrence``, and ``periods``: their weights; None, for equal ones, without a file.
 
         Raises:
-            InputError: there is no such file, or it is unusable.
+            InputError: there are no occurrences, or a file is unusable.
         """
         path = self._folder / "occurrence.bin"
-        return parse_occurrence(read(path), source=str(path))
-
-    def periods(self, count: int) -> Periods | None:
-        """Weights of the periods; None, for equal ones, without a file.
-
-        Raises:
-            InputError: the file is unusable.
-        """
+        occurrence = parse_occurrence(read(path), source=str(path))
         # The peer asks for the packed file before it accepts one of csv.
-        if not (self._folder / "periods.bin").is_file():
-            return None
         path = self._folder / "periods.bin"
-        return parse_periods(read(path), count, str(path))
+        periods = None
+        if path.is_file():
+            periods = parse_periods(read(path), occurrence.periods, str(path))
+        return {"occurrence": occurrence, "periods": periods}
 
     def return_periods(self) -> ReturnPeriods | None:
         """Return periods; None, for every point, if the file is empty.

@@ -35,8 +35,8 @@ Tool = Callable[[argparse.Namespace, ProcessLog], None]
 
 _MODULES: Final[MappingProxyType[str, tuple[str, str]]] = MappingProxyType(
     {
-        "eltpy": ("event_tables", "eltpy"),
-        "pltpy": ("event_tables", "pltpy"),
+        "eltpy": ("event_tables", "loss_tables"),
+        "pltpy": ("event_tables", "loss_tables"),
         "aalpy": ("annual_losses", "aalpy"),
         "lecpy": ("exceedance", "lecpy"),
         "summarypy": ("summarising", "summarypy"),

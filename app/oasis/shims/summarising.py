@@ -20,6 +20,7 @@ import numpy.typing as npt
 from app.losses.outputs import Output, OutputFile, Outputs
 from app.losses.pipes import PipeOutput
 from app.losses.sources import STDIN, Sources
+from app.oasis.files import failing_as
 from core.arrays import Octets, Rows
 from core.errors import InputError, OptionError
 from core.losses.format import ID_MAX
@@ -277,10 +278,8 @@ def prepare(folder: Path, perspective: str) -> None:
     """
     xref, risks = _from_files(folder, perspective)
     target = folder / perspective
-    try:
+    with failing_as("cannot be made", target):
         target.mkdir(exist_ok=True)
-    except OSError as e:
-        raise InputError(f"cannot be made: {e.strerror}", source=str(target)) from e
     with tool_outputs() as outputs:
         for name, array in _prepared(xref, risks)._asdict().items():
             np.save(OutputFile(outputs.open(target / f"{name}.npy")), array)

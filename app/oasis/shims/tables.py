@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from app.losses.outputs import Output, OutputFile
 from core.arrays import Rows
@@ -20,27 +20,6 @@ if TYPE_CHECKING:
 
 ROW_GROUP = 1 << 18
 """Rows per parquet row group, however they arrive."""
-
-
-def check_suffix(path: str, form: str) -> None:
-    """Refuse a name that says another format; a name without suffix, as of a fifo, says none.
-
-    Raises:
-        OptionError: naming the file.
-    """
-    suffix = Path(path).suffix
-    if suffix not in {"", f".{form}"}:
-        raise OptionError(f"the name {path} is not one of a {form} file")
-
-
-class TableFile(Protocol):
-    """A table being written."""
-
-    def write(self, rows: Rows) -> None:
-        """Write the next rows, shape (n,)."""
-
-    def end(self) -> None:
-        """Write what comes after the last rows."""
 
 
 class _PlainTable:
@@ -93,48 +72,31 @@ class _ParquetTable:
         self._writer.close()
 
 
-def open_table(
-    file: Output, form: str, report: str, float_width: int, *, header: bool
-) -> TableFile:
-    """Begin a table.
-
-    Args:
-        file: that takes it.
-        form: ``csv``, ``bin`` or ``parquet``.
-        report: whose columns it has.
-        float_width: bytes of a loss.
-        header: whether csv has a header line.
-    """
-    if form == "parquet":
-        return _ParquetTable(file, REPORTS[report], float_width)
-    encoder = CsvEncoder(REPORTS[report], float_width) if form == "csv" else BinEncoder()
-    return _PlainTable(file, encoder, header=header)
-
-
 class Tables:
     """Several tables, committed together or not at all.
 
     Args:
-        paths: of the files, by report.
+        paths: of the files, by report; None of those that are not asked for.
         form: ``csv``, ``bin`` or ``parquet``.
         float_width: bytes of a loss.
         header: whether csv has a header line.
 
     Raises:
-        OptionError: a name is that of another format.
+        OptionError: a name says another format; one without suffix, as of a fifo, says none.
     """
 
     def __init__(
-        self, paths: Mapping[str, str], form: str, float_width: int, *, header: bool
+        self, paths: Mapping[str, str | None], form: str, float_width: int, *, header: bool
     ) -> None:
-        for path in paths.values():
-            check_suffix(path, form)
-        self._paths = paths
+        self._paths = {report: path for report, path in paths.items() if path is not None}
+        for path in self._paths.values():
+            if Path(path).suffix not in {"", f".{form}"}:
+                raise OptionError(f"the name {path} is not one of a {form} file")
         self._form = form
         self._float_width = float_width
         self._header = header
         self._outputs = tool_outputs()
-        self._open: dict[str, TableFile] = {}
+        self._open: dict[str, _PlainTable | _ParquetTable] = {}
 
     @property
     def reports(self) -> list[str]:
@@ -149,10 +111,13 @@ class Tables:
         """
         for report, path in self._paths.items():
             if report not in self._open:
-                file = self._outputs.open(path)
-                self._open[report] = open_table(
-                    file, self._form, report, self._float_width, header=self._header
-                )
+                self._open[report] = self._begun(self._outputs.open(path), REPORTS[report])
+
+    def _begun(self, file: Output, report: Report) -> _PlainTable | _ParquetTable:
+        if self._form == "parquet":
+            return _ParquetTable(file, report, self._float_width)
+        encoder = CsvEncoder(report, self._float_width) if self._form == "csv" else BinEncoder()
+        return _PlainTable(file, encoder, header=self._header)
 
     def write(self, report: str, rows: Rows) -> None:
         """Write the next rows of a report; with the first of all, the files are opened."""

@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from app.losses.spilling import SpillFiles
 from core.errors import InputError
-from core.losses.analysis import Analysis
 from core.losses.finishing import LedgerResources
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import Partitions
 from core.losses.outputs import Sink
 from core.losses.reports.running import RunOptions
-from core.losses.seen import SeenEvents
 
 from .environment import Environment
-from .reading import policy, read_streams
+from .reading import read_streams
 
 _OF_PROCESS = re.compile(r"P([1-9][0-9]*)")
 
@@ -71,23 +70,11 @@ def read_run(  # noqa: PLR0913, PLR0917 - what a run is computed from
     Raises:
         CoreError: a stream is faulty, or streams do not belong together.
     """
+    names = [str(path) for path in streams]
     budget = (memory or MEMORY_BUDGET) // len(streams)
-    spill = SpillFiles(environment.temporary or streams[0].parent)
-    resources = LedgerResources(budget, spill=spill)
-
-    def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-        return Analysis(
-            reports,
-            sink,
-            policy=policy(environment.float_width),
-            **inputs,
-            options=options,
-            resources=resources,
-            name=name,
-            seen=seen,
+    with closing(SpillFiles(environment.temporary or streams[0].parent)) as spill:
+        resources = LedgerResources(budget, spill=spill)
+        width = environment.float_width
+        return read_streams(
+            names, reports, sink, width, **inputs, options=options, resources=resources
         )
-
-    try:
-        return read_streams([str(path) for path in streams], make, sink)
-    finally:
-        spill.close()
