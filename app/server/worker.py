@@ -32,7 +32,7 @@ TICKS = 10
 """Ticks of uvicorn in a second."""
 
 _HANDOVER_SECONDS = 0.02
-_SAME_SIGNAL_SECONDS = 0.5
+_SAME_SIGNAL_SECONDS = 0.2
 """Seconds within which a second signal is the first one, by another way."""
 
 
