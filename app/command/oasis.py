@@ -135,7 +135,7 @@ def _log_to(name: str) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
         ],
-        logger_factory=structlog.PrintLoggerFactory(file),
+        logger_factory=structlog.WriteLoggerFactory(file),
     )
 
 

@@ -25,7 +25,7 @@ from app.server.board import Board
 
 structlog.configure(
     processors=[structlog.processors.JSONRenderer()],
-    logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+    logger_factory=structlog.WriteLoggerFactory(sys.stdout),
 )
 supervisor._TICK, place._FIRST_PAUSE, place.SILENT_TICKS = 0.02, 0.001, 20
 
