@@ -19,7 +19,7 @@ from tests.server_process import children_of
 
 ROOT = Path(__file__).parents[4]
 LANES = ("front", "quick", "long", "long")
-_SECONDS = 30.0
+_SECONDS = 60.0
 
 SCRIPT = """
 import asyncio, json, os, random, signal, subprocess, sys, time
@@ -211,6 +211,9 @@ def small(directory: Path, *before: str, **options: Any) -> Iterator[Small]:  # 
     service = Small(directory, *before, **options)
     try:
         yield service
+    except BaseException:
+        print(*service.lines(), sep="\n")
+        raise
     finally:
         service.process.kill()
         service.process.wait()
