@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
+import numpy as np
+
 from app.errors import InvalidOptionError
 from core.arrays import Array, Octets
 from core.iterate.base import Schema
@@ -157,6 +159,18 @@ class OpenDataset(_Open):
                 decoder.decode(octets.reshape(-1), size, pixels, shape)
 
         return FileFrames(self.recording, self.backend, decode)
+
+    def typed(self, view: View) -> View:
+        """Return a view with a dtype if it corrects integers and requests none.
+
+        A corrected integer is a fraction, or negative: it becomes float32, and float64 if it has
+        more than 2 bytes.
+        """
+        stored = self.recording.dtype
+        if view.dtype or not view.corrections or not self.corrections or stored.kind not in "biu":
+            return view
+        wide = np.result_type(stored, np.float32, *([np.complex64] * self.corrections.is_complex))
+        return replace(view, dtype=wide.newbyteorder("<").str)
 
     def plan(self, view: View) -> Plan:
         """Plan the tiles of a view.

@@ -268,7 +268,7 @@ class FramesSource(_ArrayItems):
     """
 
     def __init__(self, dataset: OpenDataset, fields: Sequence[str] | None = None) -> None:
-        plan = self._plan = dataset.plan(View())
+        plan = self._plan = dataset.plan(dataset.typed(View()))
         schema = select_fields((Field("data", plan.dtype, plan.sig_shape),), fields)
         # Positions with frames are contiguous, from the position of the first frame on.
         low, high = plan.positions.extremes()

@@ -112,12 +112,16 @@ class Views:
             CoreError, ServiceError: the caller has no such dataset, or the view does not
                 fit it.
         """
-        view = parse_view(spec)
-        return self._open(who, dataset, view, view.digest())
+        return self._open(who, dataset, parse_view(spec))
 
-    def _open(self, who: Identity, dataset: str, view: View, digest: bytes) -> OpenView:
+    def _open(
+        self, who: Identity, dataset: str, view: View, digest: bytes | None = None
+    ) -> OpenView:
         opened = self._catalogue.open(who, dataset)
         with on_error(opened.close):
+            if digest is None:
+                view = opened.typed(view)
+                digest = view.digest()
             plan = self._plan(who, opened, view, digest)
         identity = stream_identity(dataset, digest)
         return OpenView(opened, view, plan, TileTokens(self._keys, identity, opened.fingerprint))
@@ -158,7 +162,7 @@ class Views:
                 f"a view whose JSON is longer than {MAX_VALUE} bytes cannot be registered",
                 hint="Send it with each request, to /tiles, /plan or /reduce",
             )
-        opened = self._open(who, dataset, view, view.digest())
+        opened = self._open(who, dataset, view)
         value = {"dataset": dataset, "view": opened.view.to_json()}
         text = json.dumps(value, sort_keys=True).encode()
         ident = hashlib.blake2b(text, digest_size=12).hexdigest()

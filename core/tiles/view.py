@@ -102,7 +102,8 @@ class View:
     target_bytes: int | None = None
     """Approximate size of a tile if ``tile_shape`` is None."""
     dtype: str | None = None
-    """numpy type string; None for one that holds the values of the dataset."""
+    """numpy type string; None for one that holds the values of the dataset (the service requests
+    a floating one for corrected integers)."""
     casting: Casting = "safe"
     corrections: bool = True
     sync_offset: int | None = None

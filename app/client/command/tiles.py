@@ -54,6 +54,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     )
     tiles.add_argument("dataset", metavar="DATASET", help="id of the dataset")
     tiles.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .raw")
+    tiles.add_argument("--force", action="store_true", help="replace a finished file")
     _add_view(tiles)
     shape = tiles.add_mutually_exclusive_group()
     shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
@@ -169,6 +170,8 @@ def _dtype(text: str) -> np.dtype[Any]:
 def _tiles(args: argparse.Namespace, client: Client) -> None:
     if Path(args.out).suffix not in _ENDINGS:
         raise ValueError("--out must end in .npy, or in .raw for values without a header")
+    if Path(args.out).exists() and not args.force:
+        raise ValueError(f"{args.out} exists, perhaps of another view: --force replaces it")
     state = str(args.state or f"{args.out}.thalweg-state")
     bar = make_bar(args)
     view = client.datasets[args.dataset].view(**_options(args))

@@ -22,15 +22,16 @@ Array = npt.NDArray[Any]
 class ViewDesk:
     """One dataset ``scan``, of an npy file."""
 
-    def __init__(self, directory: Path, frames: Array) -> None:
+    def __init__(self, directory: Path, frames: Array, **entry: Any) -> None:  # noqa: ANN401
         data = directory / "data"
-        data.mkdir()
+        data.mkdir(exist_ok=True)
         np.save(data / "scan.npy", frames)
         self.keys = KeyRing([new_key()])
         self.catalogue = Catalogue(MemoryStateStore(), Roots([data]), {}, BufferPool(4))
         self.store = MemoryStateStore()
         self.views = Views(self.catalogue, self.store, self.keys)
-        self.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
+        entry = {"id": "scan", "files": ["scan.npy"], **entry}
+        self.catalogue.register(SINGLE_USER, entry)[0].close()
 
     def open(self, **view: Any) -> OpenView:  # noqa: ANN401
         return self.views.open(SINGLE_USER, "scan", view)

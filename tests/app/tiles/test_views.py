@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -87,4 +88,40 @@ def test_a_view_has_so_many_bytes(tmp_path: Path) -> None:
         else:
             with pytest.raises(SelectionError, match="more than"):
                 desk.views.open(SINGLE_USER, "False", view)
+    desk.close()
+
+
+@pytest.mark.parametrize(
+    ("stored", "spec", "dtype"),
+    [
+        ("<u2", {}, "<f4"),
+        (">i4", {}, "<f8"),
+        ("<f8", {}, "<f8"),
+        ("<u2", {"dtype": "<u2", "casting": "clip"}, "<u2"),
+        ("<u2", {"corrections": False}, "<u2"),
+    ],
+)
+def test_corrected_integers_are_floats_unless_another_dtype_is_requested(
+    tmp_path: Path, stored: str, spec: dict[str, object], dtype: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data/gain.npy", np.full((4, 5), 0.5))
+    desk = ViewDesk(tmp_path, np.ones((2, 3, 4, 5), stored), corrections={"gain": "gain.npy"})
+    with closing(desk.views.open(SINGLE_USER, "scan", spec)) as opened:
+        tile = opened.read(opened.plan.tile(0))
+        assert (opened.plan.dtype.str, opened.view.to_json().get("dtype", dtype)) == (dtype, dtype)
+        assert tile.flat[0] == (0 if "casting" in spec else 1 if "corrections" in spec else 0.5)
+    desk.close()
+
+
+def test_a_view_that_was_stored_without_a_dtype_keeps_its_own(tmp_path: Path) -> None:
+    """Its tokens go on: the values are those of the tiles before them."""
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data/dark.npy", np.ones((4, 5)))
+    desk = ViewDesk(tmp_path, np.full((2, 3, 4, 5), 3, "<u2"), corrections={"dark": "dark.npy"})
+    Namespaces(desk.store, KIND).create(
+        SINGLE_USER.owner, "earlier", {"dataset": "scan", "view": {}}
+    )
+    with closing(desk.views.registered(SINGLE_USER, "earlier")) as opened:
+        assert (opened.plan.dtype.str, opened.read(opened.plan.tile(0)).flat[0]) == ("<u2", 2)
     desk.close()

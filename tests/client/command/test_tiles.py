@@ -81,7 +81,11 @@ def test_a_view(service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(service, "tiles", "scan", "-o", out) == 0
     assert "2 x 3 x 4 x 3 of <u2, 144 bytes" in capsys.readouterr().err
     assert np.array_equal(np.load(out), VALUES)
-    assert run(service, "tiles", "scan", "-o", out, "--frames", "3,1-2", "--quiet") == 0
+    again = ["tiles", "scan", "-o", out, "--frames", "3,1-2", "--quiet"]
+    assert run(service, *again) == 2
+    assert "--force" in capsys.readouterr().err
+    assert np.array_equal(np.load(out), VALUES)
+    assert run(service, *again, "--force") == 0
     assert capsys.readouterr().err == ""
     assert np.array_equal(np.load(out), VALUES.reshape(6, 4, 3)[[3, 1, 2]])
     assert run(service, "tiles", "scan", "-o", tmp_path / "out.raw") == 0
@@ -99,6 +103,7 @@ def test_giving_up_and_going_on(
     assert run(service, "tiles", "scan", "-o", out) == 0
     assert service.streams[-1].query["after"].startswith("3.")
     assert np.array_equal(np.load(out), VALUES)
+    out.unlink()
     service.script[:] = [Fault(drain=3)]
     assert run(service, "tiles", "scan", "-o", out, "--retries", 0) == 3
     service.scan.fingerprint = "f1"
@@ -122,8 +127,8 @@ def test_options_reach_the_service(
     args += ["--casting", "clip", "--no-corrections", "--sync-offset", -2, "--missing", "nan"]
     args += ["--mask", tmp_path / "mask.npy"]
     run(service, "tiles", "scan", "-o", tmp_path / "o.npy", *args, "--target-bytes", "1M")
-    run(service, "tiles", "scan", "-o", tmp_path / "o.npy", "--nav", "0:2,:3:2")
-    run(service, "tiles", "scan", "-o", tmp_path / "o.npy", "--shuffle", 3, "--tile-shape", "1,2")
+    run(service, "tiles", "scan", "-o", tmp_path / "p.npy", "--nav", "0:2,:3:2")
+    run(service, "tiles", "scan", "-o", tmp_path / "q.npy", "--shuffle", 3, "--tile-shape", "1,2")
     assert asked == [
         {
             "select": {"mask": "/A=="},
