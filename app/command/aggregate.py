@@ -15,6 +15,7 @@ import structlog
 from app.losses.aggregation import Aggregation, Job
 from app.losses.outputs import STDOUT
 from app.losses.pictures.options import PictureOptions
+from app.losses.selection import parse_selection
 from app.losses.tables import FORMATS
 from core.arrays import Rows
 from core.errors import CoreError, OptionError
@@ -83,6 +84,7 @@ def aggregate(args: argparse.Namespace) -> int:
         inputs=read_inputs(args),
         sets=sets,
         infos=read_infos(args, sets),
+        selection=parse_selection(args.summary_ids, args.event_ids),
         options=RunOptions(args.confidence, args.curves, args.tvar),
         memory_budget=args.memory_budget,
         spill_dir=args.spill_dir,
@@ -127,7 +129,7 @@ def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFile
     options = PictureOptions(
         form=args.plot_format,
         theme=args.theme,
-        summary_ids=args.plot_summaries,
+        summary_ids=parse_selection(args.plot_summaries or args.summary_ids, None).summary_ids,
         tail_means=args.plot_tvar,
         confidence=args.confidence,
         perspective=args.perspective,

@@ -9,9 +9,6 @@ import argparse
 import re
 from typing import Any, get_args
 
-import numpy as np
-import numpy.typing as npt
-
 from app.losses.outputs import STDOUT
 from app.losses.pictures.collecting import MOST_SUMMARIES
 from app.losses.pictures.options import FORMS as PICTURE_FORMS
@@ -149,6 +146,10 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         return_periods="return periods of EPT and PSEPT: a file, or a list such as 200,100,50"
         " (default: every point of a curve)",
     )
+    rows = parser.add_argument_group("rows")
+    for name, of in (("--summary-ids", "summaries"), ("--event-ids", "events")):
+        text = f"only those of these {of}, such as 1,5,10-20"
+        _add_value(rows, name, text, type=_ids, metavar="LIST")
     inputs.add_argument(
         "--summary-info",
         nargs="+",
@@ -246,9 +247,10 @@ def _add_pictures(parser: argparse.ArgumentParser) -> None:
     _add_value(group, "--theme", "colours", defaults.theme, choices=THEMES)
     group.add_argument(
         "--plot-summaries",
-        type=_summary_ids,
+        type=_ids,
         metavar="LIST",
-        help=f"summaries to draw, such as 1,5,10-12 (default all, up to {MOST_SUMMARIES})",
+        help="summaries to draw, such as 1,5,10-12 (default: those of --summary-ids, or all, up to"
+        f" {MOST_SUMMARIES})",
     )
     group.add_argument("--plot-tvar", action="store_true", help="draw TVaR beside the EP curves")
     group.add_argument(
@@ -257,14 +259,15 @@ def _add_pictures(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--currency", metavar="CODE", help="currency of the losses, for axes")
 
 
-def _summary_ids(text: str) -> npt.NDArray[np.int32]:
+def _ids(text: str) -> str:
     from app.errors import InvalidOptionError  # noqa: PLC0415 - as the module says
-    from app.losses.request import parse_ids  # noqa: PLC0415 - as above
+    from app.losses.selection import parse_ids  # noqa: PLC0415 - as above
 
     try:
-        return parse_ids(text)
+        parse_ids(text)
     except InvalidOptionError as e:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a list such as 1,5,10-20") from e
+    return text
 
 
 def _bytes(text: str) -> int:
@@ -292,6 +295,16 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
     _add_value(parser, "--by", text, "event", choices=get_args(By))
     parser.add_argument("--report", choices=REPORTS, help="which report packed records are of")
     _add_float_width(parser)
+
+
+def add_split(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``split``."""
+    parser.add_argument("stream", metavar="FILE", help="the stream")
+    text = "number of files, which the events share in their order"
+    parser.add_argument("--partitions", type=_count, required=True, metavar="N", help=text)
+    text = "directory for FILE_P1.bin and so on"
+    _add_value(parser, "--out", text, ".", metavar="DIR")
+    _add_policy(parser)
 
 
 def add_summarise(parser: argparse.ArgumentParser) -> None:

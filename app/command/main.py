@@ -57,6 +57,7 @@ _COMMANDS = {
     "keys": ("keys", "keys"),
     "merge": ("merge", "merge"),
     "oasis": ("oasis", "oasis"),
+    "split": ("split", "split"),
     "summarise": ("summarise", "summarise_command"),
     "warmup": ("engine", "warmup"),
 }

@@ -150,6 +150,11 @@ _COMMANDS = {
         "use Thalweg in models of Oasis",
         "Write the runner, or the executables, by which a model of Oasis uses Thalweg.",
     ),
+    "split": (
+        "data_options",
+        "split a loss stream into partitions",
+        "Split a loss stream into partitions of whole events, with about as many bytes each.",
+    ),
     "summarise": (
         "data_options",
         "add item streams up into streams of summaries",

@@ -43,6 +43,7 @@ from .partials import Exchange, partial_header
 from .progress import Observer, Progress, section_observer
 from .report_files import ReportFiles
 from .sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
+from .selection import RowSelection
 from .sources import Source, Sources
 from .spilling import SpillFiles
 
@@ -77,6 +78,8 @@ class Job:
     """Summary sets of item streams, each with reports of its own; None for summary streams."""
     infos: Mapping[int | None, SummaryInfo] = field(default_factory=dict)
     """What summaries are, by set: columns to join to the rows of reports."""
+    selection: RowSelection = field(default_factory=RowSelection)
+    """The rows to write."""
     options: RunOptions = field(default_factory=RunOptions)
     memory_budget: int = MEMORY_BUDGET
     """Bytes of memory for the ledger of reports of whole runs."""
@@ -128,6 +131,8 @@ class Aggregation:
     ) -> None:
         reports = choose_reports(job.reports)
         check_inputs(reports, job.inputs.to_dict())
+        for report in reports:
+            job.selection.check(report.name)
         self._threads = job.threads or len(os.sched_getaffinity(0))
         if (job.partials or job.partial_out is not None) and job.inputs.occurrence is None:
             raise OptionError("partial files need occurrences", hint="Name them with --occurrence")
@@ -198,7 +203,7 @@ class Aggregation:
 
             def sink(set_id: int | None, name: str, rows: Rows) -> None:
                 if name in job.reports:
-                    tables.write(set_id, name, rows)
+                    tables.write(set_id, name, job.selection(rows))
                 if name in self._taps:
                     self._taps[name](rows)
 

@@ -18,8 +18,9 @@ from .inputs import Inputs
 from .pictures.drawing import PICTURES
 from .pictures.library import can_draw
 from .pictures.options import PictureForm, PictureOptions
-from .request import LossRequest, parse_ids, require_whole_stream
+from .request import LossRequest, require_whole_stream
 from .schemas import LossQuery, ReportsQuery
+from .selection import parse_selection
 from .service import LossService
 from .summary_sets import parse_sets
 
@@ -148,7 +149,7 @@ def read_request(  # noqa: PLR0913 - each is another part of the request
         sets=_read_sets(who, query, losses.inputs),
         info=None if info is None else losses.inputs.parsed(who, "summary_info", info),
         named=_named(query),
-        summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
+        selection=parse_selection(query.summary_ids, query.event_ids),
         expect_events=query.expect_events,
         expect_bytes=expect_bytes,
         expect_samples=query.expect_samples,
@@ -162,7 +163,7 @@ def _picture(query: LossQuery, form: str, request: LossRequest) -> PictureOption
     return PictureOptions(
         form=cast("PictureForm", form),
         theme=query.theme,
-        summary_ids=request.summary_ids,
+        summary_ids=request.selection.summary_ids,
         tail_means=query.plot_tvar,
         confidence=query.confidence,
         perspective=query.perspective,

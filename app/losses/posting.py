@@ -51,7 +51,7 @@ from core.losses.position import Position
 
 from .bounds import Admission, StatedBound
 from .passes import make_pass
-from .request import LossRequest, select_rows
+from .request import LossRequest
 from .spool import Mark, Spool, Table
 from .sums_room import Followed
 
@@ -100,12 +100,12 @@ class _Collector:
     def __init__(self, request: LossRequest, spool: Spool, last: Mark) -> None:
         self.last = last
         self._spool = spool
-        self._ids = request.summary_ids
+        self._selection = request.selection
         self._resumes = not request.needs_whole_stream
 
     def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
         current().check(report)
-        selected = _copy(rows) if self._ids is None else select_rows(rows, self._ids)
+        selected = self._selection(rows) if self._selection else _copy(rows)
         if len(selected):
             # At once: a buffer of blocks may become gigabytes of quantiles.
             self._spool.put([Table(report, selected, set_id)])

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from app.errors import InvalidOptionError, WholeStreamError
 from core.errors import ReportError
-from core.losses.format import ID_MAX
 from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
@@ -21,6 +16,7 @@ from core.losses.reports.report import EVENT_RATES, OCCURRENCE
 from core.losses.reports.running import RunOptions
 from core.losses.summaries import SummarySets
 
+from .selection import RowSelection
 from .summary_columns import SummaryColumns
 from .tokens import identity_of
 
@@ -49,8 +45,8 @@ class LossRequest:
     """Columns to join to the rows, by summary."""
     named: tuple[str, ...] = ()
     """The inputs of sets and info as the query names them, to identify them by."""
-    summary_ids: npt.NDArray[np.int32] | None = None
-    """Ids of the summaries to report, ascending; None for all."""
+    selection: RowSelection = field(default_factory=RowSelection)
+    """The rows to report."""
     expect_events: int | None = None
     expect_bytes: int | None = None
     expect_samples: int | None = None
@@ -66,14 +62,15 @@ class LossRequest:
         check_inputs(reports, self.inputs.to_dict())
         if self.partial:
             require_whole_stream(reports, "and this is a part of one (Upload-Complete: ?0)")
+        for name in self.reports:
+            self.selection.check(name)
         overall = next((report.name for report in reports if not report.has_summaries), None)
-        for option, value in (("summary_ids", self.summary_ids), ("summary_info", self.info)):
-            if value is not None and overall is not None:
-                raise InvalidOptionError(
-                    f"the report {overall} has one row for all summaries of an event",
-                    hint=f"Omit {option}, or request another report",
-                    option=option,
-                )
+        if self.info is not None and overall is not None:
+            raise InvalidOptionError(
+                f"the report {overall} has one row for all summaries of an event",
+                hint="Omit summary_info, or request another report",
+                option="summary_info",
+            )
         if self.info is not None:
             for report in reports:
                 # Refuses columns with the name of one of the report.
@@ -120,13 +117,15 @@ class LossRequest:
             f"{policy.float_width} {policy.nan} {policy.negative}".encode(),
             f"{policy.sample_order} {policy.event_order}".encode(),
         ]
-        arrays = (inputs.quantiles, self.summary_ids)
+        arrays = (inputs.quantiles, self.selection.summary_ids)
         parts += [b"" if array is None else array.tobytes() for array in arrays]
         if self._takes_rates and inputs.rates is not None:
             parts += [inputs.rates.event_ids.tobytes(), inputs.rates.rates.tobytes()]
         if any(OCCURRENCE in report.needs for report in self.tables):
             # Rates alone identify occurrences where nothing else is taken from them.
             parts += [*inputs.octets(), self.options.octets()]
+        if self.selection.event_ids is not None:
+            parts += [b"event_ids", self.selection.event_ids.tobytes()]
         # Tokens of requests without are those of versions that knew no sets.
         parts += [name.encode() for name in self.named]
         return identity_of(tuple(parts))
@@ -180,44 +179,3 @@ def parse_reports(text: str) -> tuple[str, ...]:
             fault, hint = f"there is no report {unknown[0][:80]!r}", report_hint(unknown[0])
         raise InvalidOptionError(fault, hint=hint, option="reports")
     return names
-
-
-def parse_ids(text: str, option: str = "summary_ids") -> npt.NDArray[np.int32]:
-    """Parse a list of summary ids such as ``1,5,10-20``; ascending, without repeats.
-
-    Raises:
-        InvalidOptionError: the list is malformed or too long.
-    """
-    parts: list[npt.NDArray[np.int64]] = []
-    count = 0
-    for part in text.split(","):
-        match = _IDS.fullmatch(part.strip())
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        count += high - low + 1
-        if not 1 <= low <= high <= ID_MAX:
-            raise _invalid_ids(option, f"is {text[:80]!r}, not a list of ids such as 1,5,10-20")
-        if count > _MAX_IDS:
-            raise _invalid_ids(option, f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids")
-        parts.append(np.arange(low, high + 1))
-    ids = np.sort(np.concatenate(parts)).astype(np.int32)
-    return ids[np.diff(ids, prepend=0) > 0]
-
-
-_IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
-_MAX_IDS = 1_000_000
-
-
-def _invalid_ids(option: str, fault: str) -> InvalidOptionError:
-    return InvalidOptionError(
-        f"{option} {fault}",
-        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}",
-        option=option,
-    )
-
-
-def select_rows(rows: npt.NDArray[np.void], ids: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
-    """Return a copy of the rows whose SummaryId is one of ``ids``, ascending, shape (k,)."""
-    summaries = rows["SummaryId"]
-    at = np.minimum(np.searchsorted(ids, summaries), len(ids) - 1)
-    selected: npt.NDArray[np.void] = rows[ids[at] == summaries]
-    return selected

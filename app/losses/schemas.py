@@ -116,6 +116,9 @@ class LossQuery(BaseModel):
         None,
         description="Report these summaries only: a list such as 1,5,10-20; a picture has up to 12",
     )
+    event_ids: str | None = Field(
+        None, description="Report these events only: a list such as 1,5,10-20"
+    )
     expect_events: int | None = Field(
         None, ge=0, le=MAX_NUMBER, description="Declared number of events of the whole stream"
     )

@@ -142,6 +142,20 @@ class RunAggregation:
             self._log.warning("there is no such output any more", request=ignored)
         if self._job.sort and not self._sort:
             self._log.warning("events.bin does not ascend: rows are not sorted by event")
+        bound = self._bound()
+        budget = self._job.memory_budget
+        self._log.info(
+            "memory bound",
+            sums_at_most=bound,
+            in_memory_at_most=budget if bound is None else min(bound, budget),
+            waiting_rows_at_most=WAITING_BYTES,
+            spilled_to=str(self._job.spill_dir or self._out),
+        )
+
+    def _bound(self) -> int | None:
+        """Bytes of sums at most; None with streams of summaries, whose number no xref tells."""
+        if any(group.set_id is not None for group in self._groups):
+            return None
         samples = self._directory.settings.number_of_samples
         bound = 0
         for losses in dict.fromkeys(group.losses for group in self._groups):
@@ -154,13 +168,7 @@ class RunAggregation:
                 calendar = make_calendar(inputs.occurrence)
                 width = self._policy.float_width
                 bound += ledger_bound(calendar, samples, width, count).state_bytes
-        self._log.info(
-            "memory bound",
-            sums_at_most=bound,
-            in_memory_at_most=min(bound, self._job.memory_budget),
-            waiting_rows_at_most=WAITING_BYTES,
-            spilled_to=str(self._job.spill_dir or self._out),
-        )
+        return bound
 
     def _files(self, outputs: Outputs) -> OutputTables | ChunkFiles:
         if self._job.chunk is None:

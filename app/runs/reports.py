@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 from pydantic import ValidationError
 
@@ -17,10 +15,8 @@ from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.library import can_draw
 from app.losses.pictures.options import Perspective
-from app.losses.request import parse_reports, select_rows
+from app.losses.request import parse_reports
 from app.run_errors import ReportMissingError, ReportNotReadyError
-from core.arrays import Rows
-from core.losses.reports import REPORTS
 
 from .records import RunRecord
 from .results.files import RECORDS, Drawn, Look, ReportFiles, ReportName
@@ -40,55 +36,6 @@ class Pending:
 
     state: Mapping[str, Any]
     """Members of the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Rows of a report that a client wants."""
-
-    summary_ids: npt.NDArray[np.int32] | None
-    event_ids: npt.NDArray[np.int32] | None
-
-    def __bool__(self) -> bool:
-        return self.summary_ids is not None or self.event_ids is not None
-
-    def __call__(self, rows: Rows) -> Rows:
-        """Return the chosen rows of some rows."""
-        if self.summary_ids is not None:
-            rows = select_rows(rows, self.summary_ids)
-        if self.event_ids is not None:
-            rows = rows[np.isin(rows["EventId"], self.event_ids)]
-        return rows
-
-    def check(self, report: str, form: str) -> None:
-        """Check that a report has the columns, and a format that shows them.
-
-        Raises:
-            InvalidOptionError: it has not.
-        """
-        if form in PICTURE_TYPES and self.event_ids is not None:
-            raise InvalidOptionError(
-                "a picture shows the losses of all events",
-                hint="Leave event_ids out, or choose the format of a table",
-                option="event_ids",
-            )
-        columns = {column.name for column in REPORTS[report].columns}
-        for option, value, column in (
-            ("summary_ids", self.summary_ids, "SummaryId"),
-            ("event_ids", self.event_ids, "EventId"),
-        ):
-            if value is not None and column not in columns:
-                raise InvalidOptionError(
-                    f"the report {report} has no column {column}",
-                    hint=f"Leave {option} out",
-                    option=option,
-                )
-
-    @property
-    def octets(self) -> bytes:
-        """What identifies the choice."""
-        ids = (self.summary_ids, self.event_ids)
-        return b"|".join(b"" if array is None else array.tobytes() for array in ids)
 
 
 class RunReportsService:

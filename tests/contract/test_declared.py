@@ -13,7 +13,7 @@ import pytest
 
 from app.errors import ServiceError, problem_of
 from app.http.decompression import decoder
-from app.losses.request import parse_ids
+from app.losses.selection import parse_ids
 from core.errors import CoreError
 from core.losses.inputs import parse_occurrence, parse_return_periods
 from core.pipelines.pipeline import parse_pipeline
@@ -40,7 +40,7 @@ BEYOND: dict[str, Callable[[int], object]] = {
     "core.losses.inputs.rows:MAX_POINTS": lambda n: parse_return_periods(
         "\n".join(["return_period", *map(str, range(n, 0, -1))]).encode()
     ),
-    "app.losses.request:_MAX_IDS": lambda n: parse_ids(f"1-{n}"),
+    "app.losses.selection:_MAX_IDS": lambda n: parse_ids(f"1-{n}"),
     # A frame in a single segment, whose window is its length.
     "app.http.decompression:MAX_WINDOW": lambda n: list(
         decoder("zstd", None).decode(memoryview(b"\x28\xb5\x2f\xfd\xe0" + n.to_bytes(8, "little")))

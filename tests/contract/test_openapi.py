@@ -131,8 +131,7 @@ def map_query(context, query):
         query.pop("duplex", None)
         if query.get("format") in {"svg", "png"}:
             query["format"] = "csv"
-        if "summary_ids" in query:
-            query["summary_ids"] = "1-3"
+        query |= {name: "1-3" for name in ("summary_ids", "event_ids") if name in query}
         if "reports" in query:
             # Several, of periods and of the whole run too.
             place = zlib.crc32(repr(query).encode())

@@ -50,6 +50,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/posting.py": _POSTING,
     "app/tiles/reductions.py": (),
     "app/losses/request.py": _POSTING,
+    "app/losses/selection.py": (),
     "app/tiles/tokens.py": (),
     "app/state/base.py": _STATE,
     "app/datasets/files/backends.py": (),

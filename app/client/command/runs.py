@@ -113,8 +113,10 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
     )
     fetch.add_argument("--format", choices=_FORMATS, help="default: the extension of --out, or csv")
     fetch.add_argument("--sets", type=numbers, metavar="LIST", help="summary sets, such as 1,2")
-    fetch.add_argument("--summary-ids", metavar="LIST", help="only these, such as 1,5,10-20")
-    fetch.add_argument("--event-ids", metavar="LIST", help="only these, such as 1,5,10-20")
+    fetch.add_argument(
+        "--summary-ids", metavar="LIST", help="only these summaries, such as 1,5,10-20"
+    )
+    fetch.add_argument("--event-ids", metavar="LIST", help="only these events, such as 1,5,10-20")
     fetch.add_argument("--variant", help="of further reports, as their request was answered")
     fetch.add_argument("--quiet", action="store_true", help="report errors only")
 

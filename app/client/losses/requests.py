@@ -43,7 +43,9 @@ WHOLE_STREAM_REPORTS = frozenset(_OF_RUNS)
 _EXPECTED = ("expect_events", "expect_bytes")
 _FORMS = {
     "sets": (re.compile(r"\d+(,\d+)*"), "1,2"),
-    "summary_ids": (re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*"), "1,5,10-20"),
+    **dict.fromkeys(
+        ("summary_ids", "event_ids"), (re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*"), "1,5,10-20")
+    ),
 }
 """Lists of numbers as text, with an example."""
 
@@ -86,6 +88,8 @@ class LossOptions(StreamOptions, total=False):
     """For ept and psept: years, or an input; every point of a curve without."""
     summary_ids: str | Iterable[int]
     """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
+    event_ids: str | Iterable[int]
+    """Only rows of these events, in the same way."""
     summary_map: InputLike
     """With ``summary_xref``, to count affected risks."""
     sets: str | Iterable[int]

@@ -17,13 +17,13 @@ from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined
 from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified, requested_range
-from app.losses.request import parse_ids
 from app.losses.schemas import ReportName as ReportPath
+from app.losses.selection import RowSelection, parse_selection
 from app.server.lanes.table import LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_run, run_path
-from ..reports import RETRY_SECONDS, Chosen, Pending
+from ..reports import RETRY_SECONDS, Pending
 from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
 from ..results.published import DAMAGED, PIECE, PublishedFile
 from ..schemas import ReportsQuery, RunAnswer
@@ -115,19 +115,15 @@ async def run_report(
     """Read a report of a sealed run: an immutable file."""
     form = query.format or choose_format(joined(request.headers, "accept"), FORMATS)
     name = ReportName(report, query.set, query.variant or OWN)
-    chosen = Chosen(
-        None if query.summary_ids is None else parse_ids(query.summary_ids),
-        None if query.event_ids is None else parse_ids(query.event_ids, "event_ids"),
-    )
-    if chosen:
-        chosen.check(report, form)
-    look = Look(query.theme, query.plot_tvar, query.currency, chosen.summary_ids)
+    selection = parse_selection(query.summary_ids, query.event_ids)
+    selection.check(report, form)
+    look = Look(query.theme, query.plot_tvar, query.currency, selection.summary_ids)
 
     async def handle(exchange: Exchange) -> None:
         if form in PICTURE_TYPES and look.octets:
             await _send_picture(exchange, request, service, (who, run, name, form, look))
             return
-        stored = RECORDS if chosen else form
+        stored = RECORDS if selection else form
         found = await service.threads.start(service.reports.find, who, run, name, stored)
         if isinstance(found, Pending):
             await _send_pending(exchange, found)
@@ -148,8 +144,8 @@ async def run_report(
 
     async def send(exchange: Exchange, files: ReportFiles, file: PublishedFile) -> None:
         answer = _FileAnswer(service, files, file, form)
-        if chosen:
-            await answer.send_chosen(exchange, request, name, chosen)
+        if selection:
+            await answer.send_selected(exchange, request, name, selection)
         else:
             await answer.send(exchange, request)
 
@@ -230,17 +226,17 @@ class _FileAnswer:
         stop = min(start + PIECE, stop)
         return await self._service.threads.start(self._files.read, self._file, start, stop)
 
-    async def send_chosen(
-        self, exchange: Exchange, request: Request, name: ReportName, chosen: Chosen
+    async def send_selected(
+        self, exchange: Exchange, request: Request, name: ReportName, selection: RowSelection
     ) -> None:
         """Send some rows; their number is not known beforehand, so there are no ranges."""
-        text = f"{self._file.digest} {self._form}".encode() + chosen.octets
+        text = f"{self._file.digest} {self._form}".encode() + selection.octets
         etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
         headers = _headers(self._form, etag)
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
-        pieces: Iterator[bytes] = self._files.encoded(name, self._form, chosen)
+        pieces: Iterator[bytes] = self._files.encoded(name, self._form, selection)
         threads = self._service.threads
         # The first has no rows: what is damaged is found before the answer begins, if it can be.
         piece = await threads.start(next, pieces, None)

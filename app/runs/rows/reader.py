@@ -25,7 +25,7 @@ import numpy as np
 from app.errors import DataChangedError, NotFoundError, ServiceError
 from app.losses.encoding import RowEncoder
 from app.losses.passes import Pass, make_pass
-from app.losses.request import LossRequest, select_rows
+from app.losses.request import LossRequest
 from app.losses.rows import CHUNK, Chunk, encode_item
 from app.losses.spool import Item, Mark, Table
 from app.losses.sums_room import Followed
@@ -71,7 +71,7 @@ class _Collector:
     def __init__(
         self, request: LossRequest, record: StreamRecord, passed: int, ready: list[Item]
     ) -> None:
-        self._ids = request.summary_ids
+        self._selection = request.selection
         self.record = record
         """A version that has all bytes received."""
         self._passed = passed
@@ -82,7 +82,7 @@ class _Collector:
         self._open_bytes = 0
 
     def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
-        selected = rows if self._ids is None else select_rows(rows, self._ids)
+        selected = self._selection(rows)
         if len(selected):
             current().hold("rows", selected.nbytes)
             copied = np.frombuffer(selected.tobytes(), selected.dtype)

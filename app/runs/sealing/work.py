@@ -13,7 +13,7 @@ import numpy as np
 
 from app.engine.base import Engine
 from app.http.identity import USER_SCOPES, Identity
-from app.losses.request import LossRequest, select_rows
+from app.losses.request import LossRequest
 from app.losses.service import LossService
 from app.losses.spilling import SpillFiles
 from app.state.base import StateStore
@@ -247,11 +247,11 @@ class SealingWork:
         writers: dict[_Key, PublishedWriter] = {
             key: self._files.writer(self._name(*key)) for key in keys
         }
-        ids = self._request.summary_ids
+        selection = self._request.selection
 
         def sink(set_id: int | None, report: str, rows: Rows) -> None:
-            if ids is not None and REPORTS[report].has_summaries:
-                rows = select_rows(rows, ids)
+            if REPORTS[report].has_summaries:
+                rows = selection(rows)
             writers[set_id, report].write(rows.tobytes())
 
         try:

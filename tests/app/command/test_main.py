@@ -621,3 +621,22 @@ def test_a_single_table_may_be_a_file(
     for options, said in wrong.items():
         assert main(["aggregate", stream, *options]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_rows_of_some_summaries_and_events(run_directory: Path, tmp_path: Path) -> None:
+    def written(*options: str) -> list[str]:
+        out = tmp_path / "selt.csv"
+        stream = str(run_directory / "summary.bin")
+        run = ["aggregate", stream, "--reports", "selt", "--no-progress", *options]
+        assert main([*run, "--out", str(out)]) == 0
+        return out.read_text().splitlines()
+
+    head, *rows = written()
+    ids = [line.split(",")[:2] for line in rows]
+    event, summary = ids[len(ids) // 2]
+    wanted = [row for row, pair in zip(rows, ids, strict=True) if pair == [event, summary]]
+    assert written("--event-ids", event, "--summary-ids", f"{summary},2147483647") == [
+        head,
+        *wanted,
+    ]
+    assert wanted != rows

@@ -18,8 +18,8 @@ from app.errors import NotAcceptableError
 from app.losses.options import _format
 from app.losses.pictures.drawing import PICTURES, draw
 from app.losses.pictures.options import PictureOptions
-from app.losses.request import parse_ids
 from app.losses.schemas import LossQuery
+from app.losses.selection import parse_ids
 from app.losses.tables import table_encoder
 from core.arrays import Rows
 from core.losses.analysis import aggregate

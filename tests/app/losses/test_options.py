@@ -61,6 +61,7 @@ BAD_OPTIONS = [
         )
     ),
     ("events", "summary_ids=1", "summary_ids"),
+    ("melt", "event_ids=0", "event_ids"),
     *(
         ("qelt", f"quantiles={text}", "quantiles")
         for text in ("", "x", "0.1,", "0.1,0.1", "2", "-0.1", "nan", "inf", "0.1;0.2", "%FF")

@@ -218,6 +218,11 @@ def test_summary_ids_choose_in_each_set(service: Service, digests: dict[str, str
         (1, "melt"): {2},
         (4, "melt"): {7},
     }
+    event = int(tables[1, "melt"]["EventId"][-1])
+    few, _ = tables_of(post(service, f"{path}&event_ids={event}", stream()).body)
+    for key, rows in tables.items():
+        expected = rows[rows["EventId"] == event]
+        assert few.get(key, expected[:0]).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("form", ["csv", "ndjson", "arrow", "parquet"])

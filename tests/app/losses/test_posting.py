@@ -23,8 +23,9 @@ from app.errors import (
 from app.http.decompression import decoder
 from app.losses.encoding import row_encoder
 from app.losses.posting import Ending, Posting
-from app.losses.request import LossRequest, parse_ids, parse_reports, select_rows
+from app.losses.request import LossRequest, parse_reports
 from app.losses.rows import next_chunk
+from app.losses.selection import RowSelection, parse_ids
 from app.losses.spool import Mark, Spool
 from app.losses.tokens import Checkpoints, identity_of, read_mark
 from app.tokens import KeyRing, new_key
@@ -167,7 +168,7 @@ def test_a_token_is_of_one_request_only() -> None:
     others = [
         LossRequest(reports=("melt",), policy=Policy(nan="zero")),
         LossRequest(reports=("melt",), policy=Policy(float_width=8)),
-        LossRequest(reports=("melt",), summary_ids=parse_ids("1")),
+        LossRequest(reports=("melt",), selection=RowSelection(parse_ids("1"))),
         LossRequest(reports=("melt", "selt")),
     ]
     assert len({melt.identity, selt.identity, *(other.identity for other in others)}) == 6
@@ -180,7 +181,7 @@ def test_what_one_option_ends_with_is_not_taken_for_the_beginning_of_the_next() 
     one = LossRequest(
         reports=("qelt",),
         inputs=ReportInputs(quantiles[:1]),
-        summary_ids=half.view(np.int32),
+        selection=RowSelection(half.view(np.int32)),
     )
     assert two.identity != one.identity
     assert identity_of((b"ab", b"c")) != identity_of((b"a", b"bc"))
@@ -210,7 +211,7 @@ def test_identities_are_frozen() -> None:
         reports=("qelt", "melt"),
         inputs=ReportInputs(np.array([0.1, 0.5], np.float32)),
         policy=Policy(float_width=8, nan="zero"),
-        summary_ids=np.array([1, 5], np.int32),
+        selection=RowSelection(np.array([1, 5], np.int32)),
     )
     assert full.identity.hex() == "4cefb2f39664e88b"
 
@@ -303,24 +304,6 @@ def test_arrow_batches_carry_tokens(directory: Path) -> None:
     assert rows == len(feed([octets], ["melt"]).rows["melt"]) // 44
 
 
-def test_summaries_can_be_chosen() -> None:
-    ids = parse_ids("3, 7-9,3,1")
-    assert ids.tolist() == [1, 3, 7, 8, 9]
-    rows = np.zeros(12, [("SummaryId", "<i4")])
-    rows["SummaryId"] = np.arange(12)
-    assert select_rows(rows, ids)["SummaryId"].tolist() == [1, 3, 7, 8, 9]
-    assert select_rows(rows[:0], ids).tolist() == []
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a", "0", "3-1", "1-", "-1", "1-99999999", "1,,2", "2147483648"]
-)
-def test_lists_of_summaries_that_are_none(text: str) -> None:
-    with pytest.raises(InvalidOptionError) as caught:
-        parse_ids(text)
-    assert problem_of(caught.value).status == 422
-
-
 def test_a_list_of_ids_has_a_limit() -> None:
     with pytest.raises(InvalidOptionError, match="more than 1,000,000 ids"):
         parse_ids("1-1000001", "event_ids")
@@ -335,7 +318,7 @@ def test_reports_are_checked_before_the_body() -> None:
     with pytest.raises(ReportError):
         LossRequest(reports=("qelt",))
     with pytest.raises(InvalidOptionError):
-        LossRequest(reports=("events",), summary_ids=parse_ids("1"))
+        LossRequest(reports=("events",), selection=RowSelection(parse_ids("1")))
 
 
 def test_every_error_of_the_engine_has_a_status() -> None:

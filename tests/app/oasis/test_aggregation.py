@@ -140,6 +140,8 @@ def test_altmeanonly_in_parquet_is_written_too(tmp_path: Path) -> None:
 
 def test_summary_streams_give_the_tables_of_aggregate(tmp_path: Path) -> None:
     directory = copy_run(tmp_path / "run", oasis_runs.only_gul)
+    for xref in (directory / "input").glob("gulsummaryxref.*"):
+        xref.unlink()
     work = RUN / "streams" / "work"
     named = [
         f"--stream=gul_S{n}={work / f'gul_S{n}_summary' / f'P{p}.bin'}"

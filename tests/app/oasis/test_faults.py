@@ -222,6 +222,7 @@ def test_losses_that_are_not_finite(directory: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--event-ids", "1,2"], "--event-ids does not apply to --run-dir"),
         (["--reports", "melt"], "--reports does not apply to --run-dir"),
         (["file.bin"], "a run directory has named streams"),
         (["--format", "arrow"], "outputs of a run are csv, parquet, bin, not arrow"),

@@ -248,7 +248,8 @@ def test_options_reach_the_service(service: FakeService, source: Path, tmp_path:
     (tmp_path / "rates").write_text("1,0.5\n")
     args: list[object] = ["--quantiles", "0.5,0.9", "--event-rates", tmp_path / "rates"]
     args += ["--float-width", 4, "--nan", "zero", "--negative", "keep", "--order", "event"]
-    args += ["--summary-ids", "1-3", "--expect-events", 300, "--no-of-periods", 9]
+    args += ["--summary-ids", "1-3", "--event-ids", "4,7"]
+    args += ["--expect-events", 300, "--no-of-periods", 9]
     assert post(service, source, "-o", tmp_path / "o", *args) == 0
     query = service.losses[-1].query
     (digest,) = service.inputs
@@ -262,6 +263,7 @@ def test_options_reach_the_service(service: FakeService, source: Path, tmp_path:
         "negative": "keep",
         "order": "event",
         "summary_ids": "1-3",
+        "event_ids": "4,7",
         "expect_events": "300",
         "no_of_periods": "9",
     }

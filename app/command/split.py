@@ -1,0 +1,103 @@
+"""The ``split`` command: a loss stream into partitions of whole events."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from app.losses.outputs import Output, Outputs
+from app.losses.sources import CHUNK, STDIN, Source, Sources
+from core.arrays import Indices
+from core.errors import InputError, OptionError
+from core.losses.events import Event
+from core.losses.format import header_size
+from core.losses.policy import Policy
+from core.losses.reader import LossReader
+
+from .policy import policy_of
+from .reading import announce_compiling
+
+
+def split_stream(name: str, partitions: int, folder: Path, policy: Policy) -> list[Path]:
+    """Write the events of a stream, in their order, to files of about as many bytes each.
+
+    Args:
+        name: path of the stream.
+        partitions: number of files.
+        folder: where to write them, as ``<stem>_P1.bin`` and so on.
+        policy: what to accept.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        OptionError: the stream is not a regular file, or has fewer events than partitions.
+        CoreError: the stream is faulty; no file is written then.
+    """
+    with Sources([name]) as sources:
+        if sources.total is None:
+            hint = "Write the stream to a file first"
+            raise OptionError("only a file can be split, as its length is known", hint=hint)
+        reader = LossReader(policy, name=name)
+        ends = np.fromiter(_ends_of_events(sources, reader), np.int64)
+    if not 1 <= partitions <= len(ends):
+        raise OptionError(f"--partitions is {partitions}, not 1 to {len(ends):,}, the events")
+    assert reader.header is not None  # noqa: S101 - it has events
+    begin = header_size(reader.header.kind)
+    stem = "stream" if name == STDIN else Path(name).stem
+    paths = [folder / f"{stem}_P{k}.bin" for k in range(1, partitions + 1)]
+    source = Source(name)
+    try:
+        with Outputs() as outputs:
+            for path, (start, stop) in zip(
+                paths, pairwise([begin, *_cuts(ends, begin, partitions)]), strict=True
+            ):
+                output = outputs.open(path)
+                _copy(source, 0, begin, output)
+                _copy(source, start, stop, output)
+    finally:
+        source.close()
+    return paths
+
+
+def _ends_of_events(sources: Sources, reader: LossReader) -> Iterator[int]:
+    """Yield the byte offset at which each event of a stream ends."""
+    while (piece := sources.read()) is not None:
+        if len(piece[1]):
+            reader.receive(piece[1])
+        else:
+            reader.close()
+        while isinstance(reader.next_event(), Event):
+            yield reader.position.offset
+
+
+def _cuts(ends: Indices, begin: int, partitions: int) -> Sequence[int]:
+    """Return the end of each partition, which has one event at least."""
+    cuts, last = [], -1
+    for k, target in enumerate(np.linspace(begin, ends[-1], partitions + 1)[1:], 1):
+        nearest = int(np.searchsorted(ends, target))
+        last = min(max(nearest, last + 1), len(ends) - 1 - (partitions - k))
+        cuts.append(int(ends[last]))
+    return cuts
+
+
+def _copy(source: Source, start: int, stop: int, output: Output) -> None:
+    while start < stop:
+        octets = os.pread(source.fd, min(stop - start, CHUNK), start)
+        if not octets:
+            raise InputError("it was cut while it was read", source=source.name)
+        output.write(octets)
+        start += len(octets)
+
+
+def split(args: argparse.Namespace) -> int:
+    """Write the partitions of a stream, and print their paths; return the exit code."""
+    announce_compiling()
+    for path in split_stream(args.stream, args.partitions, Path(args.out), policy_of(args)):
+        print(f"{path.stat().st_size:>12,} bytes  {path}")  # noqa: T201 - the command's output
+    return 0

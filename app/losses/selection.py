@@ -1,0 +1,110 @@
+"""The rows that a caller wants of a report: those of some summaries, of some events."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from app.errors import InvalidOptionError
+from app.http.media_types import PICTURE_TYPES
+from core.arrays import Rows
+from core.losses.format import ID_MAX
+from core.losses.reports import REPORTS
+
+Ids: TypeAlias = npt.NDArray[np.int32]
+_IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+_MAX_IDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RowSelection:
+    """Ids to select rows by, ascending, without repeats; None for all."""
+
+    summary_ids: Ids | None = None
+    event_ids: Ids | None = None
+
+    def __bool__(self) -> bool:
+        return self.summary_ids is not None or self.event_ids is not None
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the selected rows."""
+        for column, ids in (("SummaryId", self.summary_ids), ("EventId", self.event_ids)):
+            if ids is not None:
+                at = np.minimum(np.searchsorted(ids, rows[column]), len(ids) - 1)
+                rows = rows[ids[at] == rows[column]]
+        return rows
+
+    def check(self, report: str, form: str = "csv") -> None:
+        """Check that a report has the columns, and a format that shows them.
+
+        Raises:
+            InvalidOptionError: it has not.
+        """
+        if form in PICTURE_TYPES and self.event_ids is not None:
+            raise InvalidOptionError(
+                "a picture shows the losses of all events",
+                hint="Leave event_ids out, or choose the format of a table",
+                option="event_ids",
+            )
+        columns = {column.name for column in REPORTS[report].columns}
+        for option, value, column in (
+            ("summary_ids", self.summary_ids, "SummaryId"),
+            ("event_ids", self.event_ids, "EventId"),
+        ):
+            if value is not None and column not in columns:
+                raise InvalidOptionError(
+                    f"the report {report} has no column {column}",
+                    hint=f"Leave {option} out",
+                    option=option,
+                )
+
+    @property
+    def octets(self) -> bytes:
+        """What identifies the selection."""
+        ids = (self.summary_ids, self.event_ids)
+        return b"|".join(b"" if array is None else array.tobytes() for array in ids)
+
+
+def parse_selection(summary_ids: str | None, event_ids: str | None) -> RowSelection:
+    """Parse two lists of ids, as ``parse_ids`` does; None for all.
+
+    Raises:
+        InvalidOptionError: a list is malformed or too long.
+    """
+    return RowSelection(
+        None if summary_ids is None else parse_ids(summary_ids),
+        None if event_ids is None else parse_ids(event_ids, "event_ids"),
+    )
+
+
+def parse_ids(text: str, option: str = "summary_ids") -> Ids:
+    """Parse a list of ids such as ``1,5,10-20``; ascending, without repeats.
+
+    Raises:
+        InvalidOptionError: the list is malformed or too long.
+    """
+    parts: list[npt.NDArray[np.int64]] = []
+    count = 0
+    for part in text.split(","):
+        match = _IDS.fullmatch(part.strip())
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        count += high - low + 1
+        if not 1 <= low <= high <= ID_MAX:
+            raise _invalid_ids(option, f"is {text[:80]!r}, not a list of ids such as 1,5,10-20")
+        if count > _MAX_IDS:
+            raise _invalid_ids(option, f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids")
+        parts.append(np.arange(low, high + 1))
+    ids = np.sort(np.concatenate(parts)).astype(np.int32)
+    return ids[np.diff(ids, prepend=0) > 0]
+
+
+def _invalid_ids(option: str, fault: str) -> InvalidOptionError:
+    return InvalidOptionError(
+        f"{option} {fault}",
+        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}",
+        option=option,
+    )
