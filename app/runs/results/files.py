@@ -90,6 +90,10 @@ class ReportFiles(Published):
         super().__init__(Namespaces(heads, REPORT), blobs, REPORT, owner, run)
         self._float_width = float_width
 
+    def dtype(self, report: str) -> np.dtype[np.void]:
+        """Return the dtype of the rows of a report."""
+        return REPORTS[report].dtype(self._float_width)
+
     def rows(
         self, name: ReportName, choose: Callable[[Rows], Rows] | None = None
     ) -> Iterator[Rows]:
@@ -104,7 +108,7 @@ class ReportFiles(Published):
         """
         file = self.find(name.file(RECORDS))
         assert file is not None  # noqa: S101 - the caller has looked
-        dtype = REPORTS[name.report].dtype(self._float_width)
+        dtype = self.dtype(name.report)
         step = _AT_ONCE * dtype.itemsize
         budget = current()
         for start in range(0, file.size, step):

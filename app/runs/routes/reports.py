@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -143,9 +144,9 @@ async def run_report(
                 await send(exchange, *repaired)
 
     async def send(exchange: Exchange, files: ReportFiles, file: PublishedFile) -> None:
-        answer = _FileAnswer(service, files, file, form)
+        answer = _FileAnswer(service, files, file, name, form)
         if selection:
-            await answer.send_selected(exchange, request, name, selection)
+            await answer.send_selected(exchange, request, selection)
         else:
             await answer.send(exchange, request)
 
@@ -194,17 +195,29 @@ class _FileAnswer:
     """Answers with a published file."""
 
     def __init__(
-        self, service: RunService, files: ReportFiles, file: PublishedFile, form: str
+        self,
+        service: RunService,
+        files: ReportFiles,
+        file: PublishedFile,
+        name: ReportName,
+        form: str,
     ) -> None:
         self._service = service
         self._files = files
         self._file = file
+        self._name = name
         self._form = form
+
+    def _headers(self, etag: str) -> dict[str, str]:
+        headers = _headers(self._form, etag)
+        if self._form == RECORDS:
+            headers["Thalweg-Dtype"] = json.dumps(self._files.dtype(self._name.report).descr)
+        return headers
 
     async def send(self, exchange: Exchange, request: Request) -> None:
         """Send the file, or a range of it."""
         file, etag = self._file, self._file.etag
-        headers = _headers(self._form, etag) | {"Accept-Ranges": "bytes"}
+        headers = self._headers(etag) | {"Accept-Ranges": "bytes"}
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
@@ -227,16 +240,16 @@ class _FileAnswer:
         return await self._service.threads.start(self._files.read, self._file, start, stop)
 
     async def send_selected(
-        self, exchange: Exchange, request: Request, name: ReportName, selection: RowSelection
+        self, exchange: Exchange, request: Request, selection: RowSelection
     ) -> None:
         """Send some rows; their number is not known beforehand, so there are no ranges."""
         text = f"{self._file.digest} {self._form}".encode() + selection.octets
         etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
-        headers = _headers(self._form, etag)
+        headers = self._headers(etag)
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
-        pieces: Iterator[bytes] = self._files.encoded(name, self._form, selection)
+        pieces: Iterator[bytes] = self._files.encoded(self._name, self._form, selection)
         threads = self._service.threads
         # The first has no rows: what is damaged is found before the answer begins, if it can be.
         piece = await threads.start(next, pieces, None)

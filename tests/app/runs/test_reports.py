@@ -34,7 +34,10 @@ def test_pictures_have_the_options_of_posts(service: Uploads) -> None:
         path = f"/v1/runs/{run.id}/reports/ept?{query}"
         return asyncio.run(service.get(path, headers=headers))
 
-    rows = np.frombuffer(get("format=bin").content, REPORTS["ept"].dtype(4))
+    answer = get("format=bin")
+    dtype = np.dtype([tuple(field) for field in json.loads(answer.headers["Thalweg-Dtype"])])
+    assert dtype == REPORTS["ept"].dtype(4)
+    rows = np.frombuffer(answer.content, dtype)
     few = np.unique(rows["SummaryId"])[:1]
     options = PictureOptions(
         theme="dark", tail_means=True, currency="EUR", perspective="gul", summary_ids=few
