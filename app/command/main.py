@@ -43,7 +43,9 @@ def _collect_seldom() -> None:
 
 
 def _fail(error: CoreError, code: int) -> int:
-    print(f"thalweg-server: [{error.code}] {error}", file=sys.stderr)  # noqa: T201 - as above
+    missing = getattr(error, "inputs", None) or ()
+    options = "".join(f": --{name.replace('_', '-')} FILE" for name in missing)
+    print(f"thalweg-server: [{error.code}] {error}{options}", file=sys.stderr)  # noqa: T201 - as above
     return code
 
 

@@ -130,12 +130,16 @@ class Aggregation:
         taps: Mapping[str, Callable[[Rows], None]] | None = None,
     ) -> None:
         reports = choose_reports(job.reports)
+        if (job.partials or job.partial_out is not None) and job.inputs.occurrence is None:
+            raise OptionError(
+                "partial files need occurrences",
+                hint="Name those of the run with --occurrence: a partial file has sums by period,"
+                " and of the occurrences a digest alone",
+            )
         check_inputs(reports, job.inputs.to_dict())
         for report in reports:
             job.selection.check(report.name)
         self._threads = job.threads or len(os.sched_getaffinity(0))
-        if (job.partials or job.partial_out is not None) and job.inputs.occurrence is None:
-            raise OptionError("partial files need occurrences", hint="Name them with --occurrence")
         if not job.streams:
             _check_merged(reports)
         if job.out == STDOUT and len(job.reports) * len(_set_ids(job)) > 1:

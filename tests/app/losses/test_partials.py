@@ -127,6 +127,7 @@ def test_what_does_not_fit_is_refused(folder: Folder, capfd: pytest.CaptureFixtu
     assert "does not begin with TWLEDGER" in foreign
     gone = _refused(folder, capfd, *folder.inputs, "--partials", "/no/such.part", **alone)
     assert "/no/such.part: cannot be read" in gone
+    assert "digest" in _refused(folder, capfd, "--partials", part, **alone)
     bare = _refused(folder, capfd, "--partials", part, reports="events")
     assert "partial files need occurrences" in bare
     tiny = _refused(folder, capfd, *folder.whole, "--memory-budget", "20kB", *folder.streams)
