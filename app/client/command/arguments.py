@@ -15,19 +15,19 @@ from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 
 _LIST = re.compile(r"[0-9.eE+-]+(,[0-9.eE+-]+)*")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE = re.compile(r"(\d+) ?(?:([KMG])(i?B)?|B)?")
 
 
 def size(text: str) -> int:
-    """Bytes, such as 16MiB.
+    """Bytes, such as 16MiB (1024 x 1024 each) or 16MB (1000 x 1000); M is MiB.
 
     Raises:
         argparse.ArgumentTypeError: the text is not a size.
     """
-    found = re.fullmatch(r"(\d+) ?([KMG]?)(i?B)?", text)
+    found = _SIZE.fullmatch(text)
     if not found or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16MiB")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(found[1]) * (1000 if found[3] == "B" else 1024) ** " KMG".index(found[2] or " ")
 
 
 def count(text: str) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import pty
@@ -15,6 +16,7 @@ import pytest
 
 import app.client
 from app.client import __version__
+from app.client.command.arguments import size
 from app.client.command.console import Bar, describe
 from app.client.command.main import build_parser, main
 from app.client.losses.saving import Progress
@@ -321,3 +323,14 @@ def test_every_option_of_the_readme_exists() -> None:
     parser = build_parser()
     known = _options(parser)
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme)) - {"--seed"} <= known
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("7", 7), ("7B", 7), ("2M", 2 << 20), ("2MiB", 2 << 20), ("2 MB", 2_000_000), ("1K", 1024)],
+)
+def test_sizes_have_units(text: str, nbytes: int) -> None:
+    assert size(text) == nbytes
+    for wrong in ("0", "MB", f"-{text}", f"{text}x", "1.5MB"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
+            size(wrong)
