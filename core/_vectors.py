@@ -45,7 +45,7 @@ _LINE = 64
 """Bytes of a line of the caches; where lines are longer, some are asked for twice."""
 
 _Untyped = Any
-"""Of numba or llvmlite, which have no types."""
+"""An object of numba or llvmlite, which have no types."""
 
 _types: _Untyped = types
 _cgutils: _Untyped = cgutils

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-"""Of any dtype."""
+"""An array of any dtype."""
 Mask = npt.NDArray[np.bool_]
 Octets = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]

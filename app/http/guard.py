@@ -221,7 +221,7 @@ class _Visit:
             self.context["trace_id"] = trace[1]
         self._send = send
         self.status = 0
-        """Of the answer, once the client can be sent it."""
+        """Status of the answer, once the client can be sent it."""
         self.sent = 0
         self.identity: Identity | None = None
         self.admitted: str | None = None

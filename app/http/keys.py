@@ -97,7 +97,7 @@ class Keys:
         self._looked = _NEVER
         self._single_users: dict[str, Identity] = {}
         self._running: dict[str, set[Lapse]] = {}
-        """Of the requests in progress, by the digests of their keys."""
+        """Lapses of the requests in progress, by the digests of their keys."""
         self._looking: asyncio.Task[None] | None = None
         # One of its own: those that compute may all be busy when a request arrives.
         self._thread = ThreadPoolExecutor(1, "keys")

@@ -155,7 +155,7 @@ class Aggregation:
         self._observer = observer
         self._taps = dict(taps or {})
         self.header: StreamHeader | None = None
-        """Of the streams or partial files, once they have been read."""
+        """Header of the streams or partial files, once they have been read."""
 
     def run(self) -> list[StreamEnd]:
         """Read all streams and write the reports; return how each stream ended.

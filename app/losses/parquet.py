@@ -59,9 +59,9 @@ class _Column:
 
     name: str
     type: str
-    """Of Arrow, for messages."""
+    """Name of the Arrow type, for messages."""
     dtype: np.dtype[Any] | None
-    """Of its values, bytes if it holds text; None if it cannot be used."""
+    """Dtype of its values, bytes if it holds text; None if it cannot be used."""
     is_text: bool
 
 

@@ -80,7 +80,7 @@ class Ending:
     rates: str | None = None
     """The input that event rates are from, where two have them."""
     bound: StatedBound | None = None
-    """Of the sums of a whole run; None without."""
+    """Bound of the sums of a whole run; None if there are none."""
 
 
 _STRETCH = 1 << 20
@@ -305,7 +305,7 @@ class Posting:
 
     @property
     def summary_set(self) -> int | None:
-        """Of a summary stream, once its header has come, or the only one of an item stream."""
+        """Set of a summary stream, once its header has come, or the only one of an item stream."""
         if self._request.sets is not None:
             return self._request.sets.set_ids[0]
         header = self._pass.header

@@ -103,12 +103,12 @@ class RunAggregation:
 
     @property
     def perspectives(self) -> list[str]:
-        """Of the streams."""
+        """Perspectives of the streams."""
         return list(dict.fromkeys(group.losses.perspective for group in self._groups))
 
     @property
     def names(self) -> list[str]:
-        """Of the streams, in the order of their ends."""
+        """Names of the streams, in the order of their ends."""
         return [path for group in self._groups for path in group.paths]
 
     def run(self) -> list[StreamEnd]:

@@ -101,7 +101,7 @@ class ChunkFiles:
         self._losses: dict[str, list[Losses]] = defaultdict(list)
         self._sums: dict[Path, list[Path]] = {}
         self.paths: list[Path] = []
-        """Of all files, once they are complete."""
+        """Paths of all files, once they are complete."""
 
     def add(self, losses: Losses, request: SetRequest) -> None:
         """Open the files of a set.

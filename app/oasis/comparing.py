@@ -29,7 +29,7 @@ from .outputs import OUTPUTS
 from .tied_curves import PRINTED, Curve, TiedCurves
 
 TOLERANCE: Final = 1e-5
-"""Of a number, relative: sums of float32 in any order stay within it."""
+"""Relative difference that is none: sums of float32 in any order stay within it."""
 _FORMS: Final = (".csv", ".parquet", ".bin")
 _INFO: Final = "summary-info"
 _QUANTILE: Final = "Quantile"
@@ -56,7 +56,7 @@ class TableComparison:
     """How one table of two runs compares."""
 
     name: str
-    """Of its file, without the format."""
+    """Name of its file, without the format."""
     verdict: Verdict
     detail: str = ""
     rows: Sequence[str] = ()

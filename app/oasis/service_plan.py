@@ -43,7 +43,7 @@ from .tables import OutputJob, OutputTables
 
 VERSION = 1
 _SERVICE_HAS = ("missing_end", "max_samples")
-"""Of a policy: what a service decides for all of its streams."""
+"""Options of a policy that a service decides for all of its streams."""
 
 
 class _Options(NamedTuple):

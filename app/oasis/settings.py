@@ -29,7 +29,7 @@ class SetRequest:
     curves: str = ""
     """Letters of the curves of ept and psept."""
     confidence: float = 0.95
-    """Of alct."""
+    """Confidence level of alct."""
     at_return_periods: bool = False
     """Whether ept and psept are given at return periods rather than at every point."""
     form: str = "csv"

@@ -66,7 +66,7 @@ class OutputTables:
         self._folder = folder
         self._tables: dict[tuple[str, int, str], list[Table]] = defaultdict(list)
         self.paths: list[Path] = []
-        """Of all files."""
+        """Paths of all files."""
 
     def add(self, losses: Losses, request: SetRequest) -> None:
         """Open the files of a set, one for each of its outputs.

@@ -31,7 +31,7 @@ class Batch:
 
     header: dict[str, Any]
     payload: Sequence[bytes | memoryview]
-    """Its arrays, and the zeros between them."""
+    """Arrays of the batch, and the zeros between them."""
     nbytes: int
     """Size of its arrays in bytes."""
     last: bool

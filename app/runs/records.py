@@ -36,7 +36,7 @@ RUN = "run"
 STREAM = "stream"
 SEGMENT = "segment"
 REPORT = "report"
-"""Of files that are computed from a run, as is SEGMENT; see ``published``."""
+"""Kind of the files that are computed from a run, as is SEGMENT; see ``published``."""
 MAX_PARTITION = 999_999
 RunState: TypeAlias = Literal["created", "uploading", "sealed", "computing", "done", "failed"]
 OPEN_STATES: tuple[RunState, ...] = ("created", "uploading", "failed")
@@ -61,7 +61,7 @@ class RunRecord:
     expires: float | None
     """When it is removed if nothing changes it, in seconds since 1970; None for never."""
     days: float | None
-    """Its lifetime after the last change, in days; None for no end."""
+    """Lifetime after the last change, in days; None for no end."""
     streams: Mapping[int, str]
     """Ids of the streams that it was sealed with last, by partition."""
     problem: Mapping[str, Any] | None = None
@@ -183,7 +183,7 @@ class StreamRecord:
     cursor: Position = field(default_factory=Position)
     """Where the first event begins that is not known to be complete, at most ``offset``."""
     digest: ContentDigest | None = None
-    """Of the durable bytes; None before the first."""
+    """Digest of the durable bytes; None before the first."""
     events: int = 0
     """Complete events; those of a complete stream are all."""
     metadata: str = ""
@@ -195,7 +195,7 @@ class StreamRecord:
     touched: float = 0.0
     """When it last changed, in seconds since 1970."""
     term: str = ""
-    """That of the run when it was created."""
+    """Lifetime of the run when it was created."""
     deleted: bool = False
     """Whether its deletion has begun: it is gone, unless the run is sealed with it."""
     owned: Owned | None = field(default=None, compare=False, repr=False)
@@ -222,7 +222,7 @@ class StreamRecord:
 
     @property
     def fences(self) -> set[int]:
-        """Those of the appends that it has bytes of."""
+        """Fences of the appends that it has bytes of."""
         return {extent.fence for extent in self.extents}
 
     def length_of(self, fence: int) -> int:

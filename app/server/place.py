@@ -31,7 +31,7 @@ class Place:
 
     seat: Seat
     pid: int = 0
-    """Of the process; 0 while there is none, or it has not told."""
+    """Id of the process; 0 while there is none, or it has not told."""
     end: int = -1
     """A descriptor that is readable once the process has ended."""
     ordered: bool = False

@@ -82,7 +82,7 @@ class BodyProtocol(Leaving):
     starts: ClassVar[Spread] = Spread()
 
     lane: ClassVar[Lane | None] = None
-    """That of this process; None if it serves all requests."""
+    """The lane of this process; None if it serves all requests."""
     given: Message | None = None
     """What the acceptor told about this connection."""
 

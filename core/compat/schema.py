@@ -50,7 +50,7 @@ class Scalar(Field):
         return [""]
 
     def field_types(self) -> list[np.dtype[Any]]:
-        """Its dtype."""
+        """Return the dtype, as the only one."""
         return [self.dtype]
 
     def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything

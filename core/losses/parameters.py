@@ -38,7 +38,7 @@ class ReportInputs:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Those given, by name."""
+        """Return the inputs that are given, by name."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
     @property
@@ -49,7 +49,7 @@ class ReportInputs:
         return self.event_rates
 
     def octets(self) -> list[bytes]:
-        """Those given, as bytes to identify them by."""
+        """Return the inputs that are given, as bytes to identify them by."""
         parts = []
         if self.quantiles is not None:
             parts.append(self.quantiles.tobytes())

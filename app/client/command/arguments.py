@@ -155,7 +155,7 @@ def add_options(parser: argparse.ArgumentParser, options: Mapping[str, dict[str,
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Those of some options that were given."""
+    """Return the options that were given, of these."""
     values = {name: getattr(args, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -53,7 +53,7 @@ class AsyncDataset:
         self.id = ident
 
     async def info(self) -> Info:  # blocking: a property
-        """Its description: shapes, axes, dtype, files, fingerprint.
+        """Description of the dataset: shapes, axes, dtype, files, fingerprint.
 
         Raises:
             ProblemError: there is no such dataset, or its files cannot be read.

@@ -55,7 +55,7 @@ class Dataset:
 
     @property
     def info(self) -> Info:
-        """Its description: shapes, axes, dtype, files, fingerprint.
+        """Description of the dataset: shapes, axes, dtype, files, fingerprint.
 
         Raises:
             ProblemError: there is no such dataset, or its files cannot be read.

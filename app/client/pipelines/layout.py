@@ -23,7 +23,7 @@ _ALIGNMENT = 64
 """Bytes: arrays of a payload begin at multiples of this."""
 _MOST_AXES = 32
 _MOST_BYTES = 1 << 31
-"""Of an array: as many as a frame may hold."""
+"""Size of an array: as many as a frame may hold."""
 _OFFSET = np.dtype("<i8")
 
 

@@ -50,7 +50,7 @@ class Box:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Its place in an array of the whole view."""
+        """Place of the box in an array of the whole view."""
         pairs = zip(self.origin, self.shape, strict=True)
         return tuple(slice(start, start + length) for start, length in pairs)
 

@@ -196,7 +196,7 @@ class AsyncConnector(AsyncClosing):
     """Opens the channels of one client."""
 
     url: str
-    """Of the service."""
+    """Address of the service."""
 
     @abstractmethod
     def channel(

@@ -195,7 +195,7 @@ class Connector(Closing):
     """Opens the channels of one client."""
 
     url: str
-    """Of the service."""
+    """Address of the service."""
 
     @abstractmethod
     def channel(self, *, workers: int = 1, release: Callable[[], None] | None = None) -> Channel:

@@ -27,7 +27,7 @@ class _Held(NamedTuple):
     """An open file."""
 
     file: int
-    """Its index."""
+    """Index of the file."""
     descriptor: int
     watched: bool = False
     """Whether a watched map will do where there is no lease."""

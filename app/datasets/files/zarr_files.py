@@ -181,7 +181,7 @@ class StoredArray:
     """Prefix and separator of the names of chunk files."""
     metadata: Mapping[str, Any]
     coordinates: tuple[Coordinates | None, ...] = ()
-    """Of each dimension."""
+    """Coordinates of each dimension."""
 
     def chunk_key(self, cell: Sequence[int]) -> str:
         """Return the name of a chunk's file relative to the array.

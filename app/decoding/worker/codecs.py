@@ -225,4 +225,4 @@ def _crc32c(octets: Octets, bound: int) -> Octets:
 
 _COMPRESSORS: dict[str, Undo] = {"gzip": _gzip, "zstd": _zstd, "blosc": _blosc, "crc32c": _crc32c}
 _FILLERS: dict[Undo, Callable[[Octets, memoryview], bool]] = {_zstd: _fill_zstd}
-"""Of some, what decompresses straight to where the values belong, without a copy."""
+"""The compressors that decompress straight to where the values belong, without a copy."""

@@ -68,8 +68,8 @@ MACHINES = {
     "aarch64": Machine(0xC00000B7, 277, _numbers(_AARCH64)),
 }
 _CLONE3 = 435
-"""Of all architectures. Its flags are in memory, which a filter cannot see; told that there is
-no such call, the C library uses clone."""
+"""Number of the call on all architectures. Its flags are in memory, which a filter cannot see; told
+that there is no such call, the C library uses clone."""
 
 
 class _Program(ctypes.Structure):

@@ -18,7 +18,7 @@ class Palette:
     background: str
     text: str
     muted: str
-    """Of labels and ticks."""
+    """Colour of labels and ticks."""
     grid: str
     first: str
     """OEP, and means."""

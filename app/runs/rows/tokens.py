@@ -34,7 +34,7 @@ class RowPlace:
 
     partition: int
     fingerprint: bytes
-    """Of the stream up to the offset; see ``fits``."""
+    """Fingerprint of the stream up to the offset; see ``fits``."""
     offset: int = 0
     last_event: int = 0
     ascending: bool = True

@@ -44,7 +44,7 @@ from ..records import RunRecord
 
 KIND = "sealing"
 AHEAD = "ahead"
-"""Of heads of processes that work ahead, ``<run>.<process>``."""
+"""Kind of the heads of processes that work ahead, ``<run>.<process>``."""
 OWN = "own"
 """Variant of the options and inputs that the run was created with."""
 LEASE_SECONDS = 15.0

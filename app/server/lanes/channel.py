@@ -33,7 +33,7 @@ _HEAD = struct.Struct("=cd?HH")
 _INLINE_BYTES = 32 << 10
 _MESSAGE_BYTES = _HEAD.size + 1024 + _INLINE_BYTES
 _ROOM = socket.CMSG_LEN(2 * array.array("i").itemsize)
-"""Of two descriptors."""
+"""Size of the ancillary data of two descriptors."""
 # As enumerations they cost more than a system call.
 _CLOSE_ON_EXEC, _TRUNCATED = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 

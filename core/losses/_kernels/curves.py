@@ -54,9 +54,9 @@ class Weighing(NamedTuple):
     """Years with weights; constant over a run, but for ``unused``."""
 
     weights: Floats
-    """Of the periods, shape (periods,)."""
+    """Weights of the periods, shape (periods,)."""
     scale: float
-    """Of the weights."""
+    """Scale of the weights."""
     by_weight: bool
     """TVaR by weight rather than by count."""
     unused: npt.NDArray[np.uint8]

@@ -171,9 +171,9 @@ class Scratch(NamedTuple):
     block: Record
     """The block last read."""
     sidx: Sidx
-    """Its sample ids, shape (scratch_size(len_sample),)."""
+    """Sample ids of the block, shape (scratch_size(len_sample),)."""
     bits: Bits
-    """Its losses as integers, same shape."""
+    """Losses of the block as integers, same shape."""
     losses: Losses
     """The same memory as ``bits``, as floats."""
     limits: Bits

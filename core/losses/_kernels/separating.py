@@ -37,7 +37,7 @@ FEW = 8
 """Up to this many ranks, two for each quantile, are faster to search for than to put in buckets."""
 
 _TRIES = 24
-"""Of a search, before it is given up."""
+"""Attempts of a search before it is given up."""
 
 _NARROWING = 12
 """Tries after which the ends of the interval move to the nearest values, as there may be equals."""

@@ -44,7 +44,7 @@ LISTED = 4
 REFERRED = 8
 """Flag in a code: after the head comes the place of the block, not its cells."""
 OFFSET_BITS = 48
-"""Of such a place: the byte offset in the stream; above them is the index of the stream."""
+"""Bits of such a place: the byte offset in the stream; above them is the index of the stream."""
 _REFERENCE = HEAD + 2
 """Words of a reference."""
 

@@ -106,7 +106,7 @@ class Sums(NamedTuple):
     values: Floats
     """Losses of the block at the cursor, shape (columns,)."""
     extremes: Floats
-    """Its largest and its smallest sample, shape (2,)."""
+    """Largest and smallest sample of the block, shape (2,)."""
     columns: Sidx
     """Their columns, where not all columns have one; same shape."""
     errors: Floats

@@ -25,7 +25,7 @@ class Periods:
     """How much each period counts in a mean over periods."""
 
     weights: Floats
-    """Of period p at p - 1, finite and not negative; shape (periods,)."""
+    """Weight of period p at p - 1, finite and not negative; shape (periods,)."""
 
     @property
     def total(self) -> float:

@@ -36,9 +36,9 @@ class TextTable:
     """A table of texts with a header."""
 
     names: tuple[str, ...]
-    """Of all columns, in the order of the file."""
+    """Names of all columns, in the order of the file."""
     columns: dict[int, NDArray[np.str_]]
-    """Those asked for, by their index; shape (rows,) each, with at least one row."""
+    """Columns that were asked for, by their index; shape (rows,) each, with at least one row."""
     lines: NDArray[np.int64] | None
     """Line of the file on which each row ends, shape (rows,); None if there are no lines."""
     source: str | None

@@ -261,7 +261,7 @@ class LedgerReader:
 _PERIOD = 0x7FFFFFFF
 """Bits of a key."""
 _LEAST_WORDS = HEAD + 4
-"""Of a stretch with a cell."""
+"""Words of the shortest stretch with a cell."""
 _REFERENCE_BYTES = 72
 """Memory for each reference of a batch, while it is sorted and grouped."""
 _SAMPLE_BYTES = 64

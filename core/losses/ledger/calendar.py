@@ -20,7 +20,7 @@ class Calendar(NamedTuple):
     periods: int
     """Number of periods, those without events included."""
     events: npt.NDArray[np.int32]
-    """That happen, ascending; shape (events,)."""
+    """Ids of the events that happen, ascending; shape (events,)."""
     starts: Indices
     """First occurrence of each event, shape (events + 1,)."""
     numbers: npt.NDArray[np.int32]

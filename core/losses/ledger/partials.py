@@ -149,7 +149,7 @@ def export_ledger(ledger: Ledger, write: Write) -> str:
 class _Section(NamedTuple):
     tag: bytes
     offset: int
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
     payload: bytes
 
 

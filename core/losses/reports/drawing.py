@@ -49,7 +49,7 @@ class Curves:
     count: int
     """Equally likely years of a curve."""
     scale: float
-    """Of the weights of years."""
+    """Scale of the weights of years."""
     found: Floats | None = None
     """Losses around each return period, shape (curves, 3, return periods)."""
     read: Floats | None = None

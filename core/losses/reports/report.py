@@ -78,7 +78,7 @@ class Setting:
 
     header: StreamHeader
     dtype: np.dtype[np.void]
-    """Of the rows of its report."""
+    """Dtype of the rows of its report."""
     inputs: Mapping[str, Any]
     """By name; only those that were given."""
 
@@ -167,7 +167,7 @@ class Report:
     table_columns: tuple[Column, ...] = ()
     """Columns of the table of the pass that has its name, if they are not its own."""
     buffer_rows: int = 0
-    """Of a table of the pass: rows it holds before they are handed on. About a megabyte, so
+    """Rows that a table of the pass holds before they are handed on. About a megabyte, so
     that they are still in the second-level cache when they are encoded."""
 
     @property

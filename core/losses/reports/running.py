@@ -65,7 +65,7 @@ class RunSetting:
 
     header: StreamHeader
     dtype: np.dtype[np.void]
-    """Of the rows of its report."""
+    """Dtype of the rows of its report."""
     inputs: Mapping[str, Any]
     """By name; only those that were given."""
     options: RunOptions

@@ -29,7 +29,7 @@ _ENTRIES = {
 
 _PLAIN = re.compile(r"""(['"])(?:[<>=|]?[iu][1248]|[<>=|]?f[248]|[<>=|]?c(?:8|16)|\|?b1)\1""")
 _DIMENSIONS = 2
-"""Of a frame, unless the owner says otherwise."""
+"""Dimensions of a frame, unless the owner says otherwise."""
 _DIGITS = 20
 """Sizes must have fewer digits: 2**64 has twenty."""
 
