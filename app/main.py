@@ -20,7 +20,7 @@ from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
-from app.health.pulse import Pulse
+from app.health.loop_lag import LoopLagProbe
 from app.health.readiness import Readiness
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
@@ -148,11 +148,11 @@ def create_app(
                 # Another worker takes the job, which could not finish here.
                 seat.on_drain = app.state.sealer.stop
             app.state.monitor.start()
-            app.state.pulse.start()
+            app.state.lag_probe.start()
             try:
                 yield
             finally:
-                await app.state.pulse.stop()
+                await app.state.lag_probe.stop()
 
     app = FastAPI(
         title="Thalweg",
@@ -270,11 +270,11 @@ def _add_services(
     # Closed before the pools of threads, which wait for what runs.
     resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
-    state.pulse = Pulse(threads.start)
+    state.lag_probe = LoopLagProbe(threads.start)
     state.watched = Watched(
         storage=storage,
         warm_up=warm_up,
-        pulse=state.pulse,
+        lag_probe=state.lag_probe,
         buffers=buffers,
         decoders=decoders,
         spools=state.losses.spools,

@@ -12,9 +12,9 @@ from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
-from app.health.monitor import Monitor, Part, StandStill
+from app.health.loop_lag import LoopLagProbe
+from app.health.monitor import Monitor, Part, StallCheck
 from app.health.prober import Check
-from app.health.pulse import Pulse
 from app.http.throttle import Throttle
 from app.losses.spool import Spools
 from app.runs.sealing.jobs import Jobs
@@ -38,7 +38,7 @@ class Watched:
 
     storage: Storage
     warm_up: WarmUp
-    pulse: Pulse
+    lag_probe: LoopLagProbe
     buffers: Buffers
     decoders: DecoderPool
     spools: Spools
@@ -57,14 +57,14 @@ def has_long_work(seat: Seat) -> bool:
 
 def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Monitor:
     """Return what watches a worker, and exports what it sees."""
-    pulse = watched.pulse
+    lag_probe = watched.lag_probe
     checks: dict[str, Check] = {
         "kernels": watched.warm_up.problem,
-        "loop": StandStill(
-            lambda: pulse.loop_seconds, LOOP_SECONDS, "the event loop stood still for"
+        "loop": StallCheck(
+            lambda: lag_probe.loop_seconds, LOOP_SECONDS, "the event loop stood still for"
         ),
-        "threads": StandStill(
-            lambda: pulse.thread_seconds, THREAD_SECONDS, "calls wait for a thread for"
+        "threads": StallCheck(
+            lambda: lag_probe.thread_seconds, THREAD_SECONDS, "calls wait for a thread for"
         ),
         "decoders": watched.decoders.problem,
     }
@@ -144,8 +144,8 @@ def _observer(
     def observe(parts: Mapping[str, Part]) -> None:
         for name, part in parts.items():
             metrics.ready.labels(name).set(part.problem is None)
-        metrics.loop_wait.set(watched.pulse.loop_seconds)
-        metrics.thread_wait.set(watched.pulse.thread_seconds)
+        metrics.loop_wait.set(watched.lag_probe.loop_seconds)
+        metrics.thread_wait.set(watched.lag_probe.thread_seconds)
         busy, idle = decoders.counts
         metrics.decoders.labels("busy").set(busy)
         metrics.decoders.labels("idle").set(idle)

@@ -3,7 +3,7 @@
     thread "monitor"   once per second: looks at all parts, publishes them on the board
     thread "prober"    store, disk and spool, when anybody asks for the readiness, at most
                        once per second: they write to a disk, which nobody does for nothing
-    task "pulse"       waits of event loop and threads
+    task "lag probe"   waits of event loop and threads
 
 A request for the readiness waits for the prober for a second at most, and then answers with
 what is known: nothing that it asks blocks. All other workers see on the board that somebody
@@ -140,7 +140,7 @@ def _changed(before: Part | None, problem: str | None) -> Part:
     return Part(problem, time.time())
 
 
-class StandStill:
+class StallCheck:
     """A check that fails when something has taken too long.
 
     Args:

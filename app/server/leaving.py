@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from uvicorn.server import ServerState
 
 from .cycle import STATUS_LINE, BodyCycle
-from .departures import Departure
+from .disconnects import Disconnect
 from .flow import Flow
 from .limits import ServerLimits
 from .writing import WriteWatch
@@ -53,7 +53,7 @@ class Leaving(asyncio.Protocol):
         self._held = b""
         self._leaving, self._dropped = False, 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._departure: Departure | None = None
+        self._disconnect: Disconnect | None = None
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
@@ -137,9 +137,9 @@ class Leaving(asyncio.Protocol):
             timer.cancel()
 
     def _stop_watching(self) -> None:
-        if self._departure is not None:
-            self._departure.stop()
-            self._departure = None
+        if self._disconnect is not None:
+            self._disconnect.stop()
+            self._disconnect = None
 
     def _watch_writes(self) -> None:
         if self.watch:

@@ -157,7 +157,7 @@ class SocketPasser:
     async def _wait(self) -> None:
         """Wait until the socket takes bytes, or the client leaves."""
         loop = asyncio.get_running_loop()
-        # Whoever tells the flow of a departure thus ends the wait, too.
+        # Whoever tells the flow of a disconnect thus ends the wait, too.
         self._flow.pause_writing()
         loop.add_writer(self._socket, self._flow.resume_writing)
         if self._watch is not None:

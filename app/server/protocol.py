@@ -24,7 +24,7 @@ and none of them while the transport is closing.
 
 Reading is paused while an application is busy, so that the kernel's buffer fills and the
 sender slows down. The price is that a reset goes unnoticed meanwhile: requests whose body takes
-longer than a moment have their socket watched for it (:mod:`.departures`).
+longer than a moment have their socket watched for it (:mod:`.disconnects`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from uvicorn.server import ServerState
 from .body import ClientDisconnected
 from .connection import PEER_EXTENSION
 from .cycle import BodyCycle
-from .departures import Departure, Departures
+from .disconnects import Disconnect, Disconnects
 from .drain import DRAIN_EXTENSION
 from .flow import Flow
 from .head import Head, HeadParser, Refusal
@@ -78,7 +78,7 @@ class BodyProtocol(Leaving):
     """
 
     connected: ClassVar[Connections] = Connections(4096, 4096, Peers(None))
-    departures: ClassVar[Departures] = Departures()
+    disconnects: ClassVar[Disconnects] = Disconnects()
     starts: ClassVar[Spread] = Spread()
 
     lane: ClassVar[Lane | None] = None
@@ -260,7 +260,7 @@ class BodyProtocol(Leaving):
         if early or not reader.complete:
             self.flow.pause_reading()
         if not reader.complete:
-            self._departure = Departure(self.departures, self.transport, self.flow, self.loop)
+            self._disconnect = Disconnect(self.disconnects, self.transport, self.flow, self.loop)
         # Who calls is not known yet: nobody has checked the key, but others have another.
         caller = (self._peer, head.first(b"authorization"))
         self.starts.call(self.loop, caller, partial(self._start, cycle))
@@ -383,7 +383,7 @@ class BodyProtocol(Leaving):
 def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol]:
     """Return a protocol class with these limits, for ``uvicorn.Config(http=...)``."""
     connected = Connections(limits.connections, limits.address_connections, Peers(limits.proxies))
-    attributes = {"limits": limits, "connected": connected, "departures": Departures()}
+    attributes = {"limits": limits, "connected": connected, "disconnects": Disconnects()}
     attributes |= {"starts": Spread()}
     return type("LimitedBodyProtocol", (BodyProtocol,), attributes)
 

@@ -41,7 +41,7 @@ import structlog
 
 from . import watcher
 from .board import Board, Seat
-from .ends import End, count_memory_kills, describe_end
+from .exit_reasons import End, count_memory_kills, describe_end
 from .forking import PASSED_ON, adopt_orphans, fork
 from .lanes.wiring import Wiring
 from .place import Place

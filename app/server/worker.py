@@ -21,8 +21,8 @@ from .drain import Drain
 from .lanes.channel import Message, receive
 from .lanes.lane import Lane
 from .lanes.table import Table
-from .last_resort import MARGIN_SECONDS, end_after
 from .memory import FreeMemory
+from .shutdown_watchdog import MARGIN_SECONDS, end_after
 
 _logger = logging.getLogger(__name__)
 

@@ -265,7 +265,7 @@ class Stream(Generic[T]):
 
 
 class _Wait:
-    """Waits for an item, or what ends the answer before: departure, draining, a lapse of the key.
+    """Waits for an item, or what ends the answer before: disconnect, draining, a lapse of the key.
 
     ``asyncio.wait`` would do, but attaches itself to all the futures and lets go of them again
     for every group; this attaches to those of the whole answer once.

@@ -277,8 +277,8 @@ class Uploads:
         """
         if record.complete:
             return record
-        doorbell = _Doorbell()
-        appending = self._begin(run, record, request, doorbell)
+        signal = _CommitSignal()
+        appending = self._begin(run, record, request, signal)
         session, key = _Session(), record.key
         # Of a thousand that wait, each would keep this version besides the committed one.
         del record
@@ -287,7 +287,7 @@ class Uploads:
             before.stop()
         self._sessions[key] = session
         try:
-            await self._run(appending, source, doorbell, session, interim)
+            await self._run(appending, source, signal, session, interim)
         finally:
             if self._sessions.get(key) is session:
                 del self._sessions[key]
@@ -295,7 +295,7 @@ class Uploads:
         return appending.record
 
     def _begin(
-        self, run: RunRecord, record: StreamRecord, request: AppendRequest, doorbell: _Doorbell
+        self, run: RunRecord, record: StreamRecord, request: AppendRequest, signal: _CommitSignal
     ) -> Appending:
         spec = RunSpec.of(run)
         return Appending(
@@ -304,24 +304,24 @@ class Uploads:
             replace(spec.policy(self._losses), event_order="any"),
             takes_items=spec.takes_items,
             terms=Terms(record.length, request.last, self.most),
-            tell=doorbell.ring,
+            tell=signal.ring,
         )
 
     async def _run(
         self,
         appending: Appending,
         source: Source,
-        doorbell: _Doorbell,
+        signal: _CommitSignal,
         session: _Session,
         interim: Interim | None,
     ) -> None:
         moving = asyncio.ensure_future(source.move(appending))
-        commits = asyncio.ensure_future(self._commits(appending, doorbell, interim))
+        commits = asyncio.ensure_future(self._commits(appending, signal, interim))
         any_of: set[asyncio.Future[Any]] = {moving, commits, session.stopped}
         try:
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ending = asyncio.ensure_future(self._end(appending, moving, commits, doorbell))
+            ending = asyncio.ensure_future(self._end(appending, moving, commits, signal))
             # What has come is committed, whatever ended the request.
             await _unhurried(ending)
         ending.result()
@@ -339,7 +339,7 @@ class Uploads:
         appending: Appending,
         moving: asyncio.Task[bool],
         commits: asyncio.Task[None],
-        doorbell: _Doorbell,
+        signal: _CommitSignal,
     ) -> None:
         """Stop reading, commit what has come, and close the blob.
 
@@ -350,7 +350,7 @@ class Uploads:
         install(UNLIMITED)
         moving.cancel()
         await asyncio.wait({moving})
-        doorbell.close()
+        signal.close()
         await asyncio.wait({commits})
         try:
             await self._disk.start(_finish, appending, commits.exception())
@@ -360,12 +360,12 @@ class Uploads:
             moving.cancelled() or moving.exception()
 
     async def _commits(
-        self, appending: Appending, doorbell: _Doorbell, interim: Interim | None
+        self, appending: Appending, signal: _CommitSignal, interim: Interim | None
     ) -> None:
-        """Commit what has come, again and again, until the doorbell is closed."""
+        """Commit what has come, again and again, until the signal is closed."""
         install(UNLIMITED)  # as in _end
         kept = time.monotonic()
-        while await doorbell.wait(COMMIT_SECONDS):
+        while await signal.wait(COMMIT_SECONDS):
             changed = await self._disk.start(appending.commit)
             if changed and interim is not None:
                 interim(appending.record.offset)
@@ -406,7 +406,7 @@ async def _unhurried(task: asyncio.Task[None]) -> None:
         raise asyncio.CancelledError
 
 
-class _Doorbell:
+class _CommitSignal:
     """Tells the loop that there is something to commit; rung from a thread."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from app.health import monitor as module
-from app.health.monitor import Monitor, Part, StandStill, problems_of
+from app.health.monitor import Monitor, Part, StallCheck, problems_of
 from app.server.board import Board
 
 
@@ -65,7 +65,7 @@ def test_an_answer_does_not_wait_for_a_disk_that_is_dead(monkeypatch: pytest.Mon
 
 def test_a_wait_fails_above_its_limit() -> None:
     seconds = [0.0]
-    check = StandStill(lambda: seconds[0], 2.0, "calls wait for")
+    check = StallCheck(lambda: seconds[0], 2.0, "calls wait for")
     assert check() is None
     seconds[0] = 2.5
     assert check() == "calls wait for 2.5 s"

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import uvloop
 
-from app.server import departures as departures_module
-from app.server.departures import Departure, Departures
+from app.server import disconnects as disconnects_module
+from app.server.disconnects import Disconnect, Disconnects
 from app.server.flow import Flow
 from tests.descriptors import nothing_left_open
 
@@ -51,14 +51,14 @@ def test_an_end_is_told_once_though_nobody_reads(
     ours, theirs = pair
 
     async def work() -> None:
-        loop, ended, departures = asyncio.get_running_loop(), asyncio.Event(), Departures()
+        loop, ended, disconnects = asyncio.get_running_loop(), asyncio.Event(), Disconnects()
         calls: list[int] = []
 
         def end() -> None:
             calls.append(1)
             ended.set()
 
-        departures.watch(loop, ours.fileno(), end)
+        disconnects.watch(loop, ours.fileno(), end)
         theirs.sendall(b"never read")
         await asyncio.sleep(0.05)
         assert not calls, "bytes are no end"
@@ -68,9 +68,9 @@ def test_an_end_is_told_once_though_nobody_reads(
         assert len(calls) == 1
         # Whoever asks again is told again.
         ended.clear()
-        departures.watch(loop, ours.fileno(), end)
+        disconnects.watch(loop, ours.fileno(), end)
         await ended.wait()
-        departures.forget(loop, ours.fileno())
+        disconnects.forget(loop, ours.fileno())
 
     run(work())
 
@@ -80,10 +80,10 @@ def test_whoever_left_before_is_told_of_too(run: Runs, pair: Pair) -> None:
     theirs.close()
 
     async def work() -> None:
-        loop, ended, departures = asyncio.get_running_loop(), asyncio.Event(), Departures()
-        departures.watch(loop, ours.fileno(), ended.set)
+        loop, ended, disconnects = asyncio.get_running_loop(), asyncio.Event(), Disconnects()
+        disconnects.watch(loop, ours.fileno(), ended.set)
         await ended.wait()
-        departures.forget(loop, ours.fileno())
+        disconnects.forget(loop, ours.fileno())
 
     run(work())
 
@@ -92,12 +92,12 @@ def test_what_is_forgotten_is_not_told_and_nothing_stays_open(run: Runs, pair: P
     ours, theirs = pair
 
     async def work() -> None:
-        loop, departures = asyncio.get_running_loop(), Departures()
+        loop, disconnects = asyncio.get_running_loop(), Disconnects()
         calls: list[int] = []
         with nothing_left_open():
-            departures.watch(loop, ours.fileno(), lambda: calls.append(1))
-            departures.forget(loop, ours.fileno())
-            departures.forget(loop, ours.fileno())
+            disconnects.watch(loop, ours.fileno(), lambda: calls.append(1))
+            disconnects.forget(loop, ours.fileno())
+            disconnects.forget(loop, ours.fileno())
         theirs.close()
         await asyncio.sleep(0.05)
         assert not calls
@@ -109,17 +109,17 @@ def test_a_callback_may_forget_others_that_ended_as_well(run: Runs) -> None:
     pairs = [socket.socketpair() for _ in range(3)]
 
     async def work() -> None:
-        loop, ended, departures = asyncio.get_running_loop(), asyncio.Event(), Departures()
+        loop, ended, disconnects = asyncio.get_running_loop(), asyncio.Event(), Disconnects()
         calls: list[int] = []
 
         def end() -> None:
             calls.append(1)
             for ours, _ in pairs:
-                departures.forget(loop, ours.fileno())
+                disconnects.forget(loop, ours.fileno())
             ended.set()
 
         for ours, theirs in pairs:
-            departures.watch(loop, ours.fileno(), end)
+            disconnects.watch(loop, ours.fileno(), end)
             theirs.close()
         await ended.wait()
         assert calls == [1]
@@ -163,16 +163,16 @@ def test_too_many_open_files_are_waited_out(
             self.aborted.set()
 
     monkeypatch.setattr(select, "epoll", refuse)
-    monkeypatch.setattr(departures_module, "_MOMENT", 0.01)
+    monkeypatch.setattr(disconnects_module, "_MOMENT", 0.01)
 
     async def work() -> None:
         transport = Transport()
         flow = Flow(transport)
         flow.pause_reading()
-        departure = Departure(Departures(), transport, flow, asyncio.get_running_loop())
+        disconnect = Disconnect(Disconnects(), transport, flow, asyncio.get_running_loop())
         theirs.close()
         await transport.aborted.wait()
-        departure.stop()
+        disconnect.stop()
 
     run(work())
     assert len(attempts) == 3

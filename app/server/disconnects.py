@@ -26,7 +26,7 @@ _MOMENT = 0.1
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR | select.EPOLLONESHOT
 
 
-class Departures:
+class Disconnects:
     """Tells when the other ends of sockets have finished sending, or are gone.
 
     For the thread of one event loop. A descriptor must be forgotten before it is closed.
@@ -85,13 +85,13 @@ class Departures:
                 callback()
 
 
-class Departure:
+class Disconnect:
     """Resets a connection whose client leaves while its socket is not read.
 
     As for ``eof_received``, a client that has finished sending is gone.
 
     Args:
-        departures: Watches its socket.
+        disconnects: Watches its socket.
         transport: Its transport.
         flow: Tells whether the socket is read.
         loop: The running event loop.
@@ -99,12 +99,12 @@ class Departure:
 
     def __init__(
         self,
-        departures: Departures,
+        disconnects: Disconnects,
         transport: asyncio.Transport,
         flow: Flow,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._departures = departures
+        self._disconnects = disconnects
         self._transport = transport
         self._flow = flow
         self._loop = loop
@@ -117,7 +117,7 @@ class Departure:
             self._timer.cancel()
             self._timer = None
         if self._descriptor is not None:
-            self._departures.forget(self._loop, self._descriptor)
+            self._disconnects.forget(self._loop, self._descriptor)
             self._descriptor = None
 
     def _watch(self) -> None:
@@ -126,7 +126,7 @@ class Departure:
         if sock is not None:
             self._descriptor = sock.fileno()
             try:
-                self._departures.watch(self._loop, self._descriptor, self._end)
+                self._disconnects.watch(self._loop, self._descriptor, self._end)
             except OSError:
                 # There may be too many open files now.
                 self._timer = self._loop.call_later(_MOMENT, self._watch)

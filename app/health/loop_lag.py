@@ -52,7 +52,7 @@ class _Wait:
         return max(0.0 if sent is None else now - sent, seconds if now - at < _KEPT else 0.0)
 
 
-class Pulse:
+class LoopLagProbe:
     """Measures waits as long as its task runs.
 
     Args:
@@ -77,7 +77,7 @@ class Pulse:
 
     def start(self) -> None:
         """Start in the running event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="pulse")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="lag probe")
 
     async def stop(self) -> None:
         """Stop measuring."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.server.ends import count_memory_kills, describe_end
+from app.server.exit_reasons import count_memory_kills, describe_end
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from app.engine.workers import Workers
-from app.health.pulse import Pulse
+from app.health.loop_lag import LoopLagProbe
 
 
 async def become(done: Callable[[], bool]) -> None:
@@ -22,15 +22,15 @@ def test_a_pool_that_is_taken_keeps_work_waiting() -> None:
     async def run() -> None:
         owners, free = itertools.cycle("abcd"), threading.Event()
         threads = Workers(1, lambda: next(owners))
-        pulse = Pulse(threads.start)
+        lag_probe = LoopLagProbe(threads.start)
         # Long calls give their places away, but there are only so many threads.
         taken = [threads.start(free.wait) for _ in range(4)]
-        pulse.start()
-        await become(lambda: pulse.thread_seconds >= 0.3)
+        lag_probe.start()
+        await become(lambda: lag_probe.thread_seconds >= 0.3)
         free.set()
         await asyncio.gather(*taken)
-        await become(lambda: pulse.thread_seconds < 0.2)
-        await pulse.stop()
+        await become(lambda: lag_probe.thread_seconds < 0.2)
+        await lag_probe.stop()
         threads.close()
 
     asyncio.run(asyncio.wait_for(run(), 20))
@@ -41,21 +41,21 @@ def test_a_loop_that_stands_still_is_seen_from_another_thread() -> None:
 
     async def run() -> None:
         threads = Workers(1)
-        pulse = Pulse(threads.start)
-        pulse.start()
+        lag_probe = LoopLagProbe(threads.start)
+        lag_probe.start()
         await asyncio.sleep(0)
-        assert pulse.loop_seconds < 0.2
-        watcher = threading.Thread(target=watch, args=(pulse,))
+        assert lag_probe.loop_seconds < 0.2
+        watcher = threading.Thread(target=watch, args=(lag_probe,))
         watcher.start()
         watcher.join()  # the loop stands still meanwhile
-        await pulse.stop()
+        await lag_probe.stop()
         threads.close()
 
-    def watch(pulse: Pulse) -> None:
+    def watch(lag_probe: LoopLagProbe) -> None:
         deadline = time.monotonic() + 20
-        while pulse.loop_seconds < 0.3 and time.monotonic() < deadline:
+        while lag_probe.loop_seconds < 0.3 and time.monotonic() < deadline:
             time.sleep(0.01)
-        seen.append(pulse.loop_seconds)
+        seen.append(lag_probe.loop_seconds)
 
     asyncio.run(run())
     assert seen[0] >= 0.3
