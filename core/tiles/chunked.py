@@ -154,9 +154,10 @@ class ArrayFrames:
 def _run(indices: Indices) -> Indices | slice:
     """Return consecutive indices as a slice, which selects without a copy."""
     first, count = int(indices[0]), len(indices)
-    if int(indices[-1]) - first == count - 1 and bool((np.diff(indices) == 1).all()):
-        return slice(first, first + count)
-    return indices
+    # A box of one frame, as of a shuffle, is asked for often.
+    if count > 1 and bool((indices[1:] - indices[:-1] != 1).any()):
+        return indices
+    return slice(first, first + count)
 
 
 def _batches(parts: Iterator[_Part], max_items: int) -> Iterator[list[_Part]]:
