@@ -58,7 +58,7 @@ class AsyncInputs:
             ProblemError: you have stored no such file.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(delete_input(name, digest))
+        await self._connector.call(delete_input(name, digest))
 
 
 class AsyncTokens:
@@ -189,7 +189,7 @@ class AsyncClient(AsyncClosing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(deletion(ident))
+        await self._connector.call(deletion(ident))
 
     async def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.

@@ -57,7 +57,7 @@ class Inputs:
             ProblemError: you have stored no such file.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(delete_input(name, digest))
+        self._connector.call(delete_input(name, digest))
 
 
 class Tokens:
@@ -186,7 +186,7 @@ class Client(Closing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(deletion(ident))
+        self._connector.call(deletion(ident))
 
     def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.

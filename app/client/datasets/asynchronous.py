@@ -137,7 +137,7 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(dataset_deletion(self.id))
+        await self._connector.call(dataset_deletion(self.id))
         self._info = None
 
     async def delete_view(self, view: str) -> None:
@@ -150,7 +150,7 @@ class AsyncDataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(view_deletion(self.id, view))
+        await self._connector.call(view_deletion(self.id, view))
 
     async def reduce(
         self,

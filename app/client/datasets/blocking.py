@@ -144,7 +144,7 @@ class Dataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(dataset_deletion(self.id))
+        self._connector.call(dataset_deletion(self.id))
         self._info = None
 
     def delete_view(self, view: str) -> None:
@@ -157,7 +157,7 @@ class Dataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(view_deletion(self.id, view))
+        self._connector.call(view_deletion(self.id, view))
 
     def reduce(
         self,

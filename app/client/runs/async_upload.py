@@ -347,7 +347,7 @@ async def _replace(
             continue
         if stream.id == known:
             return
-        await channel.delete(requests.delete_stream(stream.id))
+        await channel.call(requests.delete_stream(stream.id))
     if path is not None:
         await channel.work(partial(path.unlink, missing_ok=True))
 

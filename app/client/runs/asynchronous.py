@@ -155,7 +155,7 @@ class AsyncRuns:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        await self._connector.delete(RunRequests(run).delete())
+        await self._connector.call(RunRequests(run).delete())
 
     async def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -164,7 +164,7 @@ class AsyncRuns:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(RunRequests(run).delete_stream(stream))
+        await self._connector.call(RunRequests(run).delete_stream(stream))
 
     async def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.

@@ -156,7 +156,7 @@ class Runs:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        self._connector.delete(RunRequests(run).delete())
+        self._connector.call(RunRequests(run).delete())
 
     def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -165,7 +165,7 @@ class Runs:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(RunRequests(run).delete_stream(stream))
+        self._connector.call(RunRequests(run).delete_stream(stream))
 
     def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.

@@ -348,7 +348,7 @@ def _replace(
             continue
         if stream.id == known:
             return
-        channel.delete(requests.delete_stream(stream.id))
+        channel.call(requests.delete_stream(stream.id))
     if path is not None:
         channel.work(partial(path.unlink, missing_ok=True))
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
 
-from ..errors import ProblemError, ThalwegError
+from ..errors import ThalwegError
 from .answers import STATUS_OK, checked, problem_of
 from .requests import Head, Job, Reply, Request
 from .retry import Backoff
@@ -120,22 +120,8 @@ class AsyncChannel(AsyncClosing):
     async def call(self, request: Request) -> Reply:
         """Send a small request until it is answered.
 
-        Raises:
-            ProblemError, ConnectionFailed: as for ``ask``.
-        """
-        backoff = Backoff(self.retries)
-        while True:
-            try:
-                return await self.ask(request)
-            except ThalwegError as error:
-                delay = backoff.delay(error)
-            await self.pause(delay)
-
-    async def delete(self, request: Request) -> None:
-        """Send a DELETE until it is answered.
-
         An earlier try may have succeeded though its answer was lost: what has gone by a later
-        one counts as deleted.
+        DELETE counts as deleted.
 
         Raises:
             ProblemError, ConnectionFailed: as for ``ask``.
@@ -143,14 +129,11 @@ class AsyncChannel(AsyncClosing):
         backoff = Backoff(self.retries)
         while True:
             try:
-                await self.ask(request)
+                reply = await self.exchange(request)
+                gone = request.method == "DELETE" and reply.head.status == _STATUS_NOT_FOUND
+                return reply if gone and backoff.failures else checked(reply)
             except ThalwegError as error:
-                gone = isinstance(error, ProblemError) and error.status == _STATUS_NOT_FOUND
-                if gone and backoff.failures:
-                    return
                 delay = backoff.delay(error)
-            else:
-                return
             await self.pause(delay)
 
     async def pause(self, seconds: float) -> None:
@@ -218,13 +201,3 @@ class AsyncConnector(AsyncClosing):
         """
         async with self.channel() as channel:
             return await channel.call(request)
-
-    async def delete(self, request: Request) -> None:
-        """Send a DELETE until it is answered.
-
-        Raises:
-            ProblemError: the service refused it.
-            ConnectionFailed: the service could not be reached.
-        """
-        async with self.channel() as channel:
-            await channel.delete(request)

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from ..errors import ProblemError, ThalwegError
+from ..errors import ThalwegError
 from .answers import STATUS_OK, checked, problem_of
 from .requests import Head, Job, Reply, Request
 from .retry import Backoff
@@ -119,22 +119,8 @@ class Channel(Closing):
     def call(self, request: Request) -> Reply:
         """Send a small request until it is answered.
 
-        Raises:
-            ProblemError, ConnectionFailed: as for ``ask``.
-        """
-        backoff = Backoff(self.retries)
-        while True:
-            try:
-                return self.ask(request)
-            except ThalwegError as error:
-                delay = backoff.delay(error)
-            self.pause(delay)
-
-    def delete(self, request: Request) -> None:
-        """Send a DELETE until it is answered.
-
         An earlier try may have succeeded though its answer was lost: what has gone by a later
-        one counts as deleted.
+        DELETE counts as deleted.
 
         Raises:
             ProblemError, ConnectionFailed: as for ``ask``.
@@ -142,14 +128,11 @@ class Channel(Closing):
         backoff = Backoff(self.retries)
         while True:
             try:
-                self.ask(request)
+                reply = self.exchange(request)
+                gone = request.method == "DELETE" and reply.head.status == _STATUS_NOT_FOUND
+                return reply if gone and backoff.failures else checked(reply)
             except ThalwegError as error:
-                gone = isinstance(error, ProblemError) and error.status == _STATUS_NOT_FOUND
-                if gone and backoff.failures:
-                    return
                 delay = backoff.delay(error)
-            else:
-                return
             self.pause(delay)
 
     def pause(self, seconds: float) -> None:
@@ -215,13 +198,3 @@ class Connector(Closing):
         """
         with self.channel() as channel:
             return channel.call(request)
-
-    def delete(self, request: Request) -> None:
-        """Send a DELETE until it is answered.
-
-        Raises:
-            ProblemError: the service refused it.
-            ConnectionFailed: the service could not be reached.
-        """
-        with self.channel() as channel:
-            channel.delete(request)
