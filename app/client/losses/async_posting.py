@@ -33,7 +33,7 @@ from ..transport.requests import BLOCK, Head, Request
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
 from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
 from .saving import Observe, Progress
-from .sources import Filled, Source, SourceBody
+from .sources import Filled, Source, body_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class AsyncPosting(AsyncResumable[Item]):
     # -- its answer --------------------------------------------------------------------
 
     async def _post(self, sending: _Sending) -> AsyncGenerator[Item, None]:
-        body = SourceBody(self._source, self.offset, sending.stop)
+        body = body_of(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
         head = await self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"

@@ -33,7 +33,7 @@ from ..transport.streams import Cure, Resumable
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
 from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
 from .saving import Observe, Progress
-from .sources import Filled, Source, SourceBody
+from .sources import Filled, Source, body_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Posting(Resumable[Item]):
     # -- its answer --------------------------------------------------------------------
 
     def _post(self, sending: _Sending) -> Generator[Item, None, None]:
-        body = SourceBody(self._source, self.offset, sending.stop)
+        body = body_of(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
         head = self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"

@@ -12,7 +12,6 @@ from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncRepeated, AsyncResumable, Cure
 from ..transport.frames import FrameReader
-from ..transport.requests import Job
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
@@ -234,7 +233,7 @@ class AsyncAsking:
         self._asked = 0
         self._known: tuple[int, Batch] | None = None
         self._last = False
-        self._pending: deque[tuple[Question, Job]] = deque()
+        self._pending: deque[tuple[Question, object]] = deque()
         self._answers: dict[Question, AsyncOneBatch] = {}
 
     @property

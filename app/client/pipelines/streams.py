@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 from ..transport.channel import Channel
 from ..transport.frames import FrameReader
-from ..transport.requests import Job
 from ..transport.streams import Cure, Repeated, Resumable
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
@@ -235,7 +234,7 @@ class Asking:
         self._asked = 0
         self._known: tuple[int, Batch] | None = None
         self._last = False
-        self._pending: deque[tuple[Question, Job]] = deque()
+        self._pending: deque[tuple[Question, object]] = deque()
         self._answers: dict[Question, OneBatch] = {}
 
     @property

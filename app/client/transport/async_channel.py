@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from ..errors import ThalwegError
 from .answers import STATUS_OK, checked, problem_of
-from .requests import Head, Job, Reply, Request
+from .requests import Head, Reply, Request
 from .retry import Backoff
 
 T = TypeVar("T")
@@ -96,8 +96,8 @@ class AsyncChannel(AsyncClosing):
         """
 
     @abstractmethod
-    def beside(self, operation: Callable[[AsyncChannel], Awaitable[Any]]) -> Job:
-        """Run an operation beside this one, with a channel of its own."""
+    def beside(self, operation: Callable[[AsyncChannel], Awaitable[Any]]) -> object:
+        """Run an operation beside this one, with a channel of its own; what ``join`` takes."""
 
     @abstractmethod
     async def join(self, job: Any) -> Any:  # noqa: ANN401 - one that ``beside`` returned

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 from ..errors import ThalwegError
 from .answers import STATUS_OK, checked, problem_of
-from .requests import Head, Job, Reply, Request
+from .requests import Head, Reply, Request
 from .retry import Backoff
 
 T = TypeVar("T")
@@ -95,8 +95,8 @@ class Channel(Closing):
         """
 
     @abstractmethod
-    def beside(self, operation: Callable[[Channel], Any]) -> Job:
-        """Run an operation beside this one, with a channel of its own."""
+    def beside(self, operation: Callable[[Channel], Any]) -> object:
+        """Run an operation beside this one, with a channel of its own; what ``join`` takes."""
 
     @abstractmethod
     def join(self, job: Any) -> Any:  # noqa: ANN401 - one that ``beside`` returned

@@ -9,7 +9,7 @@ import pytest
 from app.client.errors import ConnectionFailed
 from app.client.transport.blocking import SocketChannel
 from app.client.transport.http import Address, Connection, Pool
-from app.client.transport.requests import Request
+from app.client.transport.requests import Body, Request
 
 from ..fakes.service import FakeService
 
@@ -61,18 +61,9 @@ def receive(connection: Connection) -> bytes:
     return out
 
 
-class Pieces:
+def body(pieces: Iterator[bytes], length: int | None = None) -> Body:
     """A body of given pieces."""
-
-    def __init__(self, pieces: Iterator[bytes], length: int | None = None) -> None:
-        self._pieces = pieces
-        self.length = length
-
-    def views(self) -> Iterator[memoryview]:
-        return map(memoryview, self._pieces)
-
-    def interrupt(self) -> None:
-        return
+    return Body(length, lambda: map(memoryview, pieces), lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +131,7 @@ def test_a_server_that_stops_reading_is_a_fault() -> None:
     server = Raw(lambda _: waited(done))
     connection = connect(server.port, timeout=0.2)
     with pytest.raises(ConnectionFailed, match="stopped reading"):
-        connection.send(Request("POST", "/", stream=Pieces(iter([bytes(1 << 20)] * 64), 64 << 20)))
+        connection.send(Request("POST", "/", stream=body(iter([bytes(1 << 20)] * 64), 64 << 20)))
     connection.close()
     done.set()
 
@@ -162,7 +153,7 @@ def test_an_answer_before_the_body_is_read() -> None:
             yield bytes(1 << 20)
 
     connection = connect(Raw(speak).port)
-    assert connection.send(Request("POST", "/", stream=Pieces(pieces()))).status == 413
+    assert connection.send(Request("POST", "/", stream=body(pieces()))).status == 413
     assert receive(connection) == b"no"
     assert not connection.finish()
     assert sent < 1000
