@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.client.errors import ConnectionFailed
-from app.client.transport.blocking import SocketChannel
-from app.client.transport.http import Address, Connection, Pool
+from app.client.transport.blocking import SocketConnector
+from app.client.transport.http import Address, Connection
 from app.client.transport.requests import Body, Request
 
 from ..fakes.service import FakeService
@@ -17,8 +17,8 @@ GET = Request("GET", "/x")
 READY = Request("GET", "/readyz")
 
 
-def status(pool: Pool) -> int:
-    with SocketChannel(pool, 0) as channel:
+def status(connector: SocketConnector) -> int:
+    with connector.channel() as channel:
         return channel.exchange(READY).head.status
 
 
@@ -160,23 +160,23 @@ def test_an_answer_before_the_body_is_read() -> None:
 
 
 def test_connections_are_used_again(service: FakeService) -> None:
-    pool = Pool(Address.parse(service.url, "k", 5, None))
+    connector = SocketConnector(Address.parse(service.url, "k", 5, None), 0)
     for _ in range(3):
-        assert status(pool) == 200
+        assert status(connector) == 200
     assert len(service._connections) == 1
     assert service.seen[0].headers["authorization"] == "Bearer k"
     service.cut_all()
-    assert status(pool) == 200
+    assert status(connector) == 200
     assert len(service._connections) == 2
-    pool.close()
+    connector.close()
 
 
 def test_many_threads_share_a_pool(service: FakeService) -> None:
-    pool = Pool(Address.parse(service.url, None, 5, None))
+    connector = SocketConnector(Address.parse(service.url, None, 5, None), 0)
     got: list[int] = []
 
     def work() -> None:
-        got.extend(status(pool) for _ in range(20))
+        got.extend(status(connector) for _ in range(20))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -184,8 +184,8 @@ def test_many_threads_share_a_pool(service: FakeService) -> None:
     for thread in threads:
         thread.join()
     assert got == [200] * 160
-    assert len(pool._idle) <= 4
-    pool.close()
+    assert len(connector._idle) <= 4
+    connector.close()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://a", "http://"])
