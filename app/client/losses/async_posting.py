@@ -130,7 +130,7 @@ class AsyncPosting(AsyncResumable[Item]):
             await self._store_inputs()
         sending = await self._next_part() if self._mode == "parts" else self._rest()
         try:
-            async with aclosing(self._post(sending)) as items:
+            async with aclosing(await self._post(sending)) as items:
                 async for item in items:
                     yield item
         except ProducerFailed:
@@ -210,14 +210,12 @@ class AsyncPosting(AsyncResumable[Item]):
     # -- its answer --------------------------------------------------------------------
 
     async def _post(self, sending: _Sending) -> AsyncGenerator[Item, None]:
+        """Open the answer to a request; its items."""
         body = body_of(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
         head = await self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"
-        answer = self._take_frames(sending) if frames else self._take_table(head, sending)
-        async with aclosing(answer) as items:
-            async for item in items:
-                yield item
+        return self._take_frames(sending) if frames else self._take_table(head, sending)
 
     async def _take_frames(self, sending: _Sending) -> AsyncGenerator[Item, None]:
         rows = RowReader()

@@ -206,12 +206,12 @@ class Posting(Resumable[Item]):
     # -- its answer --------------------------------------------------------------------
 
     def _post(self, sending: _Sending) -> Generator[Item, None, None]:
+        """Open the answer to a request; its items."""
         body = body_of(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
         head = self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"
-        answer = self._take_frames(sending) if frames else self._take_table(head, sending)
-        yield from answer
+        return self._take_frames(sending) if frames else self._take_table(head, sending)
 
     def _take_frames(self, sending: _Sending) -> Generator[Item, None, None]:
         rows = RowReader()

@@ -41,6 +41,12 @@ _LISTS = {"quantiles": float, "return_periods": int}
 WHOLE_STREAM_REPORTS = frozenset(_OF_RUNS)
 """Reports without a row before the end of the stream: they come from one request."""
 _EXPECTED = ("expect_events", "expect_bytes")
+_ENDS = (
+    *("completeness", "events", "bytes", "reopened_check"),
+    *("events_without_occurrence", "events_only_in_occurrence"),
+)
+_END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
+"""Headers that say how an answer ended, and the members of END frames that say the same."""
 _FORMS = {
     "sets": (re.compile(r"\d+(,\d+)*"), "1,2"),
     "summary_ids": (re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*"), "1,5,10-20"),
@@ -269,21 +275,12 @@ def end_of_table(head: Head) -> End:
         ProtocolError: they do not say.
     """
     headers = head.headers
-    completeness = headers.get("thalweg-completeness")
-    partial = headers.get("upload-complete") == "?0"
-    absent = headers.get("thalweg-events-without-occurrence")
-    unused = headers.get("thalweg-events-only-in-occurrence")
+    told = {_END_HEADERS[name]: value for name, value in headers.items() if name in _END_HEADERS}
+    reason = "partial" if headers.get("upload-complete") == "?0" else "complete"
     try:
-        return End(
-            "partial" if partial else "complete",
-            headers["thalweg-completeness"],
-            int(headers["thalweg-events"]),
-            int(headers["thalweg-bytes"]),
-            headers.get("thalweg-reopened-check", "whole"),
-            None if absent is None else int(absent),
-            None if unused is None else int(unused),
-        )
+        return End.parse({"reopened_check": "whole", **told, "reason": reason})
     except (KeyError, ValueError) as e:
+        completeness = told.get("completeness")
         raise ProtocolError(f"the answer does not say how it ended ({completeness})") from e
 
 

@@ -81,6 +81,26 @@ class End:
     events_only_in_occurrence: int | None = None
     ledger_bound: Mapping[str, int | None] | None = None
 
+    @classmethod
+    def parse(cls, told: Mapping[str, Any]) -> End:
+        """How an answer ended, from what it says by the names of the attributes.
+
+        Raises:
+            KeyError, TypeError, ValueError: it does not say.
+        """
+        absent = told.get("events_without_occurrence")
+        unused = told.get("events_only_in_occurrence")
+        return cls(
+            str(told["reason"]),
+            str(told["completeness"]),
+            int(told["events"]),
+            int(told["bytes"]),
+            str(told["reopened_check"]),
+            None if absent is None else int(absent),
+            None if unused is None else int(unused),
+            told.get("ledger_bound"),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -133,21 +153,10 @@ class RowReader(FrameAnswer[Group, End]):
         return Group(tables, position, set_ids)
 
     def _finish(self, header: Mapping[str, Any]) -> Group:
-        absent = header.get("events_without_occurrence")
-        unused = header.get("events_only_in_occurrence")
         try:
             self.set_ids = tuple(map(int, header.get("sets", ())))
             self.dtypes = {str(k): dtype_of(v) for k, v in header.get("dtypes", {}).items()}
-            self.end = End(
-                str(header["reason"]),
-                str(header["completeness"]),
-                int(header["events"]),
-                int(header["bytes"]),
-                str(header["reopened_check"]),
-                None if absent is None else int(absent),
-                None if unused is None else int(unused),
-                header.get("ledger_bound"),
-            )
+            self.end = End.parse(header)
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the END frame does not say how it ended: {e}") from e
         if self.end.reason == "complete":

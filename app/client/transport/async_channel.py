@@ -17,8 +17,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
 
-from ..errors import ThalwegError
-from .answers import STATUS_OK, checked, problem_of
+from ..errors import ThalwegError, problem_error
+from .answers import STATUS_OK, checked
 from .requests import Head, Reply, Request
 from .retry import Backoff
 
@@ -159,7 +159,7 @@ class AsyncChannel(AsyncClosing):
         Raises:
             ProblemError: always.
         """
-        raise problem_of(head, await self._read(_PROBLEM_SIZE))
+        raise problem_error(head.status, await self._read(_PROBLEM_SIZE), head.headers)
 
     async def _read(self, limit: int) -> bytes:
         """Read an answer to its end, or drop what exceeds the limit."""

@@ -18,8 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from ..errors import ThalwegError
-from .answers import STATUS_OK, checked, problem_of
+from ..errors import ThalwegError, problem_error
+from .answers import STATUS_OK, checked
 from .requests import Head, Reply, Request
 from .retry import Backoff
 
@@ -158,7 +158,7 @@ class Channel(Closing):
         Raises:
             ProblemError: always.
         """
-        raise problem_of(head, self._read(_PROBLEM_SIZE))
+        raise problem_error(head.status, self._read(_PROBLEM_SIZE), head.headers)
 
     def _read(self, limit: int) -> bytes:
         """Read an answer to its end, or drop what exceeds the limit."""
