@@ -14,18 +14,11 @@ from ..files.outputs import write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import (
-    TileRequests,
-    dataset_deletion,
-    description,
-    image,
-    listing,
-    registration,
-    view_deletion,
-)
+from ..tiles.requests import TileRequests, dataset_path, dataset_spec, image, listing, view_path
 from ..tiles.stream import Watch, reduction_json
 from ..transport.async_channel import AsyncConnector
 from ..transport.frames import Array
+from ..transport.requests import Request, json_request
 
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
@@ -60,7 +53,8 @@ class AsyncDataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            self._info = (await self._connector.call(description(self.id))).json()
+            request = Request("GET", dataset_path(self.id))
+            self._info = (await self._connector.call(request)).json()
         return self._info
 
     async def nav_shape(self) -> tuple[int, ...]:  # blocking: a property
@@ -137,7 +131,7 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.call(dataset_deletion(self.id))
+        await self._connector.call(Request("DELETE", dataset_path(self.id)))
         self._info = None
 
     async def delete_view(self, view: str) -> None:
@@ -150,7 +144,7 @@ class AsyncDataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.call(view_deletion(self.id, view))
+        await self._connector.call(Request("DELETE", view_path(self.id, view)))
 
     async def reduce(
         self,
@@ -260,8 +254,8 @@ class AsyncDatasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        reply = await self._connector.call(registration({**(spec or {}), **more}))
-        info = reply.json()
+        request = json_request("/v1/datasets", dataset_spec({**(spec or {}), **more}))
+        info = (await self._connector.call(request)).json()
         return AsyncDataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> AsyncDataset:

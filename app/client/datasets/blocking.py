@@ -14,19 +14,12 @@ from ..errors import ProtocolError
 from ..files.outputs import write_file
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import (
-    TileRequests,
-    dataset_deletion,
-    description,
-    image,
-    listing,
-    registration,
-    view_deletion,
-)
+from ..tiles.requests import TileRequests, dataset_path, dataset_spec, image, listing, view_path
 from ..tiles.stream import Watch, reduction_json
 from ..tiles.streams import Reduction
 from ..transport.channel import Connector
 from ..transport.frames import Array
+from ..transport.requests import Request, json_request
 
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
@@ -62,7 +55,8 @@ class Dataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            self._info = (self._connector.call(description(self.id))).json()
+            request = Request("GET", dataset_path(self.id))
+            self._info = (self._connector.call(request)).json()
         return self._info
 
     @property
@@ -144,7 +138,7 @@ class Dataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.call(dataset_deletion(self.id))
+        self._connector.call(Request("DELETE", dataset_path(self.id)))
         self._info = None
 
     def delete_view(self, view: str) -> None:
@@ -157,7 +151,7 @@ class Dataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.call(view_deletion(self.id, view))
+        self._connector.call(Request("DELETE", view_path(self.id, view)))
 
     def reduce(
         self,
@@ -267,8 +261,8 @@ class Datasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        reply = self._connector.call(registration({**(spec or {}), **more}))
-        info = reply.json()
+        request = json_request("/v1/datasets", dataset_spec({**(spec or {}), **more}))
+        info = (self._connector.call(request)).json()
         return Dataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> Dataset:

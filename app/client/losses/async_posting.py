@@ -31,7 +31,7 @@ from ..transport.async_streams import AsyncResumable, Cure
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
 from .saving import Observe, Progress
 from .sources import Filled, Source, body_of
 
@@ -221,11 +221,10 @@ class AsyncPosting(AsyncResumable[Item]):
         rows = RowReader()
         frames = FrameReader(rows.allocate)
         while (group := await self._take(rows, frames)) is not None:
-            tables = zip(group.tables, group.set_ids, strict=True)
-            for i, ((report, table), set_id) in enumerate(tables, 1):
+            for i, table in enumerate(group.tables, 1):
                 if i == len(group.tables):
                     self._move(group.position, sending)
-                yield Table(report, table, set_id)
+                yield table
             yield await self._settle(group.position, sending)
             self._note()
         self.dtypes, self.set_ids, self._answered = rows.dtypes, rows.set_ids, rows.end

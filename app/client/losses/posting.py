@@ -31,7 +31,7 @@ from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
 from ..transport.streams import Cure, Resumable
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
 from .saving import Observe, Progress
 from .sources import Filled, Source, body_of
 
@@ -217,11 +217,10 @@ class Posting(Resumable[Item]):
         rows = RowReader()
         frames = FrameReader(rows.allocate)
         while (group := self._take(rows, frames)) is not None:
-            tables = zip(group.tables, group.set_ids, strict=True)
-            for i, ((report, table), set_id) in enumerate(tables, 1):
+            for i, table in enumerate(group.tables, 1):
                 if i == len(group.tables):
                     self._move(group.position, sending)
-                yield Table(report, table, set_id)
+                yield table
             yield self._settle(group.position, sending)
             self._note()
         self.dtypes, self.set_ids, self._answered = rows.dtypes, rows.set_ids, rows.end

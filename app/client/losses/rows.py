@@ -103,18 +103,25 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one report; of one summary set, where the stream is of items."""
+
+    report: str
+    rows: Rows
+    set_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Rows that belong together, at most one table per report and summary set.
 
     Attributes:
-        tables: report and rows.
-        set_ids: the summary set of each table; None where the stream is not of items.
+        tables: of the reports.
         position: that follows them; None at the end of the stream.
     """
 
-    tables: tuple[tuple[str, Rows], ...]
+    tables: tuple[Table, ...]
     position: Position | None
-    set_ids: tuple[int | None, ...] = ()
 
 
 class RowReader(FrameAnswer[Group, End]):
@@ -145,12 +152,11 @@ class RowReader(FrameAnswer[Group, End]):
 
     def _group(self, position: Position | None) -> Group:
         tables = tuple(
-            (report, parts[0] if len(parts) == 1 else np.concatenate(parts))
-            for (report, _), parts in self._tables.items()
+            Table(report, parts[0] if len(parts) == 1 else np.concatenate(parts), set_id)
+            for (report, set_id), parts in self._tables.items()
         )
-        set_ids = tuple(set_id for _, set_id in self._tables)
         self._tables.clear()
-        return Group(tables, position, set_ids)
+        return Group(tables, position)
 
     def _finish(self, header: Mapping[str, Any]) -> Group:
         try:
@@ -164,15 +170,6 @@ class RowReader(FrameAnswer[Group, End]):
         # Rows of an unfinished event come again after the token.
         self._tables.clear()
         return self._group(_position(header))
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of one report."""
-
-    report: str
-    rows: Rows
-    set_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

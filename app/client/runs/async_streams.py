@@ -18,16 +18,13 @@ from .following import EventLines, RowFrames, RunEvent, RunRows
 T = TypeVar("T")
 
 
-class AsyncRowStream(AsyncResumable[RunRows]):
-    """Yields the rows of a run.
+class _RunStream(AsyncResumable[T]):
+    """What lasts as long as a run.
 
     Args:
         channel: of the operation.
-        build: the request for the rows after a token.
+        build: the request for what comes after a token.
         after: token to resume with; None to begin.
-
-    Attributes:
-        end: why the rows ended, once they have.
     """
 
     def __init__(
@@ -35,7 +32,16 @@ class AsyncRowStream(AsyncResumable[RunRows]):
     ) -> None:
         super().__init__(channel, after)
         self._build = build
-        self.end: str | None = None
+
+
+class AsyncRowStream(_RunStream[RunRows]):
+    """Yields the rows of a run.
+
+    Attributes:
+        end: why the rows ended, once they have.
+    """
+
+    end: str | None = None
 
     async def _attempt(self) -> AsyncGenerator[RunRows, None]:
         await self._channel.open(self._build(self.token))
@@ -53,20 +59,8 @@ class AsyncRowStream(AsyncResumable[RunRows]):
         self.end, self.done = rows.end, True
 
 
-class AsyncEventStream(AsyncResumable[RunEvent]):
-    """Yields what happens to a run, until it is done or has failed.
-
-    Args:
-        channel: of the operation.
-        build: the request for the events after one of them.
-        after: id of the last event that is known; None to begin.
-    """
-
-    def __init__(
-        self, channel: AsyncChannel, build: Callable[[str | None], Request], after: str | None
-    ) -> None:
-        super().__init__(channel, after)
-        self._build = build
+class AsyncEventStream(_RunStream[RunEvent]):
+    """Yields what happens to a run, until it is done or has failed; tokens are ids of events."""
 
     async def _attempt(self) -> AsyncGenerator[RunEvent, None]:
         await self._channel.open(self._build(self.token))

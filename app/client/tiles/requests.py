@@ -19,9 +19,9 @@ def dataset_path(ident: str) -> str:
     return f"/v1/datasets/{quote(ident, safe='')}"
 
 
-def view_deletion(dataset: str, view: str) -> Request:
-    """Delete a view that the service keeps."""
-    return Request("DELETE", f"{dataset_path(dataset)}/views/{quote(view, safe='')}")
+def view_path(dataset: str, view: str) -> str:
+    """Path of a view that the service keeps."""
+    return f"{dataset_path(dataset)}/views/{quote(view, safe='')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,7 @@ class TileRequests:
         return json_request(f"{dataset_path(self.dataset)}/{route}{text}", self.view)
 
     def _get(self, view: str, route: str, headers: Mapping[str, str]) -> Request:
-        path = f"{dataset_path(self.dataset)}/views/{quote(view, safe='')}"
-        return Request("GET", f"{path}/{route}", headers)
+        return Request("GET", f"{view_path(self.dataset, view)}/{route}", headers)
 
     def plan(self) -> Request:
         """Ask for the shapes of the view and its tiles."""
@@ -87,21 +86,6 @@ def listing(after: str) -> Request:
     """Ask for the ids after one."""
     query = {"limit": "1000"} | ({"after": after} if after else {})
     return Request("GET", f"/v1/datasets?{urlencode(query)}")
-
-
-def registration(spec: Mapping[str, Any]) -> Request:
-    """Register files as a dataset."""
-    return json_request("/v1/datasets", dataset_spec(spec))
-
-
-def description(ident: str) -> Request:
-    """Ask for the description of a dataset."""
-    return Request("GET", dataset_path(ident))
-
-
-def dataset_deletion(ident: str) -> Request:
-    """Delete a dataset."""
-    return Request("DELETE", dataset_path(ident))
 
 
 def image(ident: str, options: Mapping[str, Any]) -> Request:
