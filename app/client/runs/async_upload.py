@@ -18,7 +18,7 @@ answer needs no care, and what is sent twice is what was sent and not committed.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -281,7 +281,7 @@ class AsyncUpload(AsyncRepeated):
             self.offset,
             self._source.passed(),
         )
-        self._state.save(state.json())
+        self._state.save(asdict(state))
 
 
 async def upload_parts(

@@ -346,10 +346,10 @@ class AsyncRuns:
         """
         ending = Path(path).suffix.removeprefix(".")
         query = {"format": format or ending or "csv", **options}
-        build = partial(RunRequests(run).report, report, query)
+        request = RunRequests(run).report(report, query)
         async with self._connector.channel() as channel:
-            resource = build(0, None).target
-            return await AsyncDownload(channel, build, "report", resource, path, state).save()
+            download = AsyncDownload(channel, request, "report", request.target, path, state)
+            return await download.save()
 
     async def add_reports(
         self,

@@ -347,10 +347,10 @@ class Runs:
         """
         ending = Path(path).suffix.removeprefix(".")
         query = {"format": format or ending or "csv", **options}
-        build = partial(RunRequests(run).report, report, query)
+        request = RunRequests(run).report(report, query)
         with self._connector.channel() as channel:
-            resource = build(0, None).target
-            return Download(channel, build, "report", resource, path, state).save()
+            download = Download(channel, request, "report", request.target, path, state)
+            return download.save()
 
     def add_reports(
         self,

@@ -104,22 +104,14 @@ class RunRequests:
             headers["Last-Event-ID"] = after
         return Request("GET", f"{self._path}/progress", headers)
 
-    def report(
-        self, report: str, query: Mapping[str, Any], offset: int, etag: str | None
-    ) -> Request:
-        """Ask for a finished report, or for the rest of it.
+    def report(self, report: str, query: Mapping[str, Any]) -> Request:
+        """Ask for a finished report.
 
         Args:
             report: its name.
             query: format, set and the like.
-            offset: bytes that are there already.
-            etag: of the report that they are from.
         """
-        headers = {}
-        if offset and etag is not None:
-            headers = {"Range": f"bytes={offset}-", "If-Range": etag}
-        target = f"{self._path}/reports/{quote(report, safe='')}{_query(**query)}"
-        return Request("GET", target, headers)
+        return Request("GET", f"{self._path}/reports/{quote(report, safe='')}{_query(**query)}")
 
     def add_reports(self, content: Mapping[str, Any]) -> Request:
         """Have a sealed run compute further reports."""

@@ -19,7 +19,7 @@ answer needs no care, and what is sent twice is what was sent and not committed.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -282,7 +282,7 @@ class Upload(Repeated):
             self.offset,
             self._source.passed(),
         )
-        self._state.save(state.json())
+        self._state.save(asdict(state))
 
 
 def upload_parts(

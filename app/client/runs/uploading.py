@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -106,10 +106,6 @@ class UploadState:
             int(content["offset"]),
             content["passed"],
         )
-
-    def json(self) -> dict[str, Any]:
-        """The state as JSON values."""
-        return asdict(self)
 
 
 def counted(body: Body, count: Callable[[int], None]) -> Body:

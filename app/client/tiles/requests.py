@@ -40,9 +40,6 @@ class TileRequests:
         text = f"?{urlencode(query)}" if query else ""
         return json_request(f"{dataset_path(self.dataset)}/{route}{text}", self.view)
 
-    def _get(self, view: str, route: str, headers: Mapping[str, str]) -> Request:
-        return Request("GET", f"{view_path(self.dataset, view)}/{route}", headers)
-
     def plan(self) -> Request:
         """Ask for the shapes of the view and its tiles."""
         return self._post("plan", {"count": "0"})
@@ -59,14 +56,12 @@ class TileRequests:
     def tile_head(self, view: str, index: int) -> Request:
         """Ask for the headers of a tile, such as its token, without its values."""
         # Every tag matches: the answer is 304 and has no body.
-        return self._get(view, f"tiles/{index}", {"If-None-Match": "*"})
+        target = f"{view_path(self.dataset, view)}/tiles/{index}"
+        return Request("GET", target, {"If-None-Match": "*"})
 
-    def raw(self, view: str, start: int, etag: str | None) -> Request:
-        """Ask for the values of all tiles, from a byte on."""
-        headers = {"Range": f"bytes={start}-"} if start else {}
-        if start and etag is not None:
-            headers["If-Range"] = etag
-        return self._get(view, "raw", headers)
+    def raw(self, view: str) -> Request:
+        """Ask for the values of all tiles."""
+        return Request("GET", f"{view_path(self.dataset, view)}/raw")
 
     def reduce(self, reduction: Mapping[str, Any]) -> Request:
         """Ask for the results of a reduction of the view."""
