@@ -199,7 +199,8 @@ def _delete(args: argparse.Namespace, client: Client) -> None:
 
 def _fetch(args: argparse.Namespace, client: Client) -> None:
     reports: list[str] = args.report or client.runs.status(args.id).document["reports"]
-    for out, report, options in _files(args, reports):
+    for out, report, number in _files(args, reports):
+        options = given(args, ("summary_ids", "event_ids", "variant")) | {"set": number}
         state = out.with_name(f"{out.name}.thalweg-state")
         form = args.format or format_of(out, _FORMATS)
         size = client.runs.report(args.id, report, out, form, state=state, **options)
@@ -207,21 +208,17 @@ def _fetch(args: argparse.Namespace, client: Client) -> None:
             say(f"{out}: {size:,} bytes")
 
 
-def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, dict[str, Any]]]:
-    """Path, report and options of each file."""
+def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, int | None]]:
+    """Path, report and summary set of each file."""
     sets: list[int | None] = args.sets or [None]
-    common = given(args, ("summary_ids", "event_ids", "variant"))
-    options: list[dict[str, Any]] = [
-        common if number is None else common | {"set": number} for number in sets
-    ]
     out: Path = args.out
     if len(reports) * len(sets) == 1 and not out.is_dir():
-        return [(out, reports[0], options[0])]
+        return [(out, reports[0], sets[0])]
     out.mkdir(parents=True, exist_ok=True)
     ending = args.format or "csv"
     return [
-        (out / f"{report if number is None else label(number, report)}.{ending}", report, given)
-        for number, given in zip(sets, options, strict=True)
+        (out / f"{report if number is None else label(number, report)}.{ending}", report, number)
+        for number in sets
         for report in reports
     ]
 

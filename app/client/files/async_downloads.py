@@ -161,10 +161,7 @@ class AsyncDownload(AsyncResumable[memoryview]):
             request = replace(request, headers=headers)
         head = await self._channel.send(request)
         while head.status == _STATUS_ACCEPTED:
-            scrap = memoryview(bytearray(BLOCK))
-            while await self._channel.receive(scrap):
-                pass
-            await self._channel.finish()
+            await self._channel.read(BLOCK)
             text = head.headers.get("retry-after", "1")
             pause = float(text) if text.isdecimal() else 1.0
             await self._channel.sleep(min(pause, _LONGEST_PAUSE))

@@ -162,10 +162,7 @@ class Download(Resumable[memoryview]):
             request = replace(request, headers=headers)
         head = self._channel.send(request)
         while head.status == _STATUS_ACCEPTED:
-            scrap = memoryview(bytearray(BLOCK))
-            while self._channel.receive(scrap):
-                pass
-            self._channel.finish()
+            self._channel.read(BLOCK)
             text = head.headers.get("retry-after", "1")
             pause = float(text) if text.isdecimal() else 1.0
             self._channel.sleep(min(pause, _LONGEST_PAUSE))

@@ -6,13 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..errors import ConnectionFailed
+from ..errors import ConnectionFailed, ProtocolError
 from ..transport.answers import error_of
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable
 from ..transport.frames import FrameReader
 from ..transport.requests import Reply, Request
-from .description import items_of
 from .following import EventLines, RowFrames, RunEvent, RunRows
 
 T = TypeVar("T")
@@ -101,7 +100,12 @@ async def pages(
     after: str | None = None
     while True:
         page = (await ask(build(after))).json()
-        for item in items_of(page, member):
+        items = page.get(member)
+        if not isinstance(items, list):
+            raise ProtocolError(f"the answer has no {member}")
+        for item in items:
+            if not isinstance(item, dict):
+                raise ProtocolError(f"the {member} of the answer are not described")
             yield parse(item)
         if page.get("after") is None:
             return

@@ -7,13 +7,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..errors import ConnectionFailed
+from ..errors import ConnectionFailed, ProtocolError
 from ..transport.answers import error_of
 from ..transport.channel import Channel
 from ..transport.frames import FrameReader
 from ..transport.requests import Reply, Request
 from ..transport.streams import Resumable
-from .description import items_of
 from .following import EventLines, RowFrames, RunEvent, RunRows
 
 T = TypeVar("T")
@@ -102,7 +101,12 @@ def pages(
     after: str | None = None
     while True:
         page = (ask(build(after))).json()
-        for item in items_of(page, member):
+        items = page.get(member)
+        if not isinstance(items, list):
+            raise ProtocolError(f"the answer has no {member}")
+        for item in items:
+            if not isinstance(item, dict):
+                raise ProtocolError(f"the {member} of the answer are not described")
             yield parse(item)
         if page.get("after") is None:
             return

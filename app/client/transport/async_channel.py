@@ -106,7 +106,7 @@ class AsyncChannel(AsyncClosing):
     async def exchange(self, request: Request) -> Reply:
         """Send a request and read its whole, small answer, whatever its status."""
         head = await self.send(request)
-        return Reply(head, await self._read(_REPLY_SIZE))
+        return Reply(head, await self.read(_REPLY_SIZE))
 
     async def ask(self, request: Request) -> Reply:
         """Send a small request once; its answer.
@@ -159,9 +159,9 @@ class AsyncChannel(AsyncClosing):
         Raises:
             ProblemError: always.
         """
-        raise problem_error(head.status, await self._read(_PROBLEM_SIZE), head.headers)
+        raise problem_error(head.status, await self.read(_PROBLEM_SIZE), head.headers)
 
-    async def _read(self, limit: int) -> bytes:
+    async def read(self, limit: int) -> bytes:
         """Read an answer to its end, or drop what exceeds the limit."""
         body = bytearray()
         piece = memoryview(bytearray(_PIECE_SIZE))

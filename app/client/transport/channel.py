@@ -105,7 +105,7 @@ class Channel(Closing):
     def exchange(self, request: Request) -> Reply:
         """Send a request and read its whole, small answer, whatever its status."""
         head = self.send(request)
-        return Reply(head, self._read(_REPLY_SIZE))
+        return Reply(head, self.read(_REPLY_SIZE))
 
     def ask(self, request: Request) -> Reply:
         """Send a small request once; its answer.
@@ -158,9 +158,9 @@ class Channel(Closing):
         Raises:
             ProblemError: always.
         """
-        raise problem_error(head.status, self._read(_PROBLEM_SIZE), head.headers)
+        raise problem_error(head.status, self.read(_PROBLEM_SIZE), head.headers)
 
-    def _read(self, limit: int) -> bytes:
+    def read(self, limit: int) -> bytes:
         """Read an answer to its end, or drop what exceeds the limit."""
         body = bytearray()
         piece = memoryview(bytearray(_PIECE_SIZE))
