@@ -16,18 +16,15 @@ from .pipelines.asynchronous import AsyncPipeline
 from .pipelines.requests import PipelineInfo, creation, deletion, description, listing, stages
 from .runs.asynchronous import AsyncRuns
 from .transport.answers import is_ready
-from .transport.async_channel import AsyncClosing, AsyncConnector
+from .transport.async_channel import AsyncCalls, AsyncClosing
 from .transport.asynchronous import HttpxConnector
 from .transport.http import TIMEOUT, Address
 from .transport.requests import Request, token_request
 from .transport.retry import RETRIES
 
 
-class AsyncInputs:
+class AsyncInputs(AsyncCalls):
     """Auxiliary files: ``client.inputs``."""
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def put(self, name: str, data: InputLike) -> str:
         """Store a file, or keep a stored one from expiring.
@@ -61,11 +58,8 @@ class AsyncInputs:
         await self._connector.call(delete_input(name, digest))
 
 
-class AsyncTokens:
+class AsyncTokens(AsyncCalls):
     """Contents of tokens: ``client.tokens``."""
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def inspect(self, token: str) -> dict[str, Any]:
         """What a token says.

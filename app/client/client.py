@@ -16,17 +16,14 @@ from .pipelines.requests import PipelineInfo, creation, deletion, description, l
 from .runs.blocking import Runs
 from .transport.answers import is_ready
 from .transport.blocking import SocketConnector
-from .transport.channel import Closing, Connector
+from .transport.channel import Calls, Closing
 from .transport.http import TIMEOUT, Address
 from .transport.requests import Request, token_request
 from .transport.retry import RETRIES
 
 
-class Inputs:
+class Inputs(Calls):
     """Auxiliary files: ``client.inputs``."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def put(self, name: str, data: InputLike) -> str:
         """Store a file, or keep a stored one from expiring.
@@ -60,11 +57,8 @@ class Inputs:
         self._connector.call(delete_input(name, digest))
 
 
-class Tokens:
+class Tokens(Calls):
     """Contents of tokens: ``client.tokens``."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def inspect(self, token: str) -> dict[str, Any]:
         """What a token says.

@@ -16,7 +16,7 @@ from ..tiles.asynchronous import AsyncView
 from ..tiles.options import ViewOptions, ViewSpec
 from ..tiles.requests import TileRequests, dataset_path, dataset_spec, image, listing, view_path
 from ..tiles.stream import Watch, reduction_json
-from ..transport.async_channel import AsyncConnector
+from ..transport.async_channel import AsyncCalls, AsyncConnector
 from ..transport.frames import Array
 from ..transport.requests import Request, json_request
 
@@ -216,11 +216,8 @@ def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-class AsyncDatasets:
+class AsyncDatasets(AsyncCalls):
     """Datasets of the service: ``client.datasets``."""
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def list(self) -> Ids:
         """Ids of all datasets, in order.

@@ -17,7 +17,7 @@ from ..tiles.options import ViewOptions, ViewSpec
 from ..tiles.requests import TileRequests, dataset_path, dataset_spec, image, listing, view_path
 from ..tiles.stream import Watch, reduction_json
 from ..tiles.streams import Reduction
-from ..transport.channel import Connector
+from ..transport.channel import Calls, Connector
 from ..transport.frames import Array
 from ..transport.requests import Request, json_request
 
@@ -223,11 +223,8 @@ def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-class Datasets:
+class Datasets(Calls):
     """Datasets of the service: ``client.datasets``."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def list(self) -> Ids:
         """Ids of all datasets, in order.

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import quote, urlencode
 
 from ..errors import ProtocolError, SourceError
-from ..transport.requests import Head, Request
+from ..transport.requests import OCTETS, Head, Request
 from .rows import End, Position
 
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
@@ -120,8 +120,7 @@ class LossOptions(StreamOptions, total=False):
 
 def put_input(name: str, data: bytes) -> Request:
     """Store an auxiliary file."""
-    headers = {"Content-Type": "application/octet-stream"}
-    return Request("PUT", f"/v1/inputs/{quote(name)}", headers, data)
+    return Request("PUT", f"/v1/inputs/{quote(name)}", OCTETS, data)
 
 
 def delete_input(name: str, digest: str) -> Request:
@@ -221,12 +220,12 @@ class LossRequests:
     def part(self, position: Position, *, last: bool) -> Request:
         """Post a part that begins at a position."""
         headers = {"Upload-Complete": "?1" if last else "?0"}
-        return self._request(position, self._expected if last else {}, headers)
+        return self._request(position, self._expected if last else {}, headers | OCTETS)
 
     def rest(self, position: Position, *, duplex: bool) -> Request:
         """Post everything from a position on in one request."""
         query = {"duplex": "true"} if duplex else {}
-        return self._request(position, self._expected | query, {})
+        return self._request(position, self._expected | query, OCTETS)
 
     def _request(
         self, position: Position, query: Mapping[str, str], headers: dict[str, str]
@@ -239,10 +238,8 @@ class LossRequests:
             path += f"/{quote(self.reports[0], safe='')}"
         else:
             query["reports"] = ",".join(self.reports)
-        headers["Content-Type"] = "application/octet-stream"
-        if self._size is not None:
-            headers["Upload-Length"] = str(self._size)
-        return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers)
+        length = {} if self._size is None else {"Upload-Length": str(self._size)}
+        return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers | length)
 
 
 def options_for(report: str, reports: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:

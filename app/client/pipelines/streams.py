@@ -169,21 +169,19 @@ class OneBatch(_PipelineStream[None], Repeated):
         super().__init__(channel, requests, question.token)
         self.batch: Batch | None = None
         self.last = False
-        self._offset = question.offset
-        self._number = question.number
+        self._question = question
         self._batches = batches
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
         """Whether the pipeline ends before the batch."""
         if not isinstance(failure, ProblemError) or failure.status != _STATUS_PAST_THE_END:
             return False
-        if self._batches is None or self._number is None:
-            return True
-        return self._number >= self._batches
+        number = self._question.number
+        return self._batches is None or number is None or number >= self._batches
 
     def _try(self) -> None:
-        self._channel.open(self._requests.one(self.token, self._offset))
-        reader = BatchReader(self._requests.info.layout, self._number)
+        self._channel.open(self._requests.one(self.token, self._question.offset))
+        reader = BatchReader(self._requests.info.layout, self._question.number)
         frames = FrameReader(reader.allocate)
         batch: Batch | None = None
         while count := self._channel.receive(frames.buffer()):

@@ -13,7 +13,7 @@ from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import InputLike, input_bytes, put_input
-from ..transport.async_channel import AsyncChannel, AsyncConnector
+from ..transport.async_channel import AsyncCalls, AsyncChannel
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
 from ..transport.retry import Backoff
@@ -61,14 +61,11 @@ class AsyncEventAnswer(AsyncItems[RunEvent]):
     """What happens to a run, as it happens; an asynchronous iterator and a context manager."""
 
 
-class AsyncRuns:
+class AsyncRuns(AsyncCalls):
     """Durable runs: ``client.runs``.
 
     Whatever is called ``run`` here is the id of a run, or what ``create`` returned.
     """
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def create(
         self,

@@ -14,7 +14,7 @@ from ..files.downloads import Download
 from ..files.state import PathLike
 from ..losses.requests import InputLike, input_bytes, put_input
 from ..losses.sources import SourceLike, open_source
-from ..transport.channel import Channel, Connector
+from ..transport.channel import Calls, Channel
 from ..transport.requests import Request
 from ..transport.retry import Backoff
 from ..transport.streams import Items
@@ -62,14 +62,11 @@ class EventAnswer(Items[RunEvent]):
     """What happens to a run, as it happens; an iterator and a context manager."""
 
 
-class Runs:
+class Runs(Calls):
     """Durable runs: ``client.runs``.
 
     Whatever is called ``run`` here is the id of a run, or what ``create`` returned.
     """
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def create(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from ..errors import ProtocolError
-from ..transport.requests import Request, json_request
+from ..transport.requests import OCTETS, Request, json_request
 from .description import RunLike
 
 RUNS = "/v1/runs"
@@ -58,8 +58,7 @@ class RunRequests:
 
     def put_input(self, name: str, data: bytes) -> Request:
         """Bind an auxiliary file to the run."""
-        headers = {"Content-Type": "application/octet-stream"}
-        return Request("PUT", f"{self._path}/inputs/{quote(name, safe='')}", headers, data)
+        return Request("PUT", f"{self._path}/inputs/{quote(name, safe='')}", OCTETS, data)
 
     # -- streams -----------------------------------------------------------------------
 
@@ -74,8 +73,7 @@ class RunRequests:
             partition: from 1.
             length: of the whole stream in bytes, if it is known.
         """
-        headers = {**_DIALECT, "Upload-Complete": "?0"}
-        headers["Content-Type"] = "application/octet-stream"
+        headers = {**_DIALECT, "Upload-Complete": "?0", **OCTETS}
         if length is not None:
             headers["Upload-Length"] = str(length)
         return Request("POST", f"{self._path}/streams" + _query(partition=partition), headers)

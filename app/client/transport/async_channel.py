@@ -201,3 +201,14 @@ class AsyncConnector(AsyncClosing):
         """
         async with self.channel() as channel:
             return await channel.call(request)
+
+
+class AsyncCalls:
+    """Some of a client's calls.
+
+    Args:
+        connector: of the client.
+    """
+
+    def __init__(self, connector: AsyncConnector) -> None:
+        self._connector = connector

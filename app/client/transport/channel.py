@@ -198,3 +198,14 @@ class Connector(Closing):
         """
         with self.channel() as channel:
             return channel.call(request)
+
+
+class Calls:
+    """Some of a client's calls.
+
+    Args:
+        connector: of the client.
+    """
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector

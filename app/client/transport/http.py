@@ -174,15 +174,12 @@ class Connection:
         http.putrequest(request.method, target, skip_accept_encoding=True)
         for name, value in {**self._address.headers, **request.headers}.items():
             http.putheader(name, value)
-        if body is None:
-            http.putheader("Content-Length", str(len(request.body or b"")))
-            http.endheaders(request.body or None)
-            return
-        if body.length is None:
+        length = len(request.body or b"") if body is None else body.length
+        if length is None:
             http.putheader("Transfer-Encoding", "chunked")
         else:
-            http.putheader("Content-Length", str(body.length))
-        http.endheaders()
+            http.putheader("Content-Length", str(length))
+        http.endheaders(request.body or None)
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer.

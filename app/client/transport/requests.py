@@ -11,6 +11,8 @@ from ..errors import ProtocolError
 
 BLOCK = 1 << 20
 """Bytes moved at once: with less, the work per piece shows; more gains nothing."""
+OCTETS = {"Content-Type": "application/octet-stream"}
+"""Headers of a body of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
