@@ -68,8 +68,7 @@ class AsyncTokens(AsyncCalls):
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._connector.call(token_request("inspect", token))
-        return reply.json()
+        return (await self._connector.call(token_request("inspect", token))).json()
 
     async def refresh(self, token: str) -> str:
         """The same token, signed with the current key.
@@ -78,8 +77,7 @@ class AsyncTokens(AsyncCalls):
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._connector.call(token_request("refresh", token))
-        return reply.text("token")
+        return (await self._connector.call(token_request("refresh", token))).text("token")
 
 
 class AsyncClient(AsyncClosing):

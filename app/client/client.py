@@ -67,8 +67,7 @@ class Tokens(Calls):
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._connector.call(token_request("inspect", token))
-        return reply.json()
+        return (self._connector.call(token_request("inspect", token))).json()
 
     def refresh(self, token: str) -> str:
         """The same token, signed with the current key.
@@ -77,8 +76,7 @@ class Tokens(Calls):
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._connector.call(token_request("refresh", token))
-        return reply.text("token")
+        return (self._connector.call(token_request("refresh", token))).text("token")
 
 
 class Client(Closing):

@@ -61,12 +61,9 @@ class ProblemError(ThalwegError):
 
     def said(self, hint: str | None) -> str:
         """What is wrong and where, and what to do about it."""
-        places = []
-        if self.offset is not None:
-            places.append(f"byte {self.offset}")
-        if self.event is not None:
-            places.append(f"event {self.event}")
-        place = f" (at {', '.join(places)})" if places else ""
+        known = {"byte": self.offset, "event": self.event}
+        places = ", ".join(f"{name} {at}" for name, at in known.items() if at is not None)
+        place = f" (at {places})" if places else ""
         return f"[{self.code}] {self.detail}{place}{f'. {hint}' if hint else ''}"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from ..transport.frames import FrameReader
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
-from .selection import BatchSelection, Position
+from .selection import Position
 
 T = TypeVar("T")
 
@@ -209,7 +209,6 @@ class AsyncAsking:
         channel: of the operation.
         requests: builds the requests.
         position: where to begin.
-        selection: which batches.
         limit: number of batches; None for all.
     """
 
@@ -218,14 +217,13 @@ class AsyncAsking:
         channel: AsyncChannel,
         requests: BatchRequests,
         position: Position,
-        selection: BatchSelection,
         limit: int | None,
     ) -> None:
         self._channel = channel
         self._requests = requests
         self._position = position
-        self._every = selection.every
-        self._ahead = selection.ahead
+        self._every = requests.selection.every
+        self._ahead = requests.selection.ahead
         self._limit = limit
         self._batches = requests.batches(position.token)
         self._asked = 0

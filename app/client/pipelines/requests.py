@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ProtocolError, data_changed
 from ..transport.requests import Reply, Request
 from .layout import Layout
-from .selection import is_token
+from .selection import BatchSelection, is_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,12 @@ class BatchRequests:
     Attributes:
         create: creates the pipeline again, in case the service has forgotten it.
         info: its description.
-        rank: which rows of each batch: those of this reader ...
-        world: ... of so many.
+        selection: which batches, and which rows of each.
     """
 
     create: Request
     info: PipelineInfo
-    rank: int
-    world: int
+    selection: BatchSelection
 
     def stream(self, token: str | None, limit: int | None) -> Request:
         """Ask for all batches after a token, or for a number of them."""
@@ -131,7 +129,7 @@ class BatchRequests:
     def _request(self, route: str, token: str | None, more: Mapping[str, int]) -> Request:
         query: dict[str, Any] = {} if token is None else {"after": token}
         query |= more
-        query |= {"rank": self.rank, "world": self.world}
+        query |= {"rank": self.selection.rank, "world": self.selection.world}
         path = f"/v1/pipelines/{quote(self.info.id, safe='')}/{route}"
         return Request("GET", f"{path}?{urlencode(query)}")
 

@@ -16,7 +16,7 @@ from ..transport.streams import Cure, Repeated, Resumable
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
-from .selection import BatchSelection, Position
+from .selection import Position
 
 T = TypeVar("T")
 
@@ -210,7 +210,6 @@ class Asking:
         channel: of the operation.
         requests: builds the requests.
         position: where to begin.
-        selection: which batches.
         limit: number of batches; None for all.
     """
 
@@ -219,14 +218,13 @@ class Asking:
         channel: Channel,
         requests: BatchRequests,
         position: Position,
-        selection: BatchSelection,
         limit: int | None,
     ) -> None:
         self._channel = channel
         self._requests = requests
         self._position = position
-        self._every = selection.every
-        self._ahead = selection.ahead
+        self._every = requests.selection.every
+        self._ahead = requests.selection.ahead
         self._limit = limit
         self._batches = requests.batches(position.token)
         self._asked = 0

@@ -125,10 +125,9 @@ def header(head: Head, name: str) -> str:
     Raises:
         ProtocolError: it is missing.
     """
-    try:
-        return head.headers[name]
-    except KeyError as e:
-        raise ProtocolError(f"the answer has no {name}") from e
+    if name not in head.headers:
+        raise ProtocolError(f"the answer has no {name}")
+    return head.headers[name]
 
 
 def number(head: Head, name: str) -> int:

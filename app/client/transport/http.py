@@ -194,12 +194,10 @@ class Connection:
         assert response is not None  # noqa: S101 - for the type checker
         try:
             count = response.readinto(view)
+            if not count and response.length:
+                raise ConnectionError(f"{response.length} bytes of the answer are missing")
         except (OSError, HTTPException) as e:
             raise self._failed(e) from e
-        if not count and response.length:
-            raise self._failed(
-                ConnectionError(f"{response.length} bytes of the answer are missing")
-            )
         return count
 
     def finish(self) -> bool:
