@@ -14,11 +14,11 @@ from ..files.outputs import write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import TileRequests, dataset_path, dataset_spec, image, listing, view_path
+from ..tiles.requests import TileRequests, dataset_spec, image
 from ..tiles.stream import Watch, reduction_json
 from ..transport.async_channel import AsyncCalls, AsyncConnector
 from ..transport.frames import Array
-from ..transport.requests import Request, json_request
+from ..transport.requests import Request, json_request, path_of
 
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
@@ -53,7 +53,7 @@ class AsyncDataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            request = Request("GET", dataset_path(self.id))
+            request = Request("GET", path_of("datasets", self.id))
             self._info = (await self._connector.call(request)).json()
         return self._info
 
@@ -131,7 +131,7 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.call(Request("DELETE", dataset_path(self.id)))
+        await self._connector.call(Request("DELETE", path_of("datasets", self.id)))
         self._info = None
 
     async def delete_view(self, view: str) -> None:
@@ -144,7 +144,7 @@ class AsyncDataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.call(Request("DELETE", view_path(self.id, view)))
+        await self._connector.call(Request("DELETE", path_of("datasets", self.id, "views", view)))
 
     async def reduce(
         self,
@@ -225,19 +225,7 @@ class AsyncDatasets(AsyncCalls):
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        ids: Ids = []
-        more = True
-        while more:
-            after = ids[-1] if ids else ""
-            page = (await self._connector.call(listing(after))).json()
-            found = page.get("datasets")
-            if not isinstance(found, list) or not all(
-                isinstance(each, str) and each > after for each in found
-            ):
-                raise ProtocolError("the answer is not a list of ids")
-            ids += found
-            more = bool(found) and page.get("after") is not None
-        return ids
+        return await self._connector.ids("datasets")
 
     async def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> AsyncDataset:  # noqa: ANN401 - as in the contract
         """Register files that the service can read as a dataset.

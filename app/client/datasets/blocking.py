@@ -14,12 +14,12 @@ from ..errors import ProtocolError
 from ..files.outputs import write_file
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import TileRequests, dataset_path, dataset_spec, image, listing, view_path
+from ..tiles.requests import TileRequests, dataset_spec, image
 from ..tiles.stream import Watch, reduction_json
 from ..tiles.streams import Reduction
 from ..transport.channel import Calls, Connector
 from ..transport.frames import Array
-from ..transport.requests import Request, json_request
+from ..transport.requests import Request, json_request, path_of
 
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
@@ -55,7 +55,7 @@ class Dataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            request = Request("GET", dataset_path(self.id))
+            request = Request("GET", path_of("datasets", self.id))
             self._info = (self._connector.call(request)).json()
         return self._info
 
@@ -138,7 +138,7 @@ class Dataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.call(Request("DELETE", dataset_path(self.id)))
+        self._connector.call(Request("DELETE", path_of("datasets", self.id)))
         self._info = None
 
     def delete_view(self, view: str) -> None:
@@ -151,7 +151,7 @@ class Dataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.call(Request("DELETE", view_path(self.id, view)))
+        self._connector.call(Request("DELETE", path_of("datasets", self.id, "views", view)))
 
     def reduce(
         self,
@@ -232,19 +232,7 @@ class Datasets(Calls):
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        ids: Ids = []
-        more = True
-        while more:
-            after = ids[-1] if ids else ""
-            page = (self._connector.call(listing(after))).json()
-            found = page.get("datasets")
-            if not isinstance(found, list) or not all(
-                isinstance(each, str) and each > after for each in found
-            ):
-                raise ProtocolError("the answer is not a list of ids")
-            ids += found
-            more = bool(found) and page.get("after") is not None
-        return ids
+        return self._connector.ids("datasets")
 
     def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> Dataset:  # noqa: ANN401 - as in the contract
         """Register files that the service can read as a dataset.

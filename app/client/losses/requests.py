@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from ..errors import ProtocolError, SourceError
-from ..transport.requests import OCTETS, Head, Request
+from ..transport.requests import OCTETS, Head, Request, path_of
 from .rows import End, Position
 
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
@@ -120,12 +120,7 @@ class LossOptions(StreamOptions, total=False):
 
 def put_input(name: str, data: bytes) -> Request:
     """Store an auxiliary file."""
-    return Request("PUT", f"/v1/inputs/{quote(name)}", OCTETS, data)
-
-
-def delete_input(name: str, digest: str) -> Request:
-    """Delete an auxiliary file."""
-    return Request("DELETE", f"/v1/inputs/{quote(name, safe='')}/{quote(digest, safe='')}")
+    return Request("PUT", path_of("inputs", name), OCTETS, data)
 
 
 def input_bytes(data: InputLike) -> bytes:
@@ -235,7 +230,7 @@ class LossRequests:
             query["after"] = position.token
         path = "/v1/losses"
         if len(self.reports) == 1:
-            path += f"/{quote(self.reports[0], safe='')}"
+            path = path_of("losses", self.reports[0])
         else:
             query["reports"] = ",".join(self.reports)
         length = {} if self._size is None else {"Upload-Length": str(self._size)}

@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 
 from ..errors import ProtocolError, data_changed
-from ..transport.requests import Reply, Request
+from ..transport.requests import Reply, Request, path_of
 from .layout import Layout
 from .selection import BatchSelection, is_token
 
@@ -130,7 +130,7 @@ class BatchRequests:
         query: dict[str, Any] = {} if token is None else {"after": token}
         query |= more
         query |= {"rank": self.selection.rank, "world": self.selection.world}
-        path = f"/v1/pipelines/{quote(self.info.id, safe='')}/{route}"
+        path = path_of("pipelines", self.info.id, route)
         return Request("GET", f"{path}?{urlencode(query)}")
 
     def batches(self, token: str | None) -> int | None:
@@ -140,24 +140,3 @@ class BatchRequests:
         leads to the end of its own time.
         """
         return self.info.batches if token is None else None
-
-
-def listing(after: str) -> Request:
-    """Ask for the ids of pipelines after one."""
-    query = {"limit": "1000"} | ({"after": after} if after else {})
-    return Request("GET", f"/v1/pipelines?{urlencode(query)}")
-
-
-def description(ident: str) -> Request:
-    """Ask for the description of a pipeline."""
-    return Request("GET", f"/v1/pipelines/{quote(ident, safe='')}")
-
-
-def stages(name: str | None) -> Request:
-    """Ask for the description of a stage, or of all."""
-    return Request("GET", "/v1/stages" + (f"/{quote(name, safe='')}" if name else ""))
-
-
-def deletion(ident: str) -> Request:
-    """Delete a pipeline."""
-    return Request("DELETE", f"/v1/pipelines/{quote(ident, safe='')}")

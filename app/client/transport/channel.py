@@ -17,8 +17,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
 
-from ..errors import ThalwegError, problem_error
+from ..errors import ProtocolError, ThalwegError, problem_error
 from .answers import STATUS_OK, checked
 from .requests import Head, Reply, Request
 from .retry import Backoff
@@ -198,6 +199,27 @@ class Connector(Closing):
         """
         with self.channel() as channel:
             return channel.call(request)
+
+    def ids(self, kind: str) -> list[str]:
+        """Ids of all resources of a kind, such as ``datasets``, in order.
+
+        Raises:
+            ProblemError, ConnectionFailed: as for ``call``.
+            ProtocolError: a page is no list of ids, or they do not go on: it would never end.
+        """
+        ids: list[str] = []
+        while True:
+            after = ids[-1] if ids else ""
+            query = {"limit": "1000"} | ({"after": after} if after else {})
+            page = (self.call(Request("GET", f"/v1/{kind}?{urlencode(query)}"))).json()
+            found = page.get(kind)
+            if not isinstance(found, list) or not all(
+                isinstance(each, str) and each > after for each in found
+            ):
+                raise ProtocolError("the answer is not a list of ids")
+            ids += found
+            if not found or page.get("after") is None:
+                return ids
 
 
 class Calls:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
 
 from ..errors import ProtocolError
 
@@ -97,6 +98,11 @@ class Reply:
         if not isinstance(value, str):
             raise ProtocolError(f"the answer has no {name}")
         return value
+
+
+def path_of(*names: str) -> str:
+    """The path of a resource, such as ``path_of("runs", run)``."""
+    return "/".join(["/v1", *(quote(name, safe="") for name in names)])
 
 
 def json_request(target: str, content: Mapping[str, Any]) -> Request:
