@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ProtocolError
 from ..files.outputs import write_file
@@ -21,6 +23,8 @@ from ..transport.channel import Calls, Connector
 from ..transport.frames import Array
 from ..transport.requests import Request, json_request, path_of
 
+Index: TypeAlias = slice | npt.ArrayLike
+"""Of an axis of the scan, as NumPy takes it."""
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
 """The description of a dataset."""
@@ -101,17 +105,36 @@ class Dataset:
             shapes = (self.nav_shape, self.sig_shape)
         return View(self._connector, self.id, spec.json(*shapes))
 
-    def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> Array:
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Array:
         """Frames at positions of the scan, as NumPy would: ``scan[5, 7]`` is one frame.
+
+        Lists and arrays, of integers or bool, select as they do in NumPy, such as
+        ``scan[[3, 1], 7]`` and ``scan[image > 7]``.
 
         Raises:
             IndexError, ValueError: the scan has no such position.
             ThalwegError: the service refused, or could not be reached.
         """
-        axes = index if isinstance(index, tuple) else (index,)
+        axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        if not all(isinstance(axis, int | np.integer | slice) for axis in axes):
+            return self._frames_at(axes)
         view = self.view(nav=axes)
         frames = view.read()
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
+
+    def _frames_at(self, axes: tuple[Any, ...]) -> Array:
+        if any(axis is Ellipsis for axis in axes):
+            raise IndexError("... stands for axes of frames too: write : for an axis of the scan")
+        shape = self.nav_shape
+        positions = np.arange(math.prod(shape)).reshape(shape)[axes]
+        view = self.view(frames=positions.ravel())
+        frames = view.read()
+        if missing := positions.size - len(frames):
+            raise IndexError(
+                f"{missing} of {positions.size} positions have no frame: give view(frames=…)"
+                " missing='zero' or 'nan'"
+            )
+        return frames.reshape(positions.shape + frames.shape[1:])
 
     def frame(self, *position: int) -> Array:
         """The frame at a position of the scan, an index for each of its axes.
