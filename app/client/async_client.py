@@ -9,25 +9,21 @@ from typing import Any
 import httpx
 
 from .datasets.asynchronous import AsyncDatasets
-from .errors import ProtocolError
 from .losses.asynchronous import AsyncLosses
-from .losses.requests import InputLike, delete_input, input_bytes, put_input
+from .losses.requests import InputLike, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
-from .pipelines.requests import PipelineInfo, creation, deletion, description, listing, stages
+from .pipelines.requests import PipelineInfo, creation
 from .runs.asynchronous import AsyncRuns
 from .transport.answers import is_ready
-from .transport.async_channel import AsyncClosing, AsyncConnector
+from .transport.async_channel import AsyncCalls, AsyncClosing
 from .transport.asynchronous import HttpxConnector
 from .transport.http import TIMEOUT, Address
-from .transport.requests import Request, token_request
+from .transport.requests import Request, path_of, token_request
 from .transport.retry import RETRIES
 
 
-class AsyncInputs:
+class AsyncInputs(AsyncCalls):
     """Auxiliary files: ``client.inputs``."""
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def put(self, name: str, data: InputLike) -> str:
         """Store a file, or keep a stored one from expiring.
@@ -58,14 +54,11 @@ class AsyncInputs:
             ProblemError: you have stored no such file.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(delete_input(name, digest))
+        await self._connector.call(Request("DELETE", path_of("inputs", name, digest)))
 
 
-class AsyncTokens:
+class AsyncTokens(AsyncCalls):
     """Contents of tokens: ``client.tokens``."""
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def inspect(self, token: str) -> dict[str, Any]:
         """What a token says.
@@ -74,8 +67,7 @@ class AsyncTokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._connector.call(token_request("inspect", token))
-        return reply.json()
+        return (await self._connector.call(token_request("inspect", token))).json()
 
     async def refresh(self, token: str) -> str:
         """The same token, signed with the current key.
@@ -84,8 +76,7 @@ class AsyncTokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._connector.call(token_request("refresh", token))
-        return reply.text("token")
+        return (await self._connector.call(token_request("refresh", token))).text("token")
 
 
 class AsyncClient(AsyncClosing):
@@ -152,15 +143,7 @@ class AsyncClient(AsyncClosing):
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        ids: list[str] = []
-        while True:
-            page = (await self._connector.call(listing(ids[-1] if ids else ""))).json()
-            found = page.get("pipelines")
-            if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-                raise ProtocolError("the answer is not a list of ids")
-            ids += found
-            if not found or page.get("after") is None:
-                return ids
+        return await self._connector.ids("pipelines")
 
     async def pipeline_info(self, ident: str) -> dict[str, Any]:
         """The description of a pipeline: its spec, sources, schema and number of batches.
@@ -169,7 +152,8 @@ class AsyncClient(AsyncClosing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        return (await self._connector.call(description(ident))).json()
+        request = Request("GET", path_of("pipelines", ident))
+        return (await self._connector.call(request)).json()
 
     async def stages(self, name: str | None = None) -> dict[str, Any]:
         """What stages and their functions do, with options and examples; all, or one by name.
@@ -177,7 +161,8 @@ class AsyncClient(AsyncClosing):
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        return (await self._connector.call(stages(name))).json()
+        request = Request("GET", path_of("stages", name) if name else "/v1/stages")
+        return (await self._connector.call(request)).json()
 
     async def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.
@@ -189,7 +174,7 @@ class AsyncClient(AsyncClosing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(deletion(ident))
+        await self._connector.call(Request("DELETE", path_of("pipelines", ident)))
 
     async def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.

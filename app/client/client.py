@@ -8,25 +8,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from .datasets.blocking import Datasets
-from .errors import ProtocolError
 from .losses.blocking import Losses
-from .losses.requests import InputLike, delete_input, input_bytes, put_input
+from .losses.requests import InputLike, input_bytes, put_input
 from .pipelines.blocking import Pipeline
-from .pipelines.requests import PipelineInfo, creation, deletion, description, listing, stages
+from .pipelines.requests import PipelineInfo, creation
 from .runs.blocking import Runs
 from .transport.answers import is_ready
 from .transport.blocking import SocketConnector
-from .transport.channel import Closing, Connector
+from .transport.channel import Calls, Closing
 from .transport.http import TIMEOUT, Address
-from .transport.requests import Request, token_request
+from .transport.requests import Request, path_of, token_request
 from .transport.retry import RETRIES
 
 
-class Inputs:
+class Inputs(Calls):
     """Auxiliary files: ``client.inputs``."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def put(self, name: str, data: InputLike) -> str:
         """Store a file, or keep a stored one from expiring.
@@ -57,14 +53,11 @@ class Inputs:
             ProblemError: you have stored no such file.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(delete_input(name, digest))
+        self._connector.call(Request("DELETE", path_of("inputs", name, digest)))
 
 
-class Tokens:
+class Tokens(Calls):
     """Contents of tokens: ``client.tokens``."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def inspect(self, token: str) -> dict[str, Any]:
         """What a token says.
@@ -73,8 +66,7 @@ class Tokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._connector.call(token_request("inspect", token))
-        return reply.json()
+        return (self._connector.call(token_request("inspect", token))).json()
 
     def refresh(self, token: str) -> str:
         """The same token, signed with the current key.
@@ -83,8 +75,7 @@ class Tokens:
             ProblemError: it is malformed or forged.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._connector.call(token_request("refresh", token))
-        return reply.text("token")
+        return (self._connector.call(token_request("refresh", token))).text("token")
 
 
 class Client(Closing):
@@ -149,15 +140,7 @@ class Client(Closing):
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        ids: list[str] = []
-        while True:
-            page = (self._connector.call(listing(ids[-1] if ids else ""))).json()
-            found = page.get("pipelines")
-            if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-                raise ProtocolError("the answer is not a list of ids")
-            ids += found
-            if not found or page.get("after") is None:
-                return ids
+        return self._connector.ids("pipelines")
 
     def pipeline_info(self, ident: str) -> dict[str, Any]:
         """The description of a pipeline: its spec, sources, schema and number of batches.
@@ -166,7 +149,8 @@ class Client(Closing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        return (self._connector.call(description(ident))).json()
+        request = Request("GET", path_of("pipelines", ident))
+        return (self._connector.call(request)).json()
 
     def stages(self, name: str | None = None) -> dict[str, Any]:
         """What stages and their functions do, with options and examples; all, or one by name.
@@ -174,7 +158,8 @@ class Client(Closing):
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        return (self._connector.call(stages(name))).json()
+        request = Request("GET", path_of("stages", name) if name else "/v1/stages")
+        return (self._connector.call(request)).json()
 
     def delete_pipeline(self, ident: str) -> None:
         """Have the service forget a pipeline; its tokens hold again once it is posted again.
@@ -186,7 +171,7 @@ class Client(Closing):
             ProblemError: there is no such pipeline, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(deletion(ident))
+        self._connector.call(Request("DELETE", path_of("pipelines", ident)))
 
     def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -60,12 +61,9 @@ class ProblemError(ThalwegError):
 
     def said(self, hint: str | None) -> str:
         """What is wrong and where, and what to do about it."""
-        places = []
-        if self.offset is not None:
-            places.append(f"byte {self.offset}")
-        if self.event is not None:
-            places.append(f"event {self.event}")
-        place = f" (at {', '.join(places)})" if places else ""
+        known = {"byte": self.offset, "event": self.event}
+        places = ", ".join(f"{name} {at}" for name, at in known.items() if at is not None)
+        place = f" (at {places})" if places else ""
         return f"[{self.code}] {self.detail}{place}{f'. {hint}' if hint else ''}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,23 +103,19 @@ class StateError(ThalwegError):
     """A state file is damaged, in use, or of another call."""
 
 
-def problem_error(
-    status: int, body: bytes, content_type: str, retry_after: str | None
-) -> ProblemError:
+def problem_error(status: int, body: bytes, headers: Mapping[str, str]) -> ProblemError:
     """The error that an answer reports, be it a problem document or a proxy's page.
 
     Args:
         status: HTTP status.
         body: of the answer, perhaps truncated.
-        content_type: its media type.
-        retry_after: the header of this name; a date is ignored.
+        headers: by their names in lower case; a date as Retry-After is ignored.
     """
+    content_type, retry_after = headers.get("content-type", ""), headers.get("retry-after")
     problem: Any = None
     if "json" in content_type:
-        try:
+        with contextlib.suppress(ValueError):
             problem = json.loads(body)
-        except ValueError:
-            problem = None
     if not isinstance(problem, dict):
         text = body[:200].decode("utf-8", "replace").strip() if "html" not in content_type else ""
         problem = {"detail": text or f"HTTP status {status}"}

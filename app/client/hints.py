@@ -6,7 +6,7 @@ or calls a method wants to know the option or the argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 Problem = Mapping[str, Any]
@@ -18,7 +18,6 @@ class _Hint(NamedTuple):
     command: str
     python: str
     member: str | None = None
-    applies: Callable[[Problem], bool] = lambda _: True
 
 
 _HINTS = {
@@ -41,7 +40,6 @@ _HINTS = {
     "report-not-ready": _Hint(
         "Once all streams are complete: thalweg run seal RUN",
         "Once all streams are complete: client.runs.seal(run)",
-        applies=lambda problem: problem.get("state") != "failed",
     ),
 }
 
@@ -50,11 +48,11 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     """The hint of a problem document, for a command or for Python where that differs."""
     own: str | None = problem.get("hint")
     hint = _HINTS.get(str(problem.get("code")))
-    if hint is None or not hint.applies(problem):
+    if hint is None or problem.get("state") == "failed":
+        return own  # what has failed is not waited for: the service says what to do instead
+    names = [""] if hint.member is None else problem.get(hint.member)
+    if not isinstance(names, list) or not names:
         return own
-    names = [] if hint.member is None else problem.get(hint.member)
-    if hint.member is not None and not (isinstance(names, list) and names):
-        return own
-    name = str(names[0]) if names else ""
+    name = str(names[0])
     form = hint.command if command else hint.python
     return form.format(name=name, option=name.replace("_", "-"))

@@ -21,13 +21,14 @@ def test_a_problem_says_where_and_what_to_do() -> None:
 
 
 def test_a_problem_of_a_proxy() -> None:
-    error = problem_error(502, b"<html>Bad</html>", "text/html", "7")
+    headers = {"content-type": "text/html", "retry-after": "7"}
+    error = problem_error(502, b"<html>Bad</html>", headers)
     assert (error.status, error.code, error.detail) == (502, "http-502", "HTTP status 502")
     assert error.retry_after == 7
-    error = problem_error(500, b"boom", "text/plain", "Fri, 31 Dec 1999 23:59:59 GMT")
+    error = problem_error(500, b"boom", {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"})
     assert (error.detail, error.retry_after) == ("boom", None)
-    assert problem_error(500, b"{", "application/json", None).code == "http-500"
-    assert problem_error(500, b"[]", "application/json", None).code == "http-500"
+    assert problem_error(500, b"{", {"content-type": "application/json"}).code == "http-500"
+    assert problem_error(500, b"[]", {"content-type": "application/json"}).code == "http-500"
 
 
 def test_errors_cross_processes() -> None:

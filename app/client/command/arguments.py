@@ -74,6 +74,23 @@ def list_or_file(text: str) -> str | Path:
     return text if _LIST.fullmatch(text) and not Path(text).exists() else Path(text)
 
 
+def format_of(out: str | Path, formats: Iterable[str]) -> str:
+    """The format that the ending of a file says; csv for a directory or a stream.
+
+    Raises:
+        ValueError: there is no such format.
+    """
+    path = Path(out)
+    ending = path.suffix.removeprefix(".") or "csv"
+    if ending in formats:
+        return ending
+    if path.exists() and not path.is_file():
+        return "csv"
+    raise ValueError(
+        f"there is no format {ending!r}: end --out in {', '.join(formats)}, or give --format"
+    )
+
+
 def spec_file(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
@@ -178,12 +195,6 @@ def new_command(
     """
     parser: argparse.ArgumentParser = group.add_parser(name, help=about, description=description)
     parser.set_defaults(run=run)
-    _add_service(parser)
-    return parser
-
-
-def _add_service(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name the service."""
     url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
     parser.add_argument("--url", default=url, help="of the service (THALWEG_URL)")
     key = os.environ.get("THALWEG_KEY")
@@ -202,6 +213,7 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"failures in a row to tolerate (default {RETRIES})",
     )
+    return parser
 
 
 def add_behaviour(
@@ -212,8 +224,3 @@ def add_behaviour(
     parser.add_argument("--state", help=state)
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
     parser.add_argument("--quiet", action="store_true", help="report errors only")
-
-
-def connect(args: argparse.Namespace) -> Client:
-    """A client of the service that the arguments name."""
-    return Client(args.url, args.key, timeout=args.timeout, retries=args.retries)

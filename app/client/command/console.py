@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import threading
 import time
@@ -32,6 +33,11 @@ _MEGABYTE = 1e6
 def say(text: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(f"thalweg: {text}\n")
+
+
+def print_json(value: object) -> None:
+    """Write a value to stdout, for people to read."""
+    sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
 
 
 def fail(error: BaseException | str, code: int) -> int:

@@ -22,7 +22,7 @@ from ..errors import ThalwegError
 from ..losses.requests import INPUTS
 from ..transport.retry import is_retryable
 from . import batches, post, runs, tiles
-from .arguments import connect, new_command
+from .arguments import new_command
 from .console import (
     EXIT_BROKEN_PIPE,
     EXIT_CONNECTION,
@@ -31,6 +31,7 @@ from .console import (
     EXIT_TERMINATED,
     EXIT_USAGE,
     fail,
+    print_json,
 )
 
 
@@ -98,7 +99,7 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    _print_json(client.pipeline(batches.spec_of(args.spec)).info)
+    print_json(client.pipeline(batches.spec_of(args.spec)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:
@@ -106,7 +107,7 @@ def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:
 
 
 def _show_pipeline(args: argparse.Namespace, client: Client) -> None:
-    _print_json(client.pipeline_info(args.id))
+    print_json(client.pipeline_info(args.id))
 
 
 def _stages(args: argparse.Namespace, client: Client) -> None:
@@ -126,12 +127,7 @@ def _stages(args: argparse.Namespace, client: Client) -> None:
 
 
 def _inspect(args: argparse.Namespace, client: Client) -> None:
-    _print_json(client.tokens.inspect(args.token))
-
-
-def _print_json(value: object) -> None:
-    json.dump(value, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    print_json(client.tokens.inspect(args.token))
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -150,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        with connect(args) as client:
+        with Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client:
             return args.run(args, client) or 0
     except ThalwegError as e:
         return fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from ..client import Client
 from ..losses.requests import PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
-from ..losses.sources import SourceLike
 from .arguments import (
     REPORT_OPTIONS,
     REPORTS_HELP,
@@ -19,6 +17,7 @@ from .arguments import (
     add_behaviour,
     add_options,
     count,
+    format_of,
     given,
     names,
     new_command,
@@ -92,8 +91,9 @@ class _Post:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         self.reports: list[str] = args.report
-        self.format = args.format or _format_of(args.out)
+        self.format = args.format or format_of(args.out, FORMATS)
         self.options = given(args, _OPTIONS)
+        self._sets: list[int | None] = args.sets or [None]
         self.to_file = args.out != "-" and not _is_special(Path(args.out))
         self._check()
 
@@ -106,11 +106,6 @@ class _Post:
         if len(self._sets) * len(self.reports) > 1:
             self._check_several()
 
-    @property
-    def _sets(self) -> list[int | None]:
-        """Summary sets; None alone where none is named."""
-        return self._args.sets or [None]
-
     def _check_several(self) -> None:
         if not self.to_file:
             raise ValueError("several reports or sets need --out DIR")
@@ -122,11 +117,6 @@ class _Post:
             )
         if self._args.state:
             raise ValueError("each report in this format has a state file of its own: no --state")
-
-    @property
-    def source(self) -> SourceLike | None:
-        """The stream, unless it is the output of a command."""
-        return 0 if self._args.file == "-" else self._args.file
 
     def passes(self) -> list[tuple[Any, dict[str, Any], str | int]]:
         """Reports, options and output of each pass."""
@@ -155,27 +145,8 @@ class _Post:
         return f"{str(out).rstrip('/')}.thalweg-state"
 
 
-def _format_of(out: str) -> str:
-    """The format that the ending of a file says; csv for a directory or a stream.
-
-    Raises:
-        ValueError: there is no such format.
-    """
-    ending = Path(out).suffix.removeprefix(".")
-    if not ending or ending in FORMATS:
-        return ending or "csv"
-    if Path(out).exists() and not Path(out).is_file():
-        return "csv"
-    raise ValueError(
-        f"there is no format {ending!r}: end --out in {', '.join(FORMATS)}, or give --format"
-    )
-
-
 def _is_special(path: Path) -> bool:
-    if not path.exists():
-        return False
-    mode = path.stat().st_mode
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def _post(args: argparse.Namespace, client: Client) -> None:
@@ -186,7 +157,7 @@ def _post(args: argparse.Namespace, client: Client) -> None:
         try:
             end = client.losses.save(
                 report,
-                post.source,
+                0 if args.file == "-" else args.file,
                 out,
                 post.format,
                 exec=args.exec or None,

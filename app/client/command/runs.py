@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -24,13 +24,14 @@ from .arguments import (
     add_behaviour,
     add_options,
     count,
+    format_of,
     given,
     names,
     new_command,
     numbers,
     ranges,
 )
-from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, say
+from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, print_json, say
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
 _LISTS = {"quantiles": float, "return_periods": int}
@@ -158,7 +159,7 @@ def _status(args: argparse.Namespace, client: Client) -> None:
     run, streams = client.runs.status(args.id), client.runs.streams(args.id)
     if args.json:
         document = {**run.document, "partitions": [asdict(stream) for stream in streams]}
-        sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+        print_json(document)
         return
     lines = [_described(run)]
     for stream in streams:
@@ -200,38 +201,28 @@ def _delete(args: argparse.Namespace, client: Client) -> None:
 
 def _fetch(args: argparse.Namespace, client: Client) -> None:
     reports: list[str] = args.report or client.runs.status(args.id).document["reports"]
-    for out, report, options in _files(args, reports):
+    for out, report, number in _files(args, reports):
+        options = given(args, ("summary_ids", "event_ids", "variant")) | {"set": number}
         state = out.with_name(f"{out.name}.thalweg-state")
-        size = client.runs.report(args.id, report, out, _format(args, out), state=state, **options)
+        form = args.format or format_of(out, _FORMATS)
+        size = client.runs.report(args.id, report, out, form, state=state, **options)
         if not args.quiet:
             say(f"{out}: {size:,} bytes")
 
 
-def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, dict[str, Any]]]:
-    """Path, report and options of each file."""
+def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, int | None]]:
+    """Path, report and summary set of each file."""
     sets: list[int | None] = args.sets or [None]
-    common = given(args, ("summary_ids", "event_ids", "variant"))
-    options: list[dict[str, Any]] = [
-        common if number is None else common | {"set": number} for number in sets
-    ]
     out: Path = args.out
     if len(reports) * len(sets) == 1 and not out.is_dir():
-        return [(out, reports[0], options[0])]
+        return [(out, reports[0], sets[0])]
     out.mkdir(parents=True, exist_ok=True)
     ending = args.format or "csv"
     return [
-        (out / f"{report if number is None else label(number, report)}.{ending}", report, given)
-        for number, given in zip(sets, options, strict=True)
+        (out / f"{report if number is None else label(number, report)}.{ending}", report, number)
+        for number in sets
         for report in reports
     ]
-
-
-def _format(args: argparse.Namespace, out: Path) -> str:
-    ending = out.suffix.removeprefix(".")
-    if args.format or not ending or ending in _FORMATS or out.is_dir():
-        return args.format or (ending if ending in _FORMATS else "csv")
-    formats = ", ".join(_FORMATS)
-    raise ValueError(f"there is no format {ending!r}: end --out in {formats}, or give --format")
 
 
 def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -320,7 +311,9 @@ def _upload(args: argparse.Namespace, client: Client) -> int:
     finally:
         if bars is not None:
             bars.clear()
-        _tidy(directory)
+        # It stays if the next call needs what is in it.
+        with contextlib.suppress(OSError):
+            directory.rmdir()
     return max(codes)
 
 
@@ -335,11 +328,3 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
     if (_directory(args) / str(part.partition)).exists():
         say(f"partition {part.partition}: the same command goes on where it stopped")
     return EXIT_CONNECTION if connection else EXIT_DATA
-
-
-def _tidy(directory: Path) -> None:
-    """Remove the directory of state files, if none is left."""
-    try:
-        directory.rmdir()
-    except OSError:
-        return  # the next call needs them

@@ -17,8 +17,17 @@ import numpy.typing as npt
 from ..client import Client
 from ..files.outputs import write_file
 from ..tiles.options import ViewOptions
-from .arguments import add_behaviour, add_options, count, given, new_command, size, spec_file
-from .console import make_bar, say, stopped
+from .arguments import (
+    add_behaviour,
+    add_options,
+    count,
+    given,
+    new_command,
+    ranges,
+    size,
+    spec_file,
+)
+from .console import make_bar, print_json, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(\d+)?)?")
@@ -117,11 +126,7 @@ def _add_view(tiles: argparse.ArgumentParser) -> None:
 def _indices(text: str) -> list[int]:
     if not _INDICES.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 3,1,5-9")
-    indices: list[int] = []
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        indices.extend(range(int(low), int(high or low) + 1))
-    return indices
+    return ranges(text)
 
 
 def _slices(text: str) -> list[slice]:
@@ -238,8 +243,7 @@ def _datasets(args: argparse.Namespace, client: Client) -> None:
     else:
         spec = json.loads(args.value) if args.file is None else spec_file(args.file)
         info = client.datasets.register(spec).info
-    json.dump(info, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    print_json(info)
 
 
 _NEEDS = {"list": "nothing", "show": "an ID", "register": "JSON or --file", "delete": "an ID"}

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ProtocolError
 from ..files.outputs import write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import (
-    TileRequests,
-    dataset_deletion,
-    description,
-    image,
-    listing,
-    registration,
-    view_deletion,
-)
+from ..tiles.requests import TileRequests, dataset_spec, image
 from ..tiles.stream import Watch, reduction_json
-from ..transport.async_channel import AsyncConnector
+from ..transport.async_channel import AsyncCalls, AsyncConnector
 from ..transport.frames import Array
+from ..transport.requests import Request, json_request, path_of
 
+Index: TypeAlias = slice | npt.ArrayLike
+"""Of an axis of the scan, as NumPy takes it."""
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
 """The description of a dataset."""
@@ -60,7 +57,8 @@ class AsyncDataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            self._info = (await self._connector.call(description(self.id))).json()
+            request = Request("GET", path_of("datasets", self.id))
+            self._info = (await self._connector.call(request)).json()
         return self._info
 
     async def nav_shape(self) -> tuple[int, ...]:  # blocking: a property
@@ -100,17 +98,36 @@ class AsyncDataset:
             shapes = (await self.nav_shape(), await self.sig_shape())
         return AsyncView(self._connector, self.id, spec.json(*shapes))
 
-    async def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> Array:
+    async def __getitem__(self, index: Index | tuple[Index, ...]) -> Array:
         """Frames at positions of the scan, as NumPy would: ``scan[5, 7]`` is one frame.
+
+        Lists and arrays, of integers or bool, select as they do in NumPy, such as
+        ``scan[[3, 1], 7]`` and ``scan[image > 7]``.
 
         Raises:
             IndexError, ValueError: the scan has no such position.
             ThalwegError: the service refused, or could not be reached.
         """
-        axes = index if isinstance(index, tuple) else (index,)
+        axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        if not all(isinstance(axis, int | np.integer | slice) for axis in axes):
+            return await self._frames_at(axes)
         view = await self.view(nav=axes)
         frames = await view.read()
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
+
+    async def _frames_at(self, axes: tuple[Any, ...]) -> Array:
+        if any(axis is Ellipsis for axis in axes):
+            raise IndexError("... stands for axes of frames too: write : for an axis of the scan")
+        shape = await self.nav_shape()
+        positions = np.arange(math.prod(shape)).reshape(shape)[axes]
+        view = await self.view(frames=positions.ravel())
+        frames = await view.read()
+        if missing := positions.size - len(frames):
+            raise IndexError(
+                f"{missing} of {positions.size} positions have no frame: give view(frames=…)"
+                " missing='zero' or 'nan'"
+            )
+        return frames.reshape(positions.shape + frames.shape[1:])
 
     async def frame(self, *position: int) -> Array:
         """The frame at a position of the scan, an index for each of its axes.
@@ -137,7 +154,7 @@ class AsyncDataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(dataset_deletion(self.id))
+        await self._connector.call(Request("DELETE", path_of("datasets", self.id)))
         self._info = None
 
     async def delete_view(self, view: str) -> None:
@@ -150,7 +167,7 @@ class AsyncDataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(view_deletion(self.id, view))
+        await self._connector.call(Request("DELETE", path_of("datasets", self.id, "views", view)))
 
     async def reduce(
         self,
@@ -222,11 +239,8 @@ def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-class AsyncDatasets:
+class AsyncDatasets(AsyncCalls):
     """Datasets of the service: ``client.datasets``."""
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def list(self) -> Ids:
         """Ids of all datasets, in order.
@@ -234,19 +248,7 @@ class AsyncDatasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        ids: Ids = []
-        more = True
-        while more:
-            after = ids[-1] if ids else ""
-            page = (await self._connector.call(listing(after))).json()
-            found = page.get("datasets")
-            if not isinstance(found, list) or not all(
-                isinstance(each, str) and each > after for each in found
-            ):
-                raise ProtocolError("the answer is not a list of ids")
-            ids += found
-            more = bool(found) and page.get("after") is not None
-        return ids
+        return await self._connector.ids("datasets")
 
     async def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> AsyncDataset:  # noqa: ANN401 - as in the contract
         """Register files that the service can read as a dataset.
@@ -260,8 +262,8 @@ class AsyncDatasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        reply = await self._connector.call(registration({**(spec or {}), **more}))
-        info = reply.json()
+        request = json_request("/v1/datasets", dataset_spec({**(spec or {}), **more}))
+        info = (await self._connector.call(request)).json()
         return AsyncDataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> AsyncDataset:

@@ -3,31 +3,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ProtocolError
 from ..files.outputs import write_file
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import (
-    TileRequests,
-    dataset_deletion,
-    description,
-    image,
-    listing,
-    registration,
-    view_deletion,
-)
+from ..tiles.requests import TileRequests, dataset_spec, image
 from ..tiles.stream import Watch, reduction_json
 from ..tiles.streams import Reduction
-from ..transport.channel import Connector
+from ..transport.channel import Calls, Connector
 from ..transport.frames import Array
+from ..transport.requests import Request, json_request, path_of
 
+Index: TypeAlias = slice | npt.ArrayLike
+"""Of an axis of the scan, as NumPy takes it."""
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
 """The description of a dataset."""
@@ -62,7 +59,8 @@ class Dataset:
             ConnectionFailed: the service could not be reached.
         """
         if self._info is None:
-            self._info = (self._connector.call(description(self.id))).json()
+            request = Request("GET", path_of("datasets", self.id))
+            self._info = (self._connector.call(request)).json()
         return self._info
 
     @property
@@ -107,17 +105,36 @@ class Dataset:
             shapes = (self.nav_shape, self.sig_shape)
         return View(self._connector, self.id, spec.json(*shapes))
 
-    def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> Array:
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Array:
         """Frames at positions of the scan, as NumPy would: ``scan[5, 7]`` is one frame.
+
+        Lists and arrays, of integers or bool, select as they do in NumPy, such as
+        ``scan[[3, 1], 7]`` and ``scan[image > 7]``.
 
         Raises:
             IndexError, ValueError: the scan has no such position.
             ThalwegError: the service refused, or could not be reached.
         """
-        axes = index if isinstance(index, tuple) else (index,)
+        axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        if not all(isinstance(axis, int | np.integer | slice) for axis in axes):
+            return self._frames_at(axes)
         view = self.view(nav=axes)
         frames = view.read()
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
+
+    def _frames_at(self, axes: tuple[Any, ...]) -> Array:
+        if any(axis is Ellipsis for axis in axes):
+            raise IndexError("... stands for axes of frames too: write : for an axis of the scan")
+        shape = self.nav_shape
+        positions = np.arange(math.prod(shape)).reshape(shape)[axes]
+        view = self.view(frames=positions.ravel())
+        frames = view.read()
+        if missing := positions.size - len(frames):
+            raise IndexError(
+                f"{missing} of {positions.size} positions have no frame: give view(frames=…)"
+                " missing='zero' or 'nan'"
+            )
+        return frames.reshape(positions.shape + frames.shape[1:])
 
     def frame(self, *position: int) -> Array:
         """The frame at a position of the scan, an index for each of its axes.
@@ -144,7 +161,7 @@ class Dataset:
             ProblemError: there is no such dataset, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(dataset_deletion(self.id))
+        self._connector.call(Request("DELETE", path_of("datasets", self.id)))
         self._info = None
 
     def delete_view(self, view: str) -> None:
@@ -157,7 +174,7 @@ class Dataset:
             ProblemError: there is no such view, or it is not yours.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(view_deletion(self.id, view))
+        self._connector.call(Request("DELETE", path_of("datasets", self.id, "views", view)))
 
     def reduce(
         self,
@@ -229,11 +246,8 @@ def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-class Datasets:
+class Datasets(Calls):
     """Datasets of the service: ``client.datasets``."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def list(self) -> Ids:
         """Ids of all datasets, in order.
@@ -241,19 +255,7 @@ class Datasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        ids: Ids = []
-        more = True
-        while more:
-            after = ids[-1] if ids else ""
-            page = (self._connector.call(listing(after))).json()
-            found = page.get("datasets")
-            if not isinstance(found, list) or not all(
-                isinstance(each, str) and each > after for each in found
-            ):
-                raise ProtocolError("the answer is not a list of ids")
-            ids += found
-            more = bool(found) and page.get("after") is not None
-        return ids
+        return self._connector.ids("datasets")
 
     def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> Dataset:  # noqa: ANN401 - as in the contract
         """Register files that the service can read as a dataset.
@@ -267,8 +269,8 @@ class Datasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        reply = self._connector.call(registration({**(spec or {}), **more}))
-        info = reply.json()
+        request = json_request("/v1/datasets", dataset_spec({**(spec or {}), **more}))
+        info = (self._connector.call(request)).json()
         return Dataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> Dataset:

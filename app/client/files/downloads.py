@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Download(Resumable[memoryview]):
 
     Args:
         channel: of the operation.
-        build: the request for the bytes from an offset on, of the data with a tag.
+        request: for the bytes; with a range and a tag it is for the rest of them.
         name: of what kind the resource is; member of the state file.
         resource: what is downloaded, for the state file.
         path: of the file; it appears once it is complete.
@@ -45,7 +46,7 @@ class Download(Resumable[memoryview]):
     def __init__(  # noqa: PLR0913, PLR0917 - what a download consists of
         self,
         channel: Channel,
-        build: Callable[[int, str | None], Request],
+        request: Request,
         name: str,
         resource: str,
         path: PathLike,
@@ -53,7 +54,7 @@ class Download(Resumable[memoryview]):
         size: int | None = None,
     ) -> None:
         super().__init__(channel)
-        self._build = build
+        self._request = request
         self._name = name
         self._resource = resource
         self._path = Path(path)
@@ -110,8 +111,8 @@ class Download(Resumable[memoryview]):
     def _save_state(self, output: FileOutput) -> None:
         mark = output.mark()
         if mark.size and self.etag is not None:
-            content = {self._name: self._resource, "etag": self.etag, "size": mark.size}
-            self._state.save({**content, "xxh3": mark.digest}, output.sync)
+            content = {self._name: self._resource, "etag": self.etag, **asdict(mark)}
+            self._state.save(content, output.sync)
 
     def _finish(self) -> None:
         output, self._output = self._output, None
@@ -155,13 +156,13 @@ class Download(Resumable[memoryview]):
 
     def _ask(self) -> Head:
         """Ask for the rest, and wait while the service computes it."""
-        request = self._build(self.offset, self.etag)
+        request = self._request
+        if self.offset and self.etag is not None:
+            headers = {"Range": f"bytes={self.offset}-", "If-Range": self.etag}
+            request = replace(request, headers=headers)
         head = self._channel.send(request)
         while head.status == _STATUS_ACCEPTED:
-            scrap = memoryview(bytearray(BLOCK))
-            while self._channel.receive(scrap):
-                pass
-            self._channel.finish()
+            self._channel.read(BLOCK)
             text = head.headers.get("retry-after", "1")
             pause = float(text) if text.isdecimal() else 1.0
             self._channel.sleep(min(pause, _LONGEST_PAUSE))

@@ -54,11 +54,11 @@ class Mark:
 
     Attributes:
         size: settled bytes.
-        digest: xxh3-64 of them, in hexadecimal digits.
+        xxh3: their digest (xxh3-64), in hexadecimal digits.
     """
 
     size: int
-    digest: str
+    xxh3: str
 
 
 class PartialFile:
@@ -143,7 +143,7 @@ class FileOutput(PartialFile):
                 break
             self._digest.update(view[:count])
             self._size += count
-        if (self._size, self._digest.hexdigest()) != (mark.size, mark.digest):
+        if (self._size, self._digest.hexdigest()) != (mark.size, mark.xxh3):
             raise StateError(f"{self._partial} has changed since its state was written")
 
     def write(self, data: memoryview | bytes) -> None:

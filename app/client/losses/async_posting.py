@@ -31,9 +31,9 @@ from ..transport.async_streams import AsyncResumable, Cure
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
 from .saving import Observe, Progress
-from .sources import Filled, Source, SourceBody
+from .sources import Filled, Source, body_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class AsyncPosting(AsyncResumable[Item]):
             await self._store_inputs()
         sending = await self._next_part() if self._mode == "parts" else self._rest()
         try:
-            async with aclosing(self._post(sending)) as items:
+            async with aclosing(await self._post(sending)) as items:
                 async for item in items:
                     yield item
         except ProducerFailed:
@@ -210,24 +210,21 @@ class AsyncPosting(AsyncResumable[Item]):
     # -- its answer --------------------------------------------------------------------
 
     async def _post(self, sending: _Sending) -> AsyncGenerator[Item, None]:
-        body = SourceBody(self._source, self.offset, sending.stop)
+        """Open the answer to a request; its items."""
+        body = body_of(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
         head = await self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"
-        answer = self._take_frames(sending) if frames else self._take_table(head, sending)
-        async with aclosing(answer) as items:
-            async for item in items:
-                yield item
+        return self._take_frames(sending) if frames else self._take_table(head, sending)
 
     async def _take_frames(self, sending: _Sending) -> AsyncGenerator[Item, None]:
         rows = RowReader()
         frames = FrameReader(rows.allocate)
         while (group := await self._take(rows, frames)) is not None:
-            tables = zip(group.tables, group.set_ids, strict=True)
-            for i, ((report, table), set_id) in enumerate(tables, 1):
+            for i, table in enumerate(group.tables, 1):
                 if i == len(group.tables):
                     self._move(group.position, sending)
-                yield Table(report, table, set_id)
+                yield table
             yield await self._settle(group.position, sending)
             self._note()
         self.dtypes, self.set_ids, self._answered = rows.dtypes, rows.set_ids, rows.end

@@ -54,22 +54,10 @@ class _LoopReader(PiecesReader):
             self._next.cancel()
 
 
-def async_source(
-    source: AsyncIterable[BytesLike], loop: asyncio.AbstractEventLoop
-) -> BufferedSource:
-    """A source for an asynchronous iterable of bytes.
-
-    Args:
-        source: of the pieces.
-        loop: that runs it; another thread reads the source.
-    """
-    return BufferedSource(_LoopReader(aiter(source), loop))
-
-
 def open_async_source(source: AsyncSourceLike | None, command: Sequence[str] | None) -> Source:
     """Open whatever can be posted, asynchronous iterables too; as ``open_source``."""
     if isinstance(source, AsyncIterable):
         if command is not None:
             raise TypeError("give either a source or a command")
-        return async_source(source, asyncio.get_running_loop())
+        return BufferedSource(_LoopReader(aiter(source), asyncio.get_running_loop()))
     return open_source(source, command)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 import numpy as np
 
-from ..transport.async_channel import AsyncChannel, AsyncConnector
+from ..transport.async_channel import AsyncCalls, AsyncChannel
 from ..transport.async_streams import AsyncItems
 from ..transport.frames import Rows
 from .async_posting import AsyncPosting
@@ -83,11 +83,8 @@ class AsyncAnswer(AsyncItems[T]):
         return self._posting.end
 
 
-class AsyncLosses:
+class AsyncLosses(AsyncCalls):
     """Reports from loss streams: ``client.losses``."""
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     @overload
     def post(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 import numpy as np
 
-from ..transport.channel import Channel, Connector
+from ..transport.channel import Calls, Channel
 from ..transport.frames import Rows
 from ..transport.streams import Items
 from .posting import Posting
@@ -82,11 +82,8 @@ class Answer(Items[T]):
         return self._posting.end
 
 
-class Losses:
+class Losses(Calls):
     """Reports from loss streams: ``client.losses``."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     @overload
     def post(

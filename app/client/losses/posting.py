@@ -31,9 +31,9 @@ from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
 from ..transport.streams import Cure, Resumable
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Table, Undone
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
 from .saving import Observe, Progress
-from .sources import Filled, Source, SourceBody
+from .sources import Filled, Source, body_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,22 +206,21 @@ class Posting(Resumable[Item]):
     # -- its answer --------------------------------------------------------------------
 
     def _post(self, sending: _Sending) -> Generator[Item, None, None]:
-        body = SourceBody(self._source, self.offset, sending.stop)
+        """Open the answer to a request; its items."""
+        body = body_of(self._source, self.offset, sending.stop)
         duplex = self._mode == "duplex"
         head = self._channel.open(replace(sending.request, stream=body, duplex=duplex))
         frames = self._requests.format == "frames"
-        answer = self._take_frames(sending) if frames else self._take_table(head, sending)
-        yield from answer
+        return self._take_frames(sending) if frames else self._take_table(head, sending)
 
     def _take_frames(self, sending: _Sending) -> Generator[Item, None, None]:
         rows = RowReader()
         frames = FrameReader(rows.allocate)
         while (group := self._take(rows, frames)) is not None:
-            tables = zip(group.tables, group.set_ids, strict=True)
-            for i, ((report, table), set_id) in enumerate(tables, 1):
+            for i, table in enumerate(group.tables, 1):
                 if i == len(group.tables):
                     self._move(group.position, sending)
-                yield Table(report, table, set_id)
+                yield table
             yield self._settle(group.position, sending)
             self._note()
         self.dtypes, self.set_ids, self._answered = rows.dtypes, rows.set_ids, rows.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
@@ -61,7 +62,9 @@ class DescriptorReader(Reader):
         self._poll.register(fd, select.POLLIN)
         self._poll.register(self._wake_read, select.POLLIN)
         if hasattr(fcntl, "F_SETPIPE_SZ"):
-            _widen(fd)
+            # Not a pipe, or the user has no more pages for pipes: slower, not wrong.
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
     def readinto(self, view: memoryview) -> int:
         """Wait for bytes and read those that are there."""
@@ -92,13 +95,6 @@ class DescriptorReader(Reader):
         os.close(self._wake_write)
         if self._owned:
             os.close(self._fd)
-
-
-def _widen(fd: int) -> None:
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-    except OSError:
-        return  # not a pipe, or the user has no more pages for pipes: slower, not wrong
 
 
 class CommandReader(DescriptorReader):

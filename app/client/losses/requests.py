@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from ..errors import ProtocolError, SourceError
-from ..transport.requests import Head, Request
+from ..transport.requests import OCTETS, Head, Request, path_of
 from .rows import End, Position
 
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
@@ -41,6 +41,12 @@ _LISTS = {"quantiles": float, "return_periods": int}
 WHOLE_STREAM_REPORTS = frozenset(_OF_RUNS)
 """Reports without a row before the end of the stream: they come from one request."""
 _EXPECTED = ("expect_events", "expect_bytes")
+_ENDS = (
+    *("completeness", "events", "bytes", "reopened_check"),
+    *("events_without_occurrence", "events_only_in_occurrence"),
+)
+_END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
+"""Headers that say how an answer ended, and the members of END frames that say the same."""
 _FORMS = {
     "sets": (re.compile(r"\d+(,\d+)*"), "1,2"),
     **dict.fromkeys(
@@ -118,13 +124,7 @@ class LossOptions(StreamOptions, total=False):
 
 def put_input(name: str, data: bytes) -> Request:
     """Store an auxiliary file."""
-    headers = {"Content-Type": "application/octet-stream"}
-    return Request("PUT", f"/v1/inputs/{quote(name)}", headers, data)
-
-
-def delete_input(name: str, digest: str) -> Request:
-    """Delete an auxiliary file."""
-    return Request("DELETE", f"/v1/inputs/{quote(name, safe='')}/{quote(digest, safe='')}")
+    return Request("PUT", path_of("inputs", name), OCTETS, data)
 
 
 def input_bytes(data: InputLike) -> bytes:
@@ -219,12 +219,12 @@ class LossRequests:
     def part(self, position: Position, *, last: bool) -> Request:
         """Post a part that begins at a position."""
         headers = {"Upload-Complete": "?1" if last else "?0"}
-        return self._request(position, self._expected if last else {}, headers)
+        return self._request(position, self._expected if last else {}, headers | OCTETS)
 
     def rest(self, position: Position, *, duplex: bool) -> Request:
         """Post everything from a position on in one request."""
         query = {"duplex": "true"} if duplex else {}
-        return self._request(position, self._expected | query, {})
+        return self._request(position, self._expected | query, OCTETS)
 
     def _request(
         self, position: Position, query: Mapping[str, str], headers: dict[str, str]
@@ -234,13 +234,11 @@ class LossRequests:
             query["after"] = position.token
         path = "/v1/losses"
         if len(self.reports) == 1:
-            path += f"/{quote(self.reports[0], safe='')}"
+            path = path_of("losses", self.reports[0])
         else:
             query["reports"] = ",".join(self.reports)
-        headers["Content-Type"] = "application/octet-stream"
-        if self._size is not None:
-            headers["Upload-Length"] = str(self._size)
-        return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers)
+        length = {} if self._size is None else {"Upload-Length": str(self._size)}
+        return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers | length)
 
 
 def options_for(report: str, reports: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,21 +271,12 @@ def end_of_table(head: Head) -> End:
         ProtocolError: they do not say.
     """
     headers = head.headers
-    completeness = headers.get("thalweg-completeness")
-    partial = headers.get("upload-complete") == "?0"
-    absent = headers.get("thalweg-events-without-occurrence")
-    unused = headers.get("thalweg-events-only-in-occurrence")
+    told = {_END_HEADERS[name]: value for name, value in headers.items() if name in _END_HEADERS}
+    reason = "partial" if headers.get("upload-complete") == "?0" else "complete"
     try:
-        return End(
-            "partial" if partial else "complete",
-            headers["thalweg-completeness"],
-            int(headers["thalweg-events"]),
-            int(headers["thalweg-bytes"]),
-            headers.get("thalweg-reopened-check", "whole"),
-            None if absent is None else int(absent),
-            None if unused is None else int(unused),
-        )
+        return End.parse({"reopened_check": "whole", **told, "reason": reason})
     except (KeyError, ValueError) as e:
+        completeness = told.get("completeness")
         raise ProtocolError(f"the answer does not say how it ended ({completeness})") from e
 
 

@@ -81,20 +81,47 @@ class End:
     events_only_in_occurrence: int | None = None
     ledger_bound: Mapping[str, int | None] | None = None
 
+    @classmethod
+    def parse(cls, told: Mapping[str, Any]) -> End:
+        """How an answer ended, from what it says by the names of the attributes.
+
+        Raises:
+            KeyError, TypeError, ValueError: it does not say.
+        """
+        absent = told.get("events_without_occurrence")
+        unused = told.get("events_only_in_occurrence")
+        return cls(
+            str(told["reason"]),
+            str(told["completeness"]),
+            int(told["events"]),
+            int(told["bytes"]),
+            str(told["reopened_check"]),
+            None if absent is None else int(absent),
+            None if unused is None else int(unused),
+            told.get("ledger_bound"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one report; of one summary set, where the stream is of items."""
+
+    report: str
+    rows: Rows
+    set_id: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rows that belong together, at most one table per report and summary set.
 
     Attributes:
-        tables: report and rows.
-        set_ids: the summary set of each table; None where the stream is not of items.
+        tables: of the reports.
         position: that follows them; None at the end of the stream.
     """
 
-    tables: tuple[tuple[str, Rows], ...]
+    tables: tuple[Table, ...]
     position: Position | None
-    set_ids: tuple[int | None, ...] = ()
 
 
 class RowReader(FrameAnswer[Group, End]):
@@ -125,29 +152,17 @@ class RowReader(FrameAnswer[Group, End]):
 
     def _group(self, position: Position | None) -> Group:
         tables = tuple(
-            (report, parts[0] if len(parts) == 1 else np.concatenate(parts))
-            for (report, _), parts in self._tables.items()
+            Table(report, parts[0] if len(parts) == 1 else np.concatenate(parts), set_id)
+            for (report, set_id), parts in self._tables.items()
         )
-        set_ids = tuple(set_id for _, set_id in self._tables)
         self._tables.clear()
-        return Group(tables, position, set_ids)
+        return Group(tables, position)
 
     def _finish(self, header: Mapping[str, Any]) -> Group:
-        absent = header.get("events_without_occurrence")
-        unused = header.get("events_only_in_occurrence")
         try:
             self.set_ids = tuple(map(int, header.get("sets", ())))
             self.dtypes = {str(k): dtype_of(v) for k, v in header.get("dtypes", {}).items()}
-            self.end = End(
-                str(header["reason"]),
-                str(header["completeness"]),
-                int(header["events"]),
-                int(header["bytes"]),
-                str(header["reopened_check"]),
-                None if absent is None else int(absent),
-                None if unused is None else int(unused),
-                header.get("ledger_bound"),
-            )
+            self.end = End.parse(header)
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the END frame does not say how it ended: {e}") from e
         if self.end.reason == "complete":
@@ -155,15 +170,6 @@ class RowReader(FrameAnswer[Group, End]):
         # Rows of an unfinished event come again after the token.
         self._tables.clear()
         return self._group(_position(header))
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of one report."""
-
-    report: str
-    rows: Rows
-    set_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

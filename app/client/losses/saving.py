@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,7 +32,8 @@ class State:
     Attributes:
         reports: names of the reports.
         format: of their tables.
-        position: where to resume.
+        token: where to resume.
+        offset: stream offset in bytes that belongs to the token.
         source: identity of the source, None if it has none.
         passed: digest of its bytes before the position, if it cannot be read again.
         outputs: how far the table of each report was written.
@@ -40,7 +41,8 @@ class State:
 
     reports: tuple[str, ...]
     format: str
-    position: Position
+    token: str | None
+    offset: int
     source: Mapping[str, Any] | None = None
     passed: str | None = None
     outputs: Mapping[str, Mark] = field(default_factory=dict)
@@ -55,23 +57,12 @@ class State:
         return cls(
             tuple(map(str, content["reports"])),
             str(content["format"]),
-            Position(str(content["token"]), int(content["offset"])),
+            str(content["token"]),
+            int(content["offset"]),
             content["source"],
             content["passed"],
             {k: Mark(int(v["size"]), str(v["xxh3"])) for k, v in content["outputs"].items()},
         )
-
-    def json(self) -> dict[str, Any]:
-        """The state as JSON values."""
-        return {
-            "reports": self.reports,
-            "format": self.format,
-            "token": self.position.token,
-            "offset": self.position.offset,
-            "source": self.source,
-            "passed": self.passed,
-            "outputs": {k: {"size": v.size, "xxh3": v.digest} for k, v in self.outputs.items()},
-        }
 
     def check(
         self, reports: tuple[str, ...], table_format: str, source: Mapping[str, Any] | None
@@ -203,7 +194,8 @@ class Saving:
         marks: Mapping[str, Mark] = {}
         if loaded is not None:
             loaded.check(self._reports, self._format, self._identity)
-            self.start, self.passed, marks = loaded.position, loaded.passed, loaded.outputs
+            self.start = Position(loaded.token, loaded.offset)
+            self.passed, marks = loaded.passed, loaded.outputs
         try:
             for report in self._reports:
                 path, mark = self._path_of(report), marks.get(report)
@@ -246,11 +238,18 @@ class Saving:
     def _write_state(self) -> None:
         marks = {report: output.mark() for report, output in self._outputs.items()}
         known: dict[str, Mark] = {k: m for k, m in marks.items() if m is not None}
-        if self._position is not None and len(known) == len(marks):
+        at = self._position
+        if at is not None and len(known) == len(marks):
             state = State(
-                self._reports, self._format, self._position, self._identity, self._passed, known
+                self._reports,
+                self._format,
+                at.token,
+                at.offset,
+                self._identity,
+                self._passed,
+                known,
             )
-            self._file.save(state.json(), lambda: self._for_all(lambda output: output.sync()))
+            self._file.save(asdict(state), lambda: self._for_all(lambda output: output.sync()))
 
     def finish(self) -> None:
         """Give the tables their final names: every row was written."""

@@ -18,13 +18,14 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from ..errors import ProducerFailed, SourceError
-from ..transport.requests import BLOCK
+from ..transport.requests import BLOCK, Body
 from .readers import CommandReader, DescriptorReader, FileReader, PiecesReader, Reader
 from .window import Window
 
@@ -58,14 +59,11 @@ class Source(ABC):
 
     Attributes:
         name: for messages.
+        size: bytes of the whole stream, if known in advance.
     """
 
     name = "the stream"
-
-    @property
-    @abstractmethod
-    def size(self) -> int | None:
-        """Bytes of the whole stream, if known in advance."""
+    size: int | None = None
 
     def identity(self) -> dict[str, Any] | None:
         """What distinguishes it from another stream, if anything does in advance."""
@@ -113,33 +111,17 @@ class Source(ABC):
         """Give everything back."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceBody:
+def body_of(source: Source, start: int, stop: int | None) -> Body:
     """A range of a source as the body of a request.
 
-    Attributes:
+    Args:
         source: of the bytes.
         start: offset of the first one.
         stop: offset after the last one; None for the end of the source.
     """
-
-    source: Source
-    start: int
-    stop: int | None
-
-    @property
-    def length(self) -> int | None:
-        """Bytes of the range, if known."""
-        stop = self.source.size if self.stop is None else self.stop
-        return None if stop is None else stop - self.start
-
-    def views(self) -> Iterator[memoryview]:
-        """The pieces of the range."""
-        return self.source.views(self.start, self.stop)
-
-    def interrupt(self) -> None:
-        """Stop a thread that waits for a piece."""
-        self.source.interrupt()
+    end = source.size if stop is None else stop
+    length = None if end is None else end - start
+    return Body(length, partial(source.views, start, stop), source.interrupt)
 
 
 class MemorySource(Source):
@@ -147,11 +129,7 @@ class MemorySource(Source):
 
     def __init__(self, data: BytesLike) -> None:
         self._view = memoryview(data).cast("B")
-
-    @property
-    def size(self) -> int:
-        """Bytes of the stream."""
-        return len(self._view)
+        self.size: int = len(self._view)
 
     def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
         """Slices of the memory."""
@@ -176,11 +154,7 @@ class FileSource(Source):
         self._fd = fd
         self.name = name
         self._stat = os.fstat(fd)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file when it was opened."""
-        return self._stat.st_size
+        self.size: int = self._stat.st_size
 
     def identity(self) -> dict[str, Any]:
         """Size, time of the last change, and a digest of the beginning."""
@@ -231,11 +205,6 @@ class BufferedSource(Source):
         self._ended = False
         self._broken = False
         self._failure: ProducerFailed | None = None
-
-    @property
-    def size(self) -> None:
-        """None: the number of bytes is not known in advance."""
-        return
 
     def passed(self) -> str:
         """Digest of the bytes that were released."""

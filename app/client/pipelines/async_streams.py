@@ -12,11 +12,10 @@ from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncRepeated, AsyncResumable, Cure
 from ..transport.frames import FrameReader
-from ..transport.requests import Job
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
-from .selection import BatchSelection, Position
+from .selection import Position
 
 T = TypeVar("T")
 
@@ -169,21 +168,19 @@ class AsyncOneBatch(_PipelineStream[None], AsyncRepeated):
         super().__init__(channel, requests, question.token)
         self.batch: Batch | None = None
         self.last = False
-        self._offset = question.offset
-        self._number = question.number
+        self._question = question
         self._batches = batches
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
         """Whether the pipeline ends before the batch."""
         if not isinstance(failure, ProblemError) or failure.status != _STATUS_PAST_THE_END:
             return False
-        if self._batches is None or self._number is None:
-            return True
-        return self._number >= self._batches
+        number = self._question.number
+        return self._batches is None or number is None or number >= self._batches
 
     async def _try(self) -> None:
-        await self._channel.open(self._requests.one(self.token, self._offset))
-        reader = BatchReader(self._requests.info.layout, self._number)
+        await self._channel.open(self._requests.one(self.token, self._question.offset))
+        reader = BatchReader(self._requests.info.layout, self._question.number)
         frames = FrameReader(reader.allocate)
         batch: Batch | None = None
         while count := await self._channel.receive(frames.buffer()):
@@ -212,7 +209,6 @@ class AsyncAsking:
         channel: of the operation.
         requests: builds the requests.
         position: where to begin.
-        selection: which batches.
         limit: number of batches; None for all.
     """
 
@@ -221,20 +217,19 @@ class AsyncAsking:
         channel: AsyncChannel,
         requests: BatchRequests,
         position: Position,
-        selection: BatchSelection,
         limit: int | None,
     ) -> None:
         self._channel = channel
         self._requests = requests
         self._position = position
-        self._every = selection.every
-        self._ahead = selection.ahead
+        self._every = requests.selection.every
+        self._ahead = requests.selection.ahead
         self._limit = limit
         self._batches = requests.batches(position.token)
         self._asked = 0
         self._known: tuple[int, Batch] | None = None
         self._last = False
-        self._pending: deque[tuple[Question, Job]] = deque()
+        self._pending: deque[tuple[Question, object]] = deque()
         self._answers: dict[Question, AsyncOneBatch] = {}
 
     @property

@@ -45,11 +45,10 @@ class AsyncBatches(AsyncClosing):
         connector: AsyncConnector,
         requests: BatchRequests,
         position: Position,
-        selection: BatchSelection,
     ) -> None:
         self._connector = connector
         self._requests = requests
-        self._selection = selection
+        self._selection = requests.selection
         self.profile: Mapping[str, Any] = {}
         self._restart(position)
 
@@ -140,7 +139,7 @@ class AsyncBatches(AsyncClosing):
         selection, position, requests = self._selection, self._position, self._requests
         if not selection.ahead and selection.every == 1 and not position.skip:
             return AsyncBatchStream(channel, requests, position.token, self._left)
-        return AsyncAsking(channel, requests, position, selection, self._left)
+        return AsyncAsking(channel, requests, position, self._left)
 
     def _accept(self, item: Batch | EpochEnd) -> Batch | None:
         """Move on by what came next; the batch to hand out, if any."""
@@ -246,5 +245,5 @@ class AsyncPipeline:
             parallel=parallel,
         )
         position = Position.parse({"token": after, "skip": skip})
-        requests = BatchRequests(self._create, self._info, rank, world)
-        return AsyncBatches(self._connector, requests, position, selection)
+        requests = BatchRequests(self._create, self._info, selection)
+        return AsyncBatches(self._connector, requests, position)

@@ -46,11 +46,10 @@ class Batches(Closing):
         connector: Connector,
         requests: BatchRequests,
         position: Position,
-        selection: BatchSelection,
     ) -> None:
         self._connector = connector
         self._requests = requests
-        self._selection = selection
+        self._selection = requests.selection
         self.profile: Mapping[str, Any] = {}
         self._restart(position)
 
@@ -141,7 +140,7 @@ class Batches(Closing):
         selection, position, requests = self._selection, self._position, self._requests
         if not selection.ahead and selection.every == 1 and not position.skip:
             return BatchStream(channel, requests, position.token, self._left)
-        return Asking(channel, requests, position, selection, self._left)
+        return Asking(channel, requests, position, self._left)
 
     def _accept(self, item: Batch | EpochEnd) -> Batch | None:
         """Move on by what came next; the batch to hand out, if any."""
@@ -247,5 +246,5 @@ class Pipeline:
             parallel=parallel,
         )
         position = Position.parse({"token": after, "skip": skip})
-        requests = BatchRequests(self._create, self._info, rank, world)
-        return Batches(self._connector, requests, position, selection)
+        requests = BatchRequests(self._create, self._info, selection)
+        return Batches(self._connector, requests, position)

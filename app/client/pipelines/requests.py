@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 
 from ..errors import ProtocolError, data_changed
-from ..transport.requests import Reply, Request
+from ..transport.requests import Reply, Request, path_of
 from .layout import Layout
-from .selection import is_token
+from .selection import BatchSelection, is_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,12 @@ class BatchRequests:
     Attributes:
         create: creates the pipeline again, in case the service has forgotten it.
         info: its description.
-        rank: which rows of each batch: those of this reader ...
-        world: ... of so many.
+        selection: which batches, and which rows of each.
     """
 
     create: Request
     info: PipelineInfo
-    rank: int
-    world: int
+    selection: BatchSelection
 
     def stream(self, token: str | None, limit: int | None) -> Request:
         """Ask for all batches after a token, or for a number of them."""
@@ -131,8 +129,8 @@ class BatchRequests:
     def _request(self, route: str, token: str | None, more: Mapping[str, int]) -> Request:
         query: dict[str, Any] = {} if token is None else {"after": token}
         query |= more
-        query |= {"rank": self.rank, "world": self.world}
-        path = f"/v1/pipelines/{quote(self.info.id, safe='')}/{route}"
+        query |= {"rank": self.selection.rank, "world": self.selection.world}
+        path = path_of("pipelines", self.info.id, route)
         return Request("GET", f"{path}?{urlencode(query)}")
 
     def batches(self, token: str | None) -> int | None:
@@ -142,24 +140,3 @@ class BatchRequests:
         leads to the end of its own time.
         """
         return self.info.batches if token is None else None
-
-
-def listing(after: str) -> Request:
-    """Ask for the ids of pipelines after one."""
-    query = {"limit": "1000"} | ({"after": after} if after else {})
-    return Request("GET", f"/v1/pipelines?{urlencode(query)}")
-
-
-def description(ident: str) -> Request:
-    """Ask for the description of a pipeline."""
-    return Request("GET", f"/v1/pipelines/{quote(ident, safe='')}")
-
-
-def stages(name: str | None) -> Request:
-    """Ask for the description of a stage, or of all."""
-    return Request("GET", "/v1/stages" + (f"/{quote(name, safe='')}" if name else ""))
-
-
-def deletion(ident: str) -> Request:
-    """Delete a pipeline."""
-    return Request("DELETE", f"/v1/pipelines/{quote(ident, safe='')}")

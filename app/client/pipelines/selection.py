@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import StateError
 
 _CONNECTIONS = 4
-"""As many as the pool keeps."""
+"""As many as a client keeps when they are idle."""
 _TOKEN = re.compile(r"[!-~]{1,512}")
 """The contract allows 100 characters."""
 

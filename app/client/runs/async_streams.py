@@ -6,28 +6,24 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..errors import ConnectionFailed
+from ..errors import ConnectionFailed, ProtocolError
 from ..transport.answers import error_of
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable
 from ..transport.frames import FrameReader
 from ..transport.requests import Reply, Request
-from .description import items_of
 from .following import EventLines, RowFrames, RunEvent, RunRows
 
 T = TypeVar("T")
 
 
-class AsyncRowStream(AsyncResumable[RunRows]):
-    """Yields the rows of a run.
+class _RunStream(AsyncResumable[T]):
+    """What lasts as long as a run.
 
     Args:
         channel: of the operation.
-        build: the request for the rows after a token.
+        build: the request for what comes after a token.
         after: token to resume with; None to begin.
-
-    Attributes:
-        end: why the rows ended, once they have.
     """
 
     def __init__(
@@ -35,7 +31,16 @@ class AsyncRowStream(AsyncResumable[RunRows]):
     ) -> None:
         super().__init__(channel, after)
         self._build = build
-        self.end: str | None = None
+
+
+class AsyncRowStream(_RunStream[RunRows]):
+    """Yields the rows of a run.
+
+    Attributes:
+        end: why the rows ended, once they have.
+    """
+
+    end: str | None = None
 
     async def _attempt(self) -> AsyncGenerator[RunRows, None]:
         await self._channel.open(self._build(self.token))
@@ -53,20 +58,8 @@ class AsyncRowStream(AsyncResumable[RunRows]):
         self.end, self.done = rows.end, True
 
 
-class AsyncEventStream(AsyncResumable[RunEvent]):
-    """Yields what happens to a run, until it is done or has failed.
-
-    Args:
-        channel: of the operation.
-        build: the request for the events after one of them.
-        after: id of the last event that is known; None to begin.
-    """
-
-    def __init__(
-        self, channel: AsyncChannel, build: Callable[[str | None], Request], after: str | None
-    ) -> None:
-        super().__init__(channel, after)
-        self._build = build
+class AsyncEventStream(_RunStream[RunEvent]):
+    """Yields what happens to a run, until it is done or has failed; tokens are ids of events."""
 
     async def _attempt(self) -> AsyncGenerator[RunEvent, None]:
         await self._channel.open(self._build(self.token))
@@ -107,7 +100,12 @@ async def pages(
     after: str | None = None
     while True:
         page = (await ask(build(after))).json()
-        for item in items_of(page, member):
+        items = page.get(member)
+        if not isinstance(items, list):
+            raise ProtocolError(f"the answer has no {member}")
+        for item in items:
+            if not isinstance(item, dict):
+                raise ProtocolError(f"the {member} of the answer are not described")
             yield parse(item)
         if page.get("after") is None:
             return

@@ -13,7 +13,7 @@ from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import InputLike, input_bytes, put_input
-from ..transport.async_channel import AsyncChannel, AsyncConnector
+from ..transport.async_channel import AsyncCalls, AsyncChannel
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
 from ..transport.retry import Backoff
@@ -61,14 +61,11 @@ class AsyncEventAnswer(AsyncItems[RunEvent]):
     """What happens to a run, as it happens; an asynchronous iterator and a context manager."""
 
 
-class AsyncRuns:
+class AsyncRuns(AsyncCalls):
     """Durable runs: ``client.runs``.
 
     Whatever is called ``run`` here is the id of a run, or what ``create`` returned.
     """
-
-    def __init__(self, connector: AsyncConnector) -> None:
-        self._connector = connector
 
     async def create(
         self,
@@ -155,7 +152,7 @@ class AsyncRuns:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        await self._connector.delete(RunRequests(run).delete())
+        await self._connector.call(RunRequests(run).delete())
 
     async def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -164,7 +161,7 @@ class AsyncRuns:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        await self._connector.delete(RunRequests(run).delete_stream(stream))
+        await self._connector.call(RunRequests(run).delete_stream(stream))
 
     async def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.
@@ -346,10 +343,10 @@ class AsyncRuns:
         """
         ending = Path(path).suffix.removeprefix(".")
         query = {"format": format or ending or "csv", **options}
-        build = partial(RunRequests(run).report, report, query)
+        request = RunRequests(run).report(report, query)
         async with self._connector.channel() as channel:
-            resource = build(0, None).target
-            return await AsyncDownload(channel, build, "report", resource, path, state).save()
+            download = AsyncDownload(channel, request, "report", request.target, path, state)
+            return await download.save()
 
     async def add_reports(
         self,

@@ -14,7 +14,7 @@ from ..files.downloads import Download
 from ..files.state import PathLike
 from ..losses.requests import InputLike, input_bytes, put_input
 from ..losses.sources import SourceLike, open_source
-from ..transport.channel import Channel, Connector
+from ..transport.channel import Calls, Channel
 from ..transport.requests import Request
 from ..transport.retry import Backoff
 from ..transport.streams import Items
@@ -62,14 +62,11 @@ class EventAnswer(Items[RunEvent]):
     """What happens to a run, as it happens; an iterator and a context manager."""
 
 
-class Runs:
+class Runs(Calls):
     """Durable runs: ``client.runs``.
 
     Whatever is called ``run`` here is the id of a run, or what ``create`` returned.
     """
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
 
     def create(
         self,
@@ -156,7 +153,7 @@ class Runs:
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        self._connector.delete(RunRequests(run).delete())
+        self._connector.call(RunRequests(run).delete())
 
     def delete_stream(self, run: RunLike, stream: str) -> None:
         """Delete a stream, such as a faulty one, so that its partition can be uploaded again.
@@ -165,7 +162,7 @@ class Runs:
             ProblemError: there is no such stream, or the run is sealed.
             ConnectionFailed: the service could not be reached.
         """
-        self._connector.delete(RunRequests(run).delete_stream(stream))
+        self._connector.call(RunRequests(run).delete_stream(stream))
 
     def put_input(self, run: RunLike, name: str, data: InputLike) -> str:
         """Bind an auxiliary file to a run that is not sealed; its digest.
@@ -347,10 +344,10 @@ class Runs:
         """
         ending = Path(path).suffix.removeprefix(".")
         query = {"format": format or ending or "csv", **options}
-        build = partial(RunRequests(run).report, report, query)
+        request = RunRequests(run).report(report, query)
         with self._connector.channel() as channel:
-            resource = build(0, None).target
-            return Download(channel, build, "report", resource, path, state).save()
+            download = Download(channel, request, "report", request.target, path, state)
+            return download.save()
 
     def add_reports(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -107,21 +107,6 @@ class Stream:
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the answer describes no stream: {e}") from e
-
-
-def items_of(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the items of a page of a list.
-
-    Raises:
-        ProtocolError: it holds none.
-    """
-    items = page.get(member)
-    if not isinstance(items, list):
-        raise ProtocolError(f"the answer has no {member}")
-    for item in items:
-        if not isinstance(item, dict):
-            raise ProtocolError(f"the {member} of the answer are not described")
-        yield item
 
 
 RunLike: TypeAlias = "str | Run"

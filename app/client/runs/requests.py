@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from ..errors import ProtocolError
-from ..transport.requests import Request, json_request
+from ..transport.requests import OCTETS, Request, json_request, path_of
 from .description import RunLike
 
 RUNS = "/v1/runs"
@@ -42,7 +42,7 @@ class RunRequests:
 
     def __init__(self, run: RunLike) -> None:
         self.run = run if isinstance(run, str) else run.id
-        self._path = f"{RUNS}/{quote(self.run, safe='')}"
+        self._path = path_of("runs", self.run)
 
     def describe(self) -> Request:
         """Ask for the state of the run."""
@@ -58,8 +58,7 @@ class RunRequests:
 
     def put_input(self, name: str, data: bytes) -> Request:
         """Bind an auxiliary file to the run."""
-        headers = {"Content-Type": "application/octet-stream"}
-        return Request("PUT", f"{self._path}/inputs/{quote(name, safe='')}", headers, data)
+        return Request("PUT", path_of("runs", self.run, "inputs", name), OCTETS, data)
 
     # -- streams -----------------------------------------------------------------------
 
@@ -74,8 +73,7 @@ class RunRequests:
             partition: from 1.
             length: of the whole stream in bytes, if it is known.
         """
-        headers = {**_DIALECT, "Upload-Complete": "?0"}
-        headers["Content-Type"] = "application/octet-stream"
+        headers = {**_DIALECT, "Upload-Complete": "?0", **OCTETS}
         if length is not None:
             headers["Upload-Length"] = str(length)
         return Request("POST", f"{self._path}/streams" + _query(partition=partition), headers)
@@ -86,7 +84,7 @@ class RunRequests:
 
     def stream_target(self, stream: str) -> str:
         """Return the path of a stream."""
-        return f"{self._path}/streams/{quote(stream, safe='')}"
+        return path_of("runs", self.run, "streams", stream)
 
     # -- results -----------------------------------------------------------------------
 
@@ -95,7 +93,7 @@ class RunRequests:
         query = _query(
             format="frames", after=after, stream=stream, follow="true" if follow else None
         )
-        return Request("GET", f"{self._path}/rows/{quote(report, safe='')}{query}")
+        return Request("GET", path_of("runs", self.run, "rows", report) + query)
 
     def progress(self, after: str | None) -> Request:
         """Ask for the events of the run's progress, after one of them."""
@@ -104,22 +102,15 @@ class RunRequests:
             headers["Last-Event-ID"] = after
         return Request("GET", f"{self._path}/progress", headers)
 
-    def report(
-        self, report: str, query: Mapping[str, Any], offset: int, etag: str | None
-    ) -> Request:
-        """Ask for a finished report, or for the rest of it.
+    def report(self, report: str, query: Mapping[str, Any]) -> Request:
+        """Ask for a finished report.
 
         Args:
             report: its name.
             query: format, set and the like.
-            offset: bytes that are there already.
-            etag: of the report that they are from.
         """
-        headers = {}
-        if offset and etag is not None:
-            headers = {"Range": f"bytes={offset}-", "If-Range": etag}
-        target = f"{self._path}/reports/{quote(report, safe='')}{_query(**query)}"
-        return Request("GET", target, headers)
+        path = path_of("runs", self.run, "reports", report)
+        return Request("GET", path + _query(**query))
 
     def add_reports(self, content: Mapping[str, Any]) -> Request:
         """Have a sealed run compute further reports."""

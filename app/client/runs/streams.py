@@ -7,28 +7,24 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..errors import ConnectionFailed
+from ..errors import ConnectionFailed, ProtocolError
 from ..transport.answers import error_of
 from ..transport.channel import Channel
 from ..transport.frames import FrameReader
 from ..transport.requests import Reply, Request
 from ..transport.streams import Resumable
-from .description import items_of
 from .following import EventLines, RowFrames, RunEvent, RunRows
 
 T = TypeVar("T")
 
 
-class RowStream(Resumable[RunRows]):
-    """Yields the rows of a run.
+class _RunStream(Resumable[T]):
+    """What lasts as long as a run.
 
     Args:
         channel: of the operation.
-        build: the request for the rows after a token.
+        build: the request for what comes after a token.
         after: token to resume with; None to begin.
-
-    Attributes:
-        end: why the rows ended, once they have.
     """
 
     def __init__(
@@ -36,7 +32,16 @@ class RowStream(Resumable[RunRows]):
     ) -> None:
         super().__init__(channel, after)
         self._build = build
-        self.end: str | None = None
+
+
+class RowStream(_RunStream[RunRows]):
+    """Yields the rows of a run.
+
+    Attributes:
+        end: why the rows ended, once they have.
+    """
+
+    end: str | None = None
 
     def _attempt(self) -> Generator[RunRows, None, None]:
         self._channel.open(self._build(self.token))
@@ -54,20 +59,8 @@ class RowStream(Resumable[RunRows]):
         self.end, self.done = rows.end, True
 
 
-class EventStream(Resumable[RunEvent]):
-    """Yields what happens to a run, until it is done or has failed.
-
-    Args:
-        channel: of the operation.
-        build: the request for the events after one of them.
-        after: id of the last event that is known; None to begin.
-    """
-
-    def __init__(
-        self, channel: Channel, build: Callable[[str | None], Request], after: str | None
-    ) -> None:
-        super().__init__(channel, after)
-        self._build = build
+class EventStream(_RunStream[RunEvent]):
+    """Yields what happens to a run, until it is done or has failed; tokens are ids of events."""
 
     def _attempt(self) -> Generator[RunEvent, None, None]:
         self._channel.open(self._build(self.token))
@@ -108,7 +101,12 @@ def pages(
     after: str | None = None
     while True:
         page = (ask(build(after))).json()
-        for item in items_of(page, member):
+        items = page.get(member)
+        if not isinstance(items, list):
+            raise ProtocolError(f"the answer has no {member}")
+        for item in items:
+            if not isinstance(item, dict):
+                raise ProtocolError(f"the {member} of the answer are not described")
             yield parse(item)
         if page.get("after") is None:
             return

@@ -19,13 +19,13 @@ answer needs no care, and what is sent twice is what was sent and not committed.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
 from ..files.state import PathLike, StateFile
-from ..losses.sources import Source, SourceBody, open_source
+from ..losses.sources import Source, body_of, open_source
 from ..transport.channel import Channel
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.streams import Cure, Repeated
@@ -34,14 +34,14 @@ from .requests import RunRequests, append, retrieve_offset, stream_of_location
 from .streams import pages
 from .uploading import (
     Acknowledged,
-    CountedBody,
     Observe,
-    OpenBody,
     Uploaded,
     Uploading,
     UploadState,
+    counted,
     header,
     number,
+    open_body,
 )
 
 PART_SIZE = 16 << 20
@@ -202,8 +202,8 @@ class Upload(Repeated):
         self._acknowledged = Acknowledged(self.offset, heard=self._announces_commits)
         request, body, last = self._next_append(ended=ended)
         self._offset_known = False
-        counted = CountedBody(body, self._count)
-        sent = replace(request, stream=counted, duplex=True, interim=self._interim)
+        body = counted(body, self._count)
+        sent = replace(request, stream=body, duplex=True, interim=self._interim)
         reply = self._channel.ask(sent)
         if self._state_failure is not None:
             raise self._state_failure
@@ -212,7 +212,7 @@ class Upload(Repeated):
     def _next_append(self, *, ended: bool) -> tuple[Request, Body, bool]:
         size = self._source.size
         if size is None and not ended:
-            opened = OpenBody(self._source, self.offset, self._acknowledged)
+            opened = open_body(self._source, self.offset, self._acknowledged)
             return append(self._target(), self.offset, last=False), opened, False
         if size is None:
             size = self.offset
@@ -221,7 +221,7 @@ class Upload(Repeated):
         stop = min([size, *(self.offset + n for n in limits)])
         last = stop == size
         request = append(self._target(), self.offset, last=last, length=size)
-        return request, SourceBody(self._source, self.offset, stop), last
+        return request, body_of(self._source, self.offset, stop), last
 
     def _take_answer(self, reply: Reply, *, last: bool) -> None:
         headers = reply.head.headers
@@ -282,7 +282,7 @@ class Upload(Repeated):
             self.offset,
             self._source.passed(),
         )
-        self._state.save(state.json())
+        self._state.save(asdict(state))
 
 
 def upload_parts(
@@ -348,7 +348,7 @@ def _replace(
             continue
         if stream.id == known:
             return
-        channel.delete(requests.delete_stream(stream.id))
+        channel.call(requests.delete_stream(stream.id))
     if path is not None:
         channel.work(partial(path.unlink, missing_ok=True))
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from ..errors import ProtocolError
@@ -106,32 +107,16 @@ class UploadState:
             content["passed"],
         )
 
-    def json(self) -> dict[str, Any]:
-        """The state as JSON values."""
-        return asdict(self)
 
-
-class CountedBody:
+def counted(body: Body, count: Callable[[int], None]) -> Body:
     """A body that tells how many bytes of it were asked for."""
 
-    def __init__(self, body: Body, count: Callable[[int], None]) -> None:
-        self._body = body
-        self._count = count
-
-    @property
-    def length(self) -> int | None:
-        """Number of bytes, if known."""
-        return self._body.length
-
-    def views(self) -> Iterator[memoryview]:
-        """Pieces of the body."""
-        for view in self._body.views():
+    def views() -> Iterator[memoryview]:
+        for view in body.views():
             yield view
-            self._count(len(view))
+            count(len(view))
 
-    def interrupt(self) -> None:
-        """Stop another thread that waits for a piece."""
-        self._body.interrupt()
+    return replace(body, views=views)
 
 
 def header(head: Head, name: str) -> str:
@@ -140,10 +125,9 @@ def header(head: Head, name: str) -> str:
     Raises:
         ProtocolError: it is missing.
     """
-    try:
-        return head.headers[name]
-    except KeyError as e:
-        raise ProtocolError(f"the answer has no {name}") from e
+    if name not in head.headers:
+        raise ProtocolError(f"the answer has no {name}")
+    return head.headers[name]
 
 
 def number(head: Head, name: str) -> int:
@@ -199,7 +183,7 @@ class Acknowledged:
             return fits() and not self._stopped
 
 
-class OpenBody:
+def open_body(source: Source, start: int, acknowledged: Acknowledged) -> Body:
     """The bytes of a source from an offset on, as many as the window takes; sent in chunks.
 
     Args:
@@ -208,39 +192,34 @@ class OpenBody:
         acknowledged: what is committed.
     """
 
-    length = None
+    def interrupt() -> None:
+        acknowledged.stop()
+        source.interrupt()
 
-    def __init__(self, source: Source, start: int, acknowledged: Acknowledged) -> None:
-        self._source = source
-        self._start = start
-        self._acknowledged = acknowledged
+    return Body(None, partial(_open_views, source, start, acknowledged), interrupt)
 
-    def views(self) -> Iterator[memoryview]:
-        """Pieces as they come; none after the window is full or the source silent.
 
-        Raises:
-            ProducerFailed, SourceError: as from the source.
-        """
-        sent = self._start
-        alarm = _Alarm(self._source)
-        pieces = self._source.views(self._start, None)
-        try:
-            while self._acknowledged.wait_for_room(sent):
-                with alarm:
-                    view = next(pieces, None)
-                if view is None:
-                    return
-                sent += len(view)
-                yield view
-        except InterruptedError:
-            return
-        finally:
-            alarm.close()
+def _open_views(source: Source, start: int, acknowledged: Acknowledged) -> Iterator[memoryview]:
+    """Yield pieces as they come; none after the window is full or the source silent.
 
-    def interrupt(self) -> None:
-        """Stop a thread that waits for a piece, or for room."""
-        self._acknowledged.stop()
-        self._source.interrupt()
+    Raises:
+        ProducerFailed, SourceError: as from the source.
+    """
+    sent = start
+    alarm = _Alarm(source)
+    pieces = source.views(start, None)
+    try:
+        while acknowledged.wait_for_room(sent):
+            with alarm:
+                view = next(pieces, None)
+            if view is None:
+                return
+            sent += len(view)
+            yield view
+    except InterruptedError:
+        return
+    finally:
+        alarm.close()
 
 
 class _Alarm:

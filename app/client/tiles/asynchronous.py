@@ -338,8 +338,8 @@ class AsyncView:
                 progress(TileProgress(offset, plan.nbytes, 0))
 
         async with self._connector.channel() as channel:
-            build = partial(self._requests.raw, kept.id)
-            download = AsyncDownload(channel, build, "view", kept.id, path, state, plan.nbytes)
+            request = self._requests.raw(kept.id)
+            download = AsyncDownload(channel, request, "view", kept.id, path, state, plan.nbytes)
             await download.save(observe)
 
 

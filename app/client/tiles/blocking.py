@@ -340,8 +340,8 @@ class View:
                 progress(TileProgress(offset, plan.nbytes, 0))
 
         with self._connector.channel() as channel:
-            build = partial(self._requests.raw, kept.id)
-            download = Download(channel, build, "view", kept.id, path, state, plan.nbytes)
+            request = self._requests.raw(kept.id)
+            download = Download(channel, request, "view", kept.id, path, state, plan.nbytes)
             download.save(observe)
 
 

@@ -65,7 +65,6 @@ class ViewSpec:
         forms = [name for name in _SELECTIONS if name in given]
         if len(forms) > 1:
             raise ValueError(f"{' and '.join(forms)} exclude each other")
-        self._ranges: dict[str, list[Index]] = {}
         self._json: dict[str, Any] = {
             name: plain(given[name]) for name in _VERBATIM if name in given
         }
@@ -73,20 +72,12 @@ class ViewSpec:
             self._json["tile_shape"] = _integers(given["tile_shape"], "tile_shape")
         if "dtype" in given:
             self._json["dtype"] = np.dtype(given["dtype"]).str  # type: ignore[call-overload]
-        if "sig" in given:
-            self._ranges["sig"] = _ranges(given["sig"])
-            if any(isinstance(axis, int) for axis in self._ranges["sig"]):
-                raise ValueError("sig takes a slice per axis, as (slice(32, 96), slice(0, 64))")
-        if forms:
-            self._select(forms[0], given[forms[0]])
-
-    def _select(self, form: str, value: Any) -> None:  # noqa: ANN401 - any of them
-        if form == "nav":
-            self._ranges["nav"] = _ranges(value)
-        elif form == "select":
-            self._json["select"] = plain(value)
-        else:
-            self._json["select"] = {form: _SELECT[form](value)}
+        self._ranges = {name: _ranges(given[name]) for name in ("nav", "sig") if name in given}
+        if any(isinstance(axis, int) for axis in self._ranges.get("sig", ())):
+            raise ValueError("sig takes a slice per axis, as (slice(32, 96), slice(0, 64))")
+        for form in forms:
+            if form in _SELECT:
+                self._json["select"] = _SELECT[form](given[form])
 
     @property
     def needs_shape(self) -> bool:
@@ -145,10 +136,12 @@ def _mask(value: Any) -> str:  # noqa: ANN401 - an array
 
 
 _SELECT: Mapping[str, Callable[[Any], Any]] = {
-    "frames": lambda value: _integers(value, "frames"),
-    "mask": _mask,
-    "shuffle": lambda value: {"seed": operator.index(value)},
+    "select": plain,
+    "frames": lambda value: {"frames": _integers(value, "frames")},
+    "mask": lambda value: {"mask": _mask(value)},
+    "shuffle": lambda value: {"shuffle": {"seed": operator.index(value)}},
 }
+"""Selections of frames as JSON values, but ``nav``, which needs the shape of the dataset."""
 
 
 def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several

@@ -6,22 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 
-from ..transport.requests import Request, json_request
+from ..transport.requests import Request, json_request, path_of
 from .options import plain
-
-
-def dataset_path(ident: str) -> str:
-    """Path of a dataset."""
-    return f"/v1/datasets/{quote(ident, safe='')}"
-
-
-def view_deletion(dataset: str, view: str) -> Request:
-    """Delete a view that the service keeps."""
-    return Request("DELETE", f"{dataset_path(dataset)}/views/{quote(view, safe='')}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +28,7 @@ class TileRequests:
 
     def _post(self, route: str, query: Mapping[str, Any] | None = None) -> Request:
         text = f"?{urlencode(query)}" if query else ""
-        return json_request(f"{dataset_path(self.dataset)}/{route}{text}", self.view)
-
-    def _get(self, view: str, route: str, headers: Mapping[str, str]) -> Request:
-        path = f"{dataset_path(self.dataset)}/views/{quote(view, safe='')}"
-        return Request("GET", f"{path}/{route}", headers)
+        return json_request(path_of("datasets", self.dataset, route) + text, self.view)
 
     def plan(self) -> Request:
         """Ask for the shapes of the view and its tiles."""
@@ -60,19 +46,17 @@ class TileRequests:
     def tile_head(self, view: str, index: int) -> Request:
         """Ask for the headers of a tile, such as its token, without its values."""
         # Every tag matches: the answer is 304 and has no body.
-        return self._get(view, f"tiles/{index}", {"If-None-Match": "*"})
+        target = path_of("datasets", self.dataset, "views", view, "tiles", str(index))
+        return Request("GET", target, {"If-None-Match": "*"})
 
-    def raw(self, view: str, start: int, etag: str | None) -> Request:
-        """Ask for the values of all tiles, from a byte on."""
-        headers = {"Range": f"bytes={start}-"} if start else {}
-        if start and etag is not None:
-            headers["If-Range"] = etag
-        return self._get(view, "raw", headers)
+    def raw(self, view: str) -> Request:
+        """Ask for the values of all tiles."""
+        return Request("GET", path_of("datasets", self.dataset, "views", view, "raw"))
 
     def reduce(self, reduction: Mapping[str, Any]) -> Request:
         """Ask for the results of a reduction of the view."""
         content = {"view": self.view, "reduction": reduction}
-        return json_request(f"{dataset_path(self.dataset)}/reduce", content)
+        return json_request(path_of("datasets", self.dataset, "reduce"), content)
 
 
 def dataset_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,27 +67,6 @@ def dataset_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def listing(after: str) -> Request:
-    """Ask for the ids after one."""
-    query = {"limit": "1000"} | ({"after": after} if after else {})
-    return Request("GET", f"/v1/datasets?{urlencode(query)}")
-
-
-def registration(spec: Mapping[str, Any]) -> Request:
-    """Register files as a dataset."""
-    return json_request("/v1/datasets", dataset_spec(spec))
-
-
-def description(ident: str) -> Request:
-    """Ask for the description of a dataset."""
-    return Request("GET", dataset_path(ident))
-
-
-def dataset_deletion(ident: str) -> Request:
-    """Delete a dataset."""
-    return Request("DELETE", dataset_path(ident))
-
-
 def image(ident: str, options: Mapping[str, Any]) -> Request:
     """Ask for a picture; options that are objects become JSON."""
     query = {
@@ -112,4 +75,4 @@ def image(ident: str, options: Mapping[str, Any]) -> Request:
         if value is not None
     }
     text = f"?{urlencode(query)}" if query else ""
-    return Request("GET", f"{dataset_path(ident)}/image.png{text}")
+    return Request("GET", path_of("datasets", ident, "image.png") + text)

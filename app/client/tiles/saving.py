@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -50,13 +50,13 @@ class TileState:
         view: digest of dataset, view and form of the file.
         tile: index of the first tile that is missing.
         token: to resume with.
-        digest: xxh3-64 of the tiles before it, in order.
+        xxh3: digest of the tiles before it, in order.
     """
 
     view: str
     tile: int
     token: str
-    digest: str
+    xxh3: str
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> TileState:
@@ -68,10 +68,6 @@ class TileState:
         return cls(
             str(content["view"]), int(content["tile"]), str(content["token"]), str(content["xxh3"])
         )
-
-    def json(self) -> dict[str, Any]:
-        """The state as JSON values."""
-        return {"view": self.view, "tile": self.tile, "token": self.token, "xxh3": self.digest}
 
 
 class TileFile(PartialFile):
@@ -179,7 +175,7 @@ class TileSaving:
     def _resume(self, file: TileFile, state: TileState) -> None:
         for index in range(state.tile):
             self._digest.update(file.read(self._plan.box(index)))
-        if self._digest.hexdigest() != state.digest:
+        if self._digest.hexdigest() != state.xxh3:
             raise StateError(f"{self._path}.partial has changed since: remove the state file")
         self.start = Start(state.token, state.tile)
         self._next = (state.tile, state.token)
@@ -204,7 +200,7 @@ class TileSaving:
         if self._next is not None and self._file is not None:
             tile, token = self._next
             state = TileState(self._view, tile, token, self._digest.hexdigest())
-            self._state.save(state.json(), self._file.sync)
+            self._state.save(asdict(state), self._file.sync)
 
     def finish(self) -> None:
         """Give the file its final name: every tile was written."""

@@ -73,16 +73,12 @@ class InPlace(Memory):
         if not out.flags.writeable:
             raise ValueError("out is read-only")
         self._out = out
-        self._one: OneMemory | None = None
+        self._one = OneMemory(plan)
 
     def prepare(self, box: Box) -> Array:
         """The place itself if it is contiguous, else a buffer."""
         place = self._out[box.slices]
-        if place.flags.c_contiguous:
-            return place
-        if self._one is None:
-            self._one = OneMemory(self._plan)
-        return self._one.prepare(box)
+        return place if place.flags.c_contiguous else self._one.prepare(box)
 
     def settle(self, box: Box, values: Array) -> Array:
         """The place, filled."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ProblemError, ProtocolError, problem_error
 from .frames import Frame, Kind, Octets
-from .requests import Head, Reply
+from .requests import Reply
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -29,7 +29,7 @@ def checked(reply: Reply) -> Reply:
     status = reply.head.status
     if status // 100 == 2 or status == _STATUS_NOT_MODIFIED:  # noqa: PLR2004 - success
         return reply
-    raise problem_of(reply.head, reply.body)
+    raise problem_error(status, reply.body, reply.head.headers)
 
 
 def is_ready(reply: Reply) -> bool:
@@ -41,14 +41,6 @@ def is_ready(reply: Reply) -> bool:
     if reply.head.status == _STATUS_UNAVAILABLE:
         return False
     return checked(reply).head.status == STATUS_OK
-
-
-def problem_of(head: Head, body: bytes) -> ProblemError:
-    """The error that a refusal reports."""
-    headers = head.headers
-    return problem_error(
-        head.status, body, headers.get("content-type", ""), headers.get("retry-after")
-    )
 
 
 def error_of(header: Mapping[str, Any]) -> ProblemError:

@@ -56,7 +56,7 @@ class HttpxChannel(AsyncChannel):
         self._chunks: AsyncIterator[bytes] | None = None
         self._rest = memoryview(b"")
         self._failure: ConnectionFailed | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = ThreadPoolExecutor(1, "thalweg-work")  # starts its thread on first use
         self._duplex: SocketChannel | None = None
         self._slots = asyncio.Semaphore(workers)
         self._beside: set[asyncio.Task[Any]] = set()
@@ -160,8 +160,6 @@ class HttpxChannel(AsyncChannel):
         self, function: Callable[[], T], interrupt: Callable[[], None] | None = None
     ) -> T:
         """Run a function in the thread of the operation; its result."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "thalweg-work")
         future = asyncio.get_running_loop().run_in_executor(self._executor, function)
         try:
             return await asyncio.shield(future)
@@ -178,17 +176,13 @@ class HttpxChannel(AsyncChannel):
 
     def _close_thread(self) -> Future[None] | None:
         """Release what is to be released, after what the thread is doing."""
-        executor, duplex, release = self._executor, self._duplex, self._release
         last: Future[None] | None = None
-        if duplex is not None or release is not None:
-            executor = executor or ThreadPoolExecutor(1, "thalweg-work")
-            if duplex is not None:
-                duplex.stop()
-                last = executor.submit(duplex.close)
-            if release is not None:
-                last = executor.submit(release)
-        if executor is not None:
-            executor.shutdown(wait=False)
+        if self._duplex is not None:
+            self._duplex.stop()
+            last = self._executor.submit(self._duplex.close)
+        if self._release is not None:
+            last = self._executor.submit(self._release)
+        self._executor.shutdown(wait=False)
         return last
 
     # -- operations beside this one ------------------------------------------------------

@@ -8,11 +8,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from .channel import Channel, Connector
-from .http import Address, Connection, Pool
+from .http import Address, Connection
 from .requests import Head, Request
 
 T = TypeVar("T")
 
+_IDLE_CONNECTIONS = 4
 _PATIENCE = 0.05
 """Seconds between two attempts to interrupt a thread: it may be between connections."""
 
@@ -28,22 +29,20 @@ class SocketChannel(Channel):
     All methods but ``stop`` raise CancelledError once another thread has stopped it.
 
     Args:
-        pool: of connections.
-        retries: failures in a row to tolerate.
+        connector: of the client.
         workers: threads for operations that run beside this one.
         release: called when the channel is closed.
     """
 
     def __init__(
         self,
-        pool: Pool,
-        retries: int,
+        connector: SocketConnector,
         *,
         workers: int = 1,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.retries = retries
-        self._pool = pool
+        self.retries = connector.retries
+        self._connector = connector
         self._release = release
         self._stopped = threading.Event()
         self._connection: Connection | None = None
@@ -69,7 +68,7 @@ class SocketChannel(Channel):
         """Send a request and read the head of its answer."""
         self._check()
         self.drop()
-        self._connection = self._pool.take()
+        self._connection = self._connector.take()
         return self._connection.send(request)
 
     def receive(self, view: memoryview) -> int:
@@ -82,7 +81,7 @@ class SocketChannel(Channel):
         self._check()
         connection, self._connection = self._in_use(), None
         if connection.finish():
-            self._pool.give(connection)
+            self._connector.give(connection)
 
     def drop(self) -> None:
         """Close the connection in use, if any."""
@@ -111,7 +110,7 @@ class SocketChannel(Channel):
         self._check()
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._workers, "thalweg-worker")
-        channel = SocketChannel(self._pool, self.retries)
+        channel = SocketChannel(self._connector)
         with self._lock:
             job = self._executor.submit(_run_and_close, operation, channel)
             self._beside[job] = channel
@@ -173,7 +172,7 @@ def _run_and_close(operation: Callable[[Channel], T], channel: SocketChannel) ->
 
 
 class SocketConnector(Connector):
-    """Opens the channels of one client.
+    """Opens the channels of one client, and keeps its idle connections, shared by threads.
 
     Args:
         address: of the service.
@@ -182,15 +181,38 @@ class SocketConnector(Connector):
 
     def __init__(self, address: Address, retries: int) -> None:
         self.url = address.url
-        self._pool = Pool(address)
-        self._retries = retries
+        self.retries = retries
+        self._address = address
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
 
     def channel(
         self, *, workers: int = 1, release: Callable[[], None] | None = None
     ) -> SocketChannel:
         """A channel for one operation."""
-        return SocketChannel(self._pool, self._retries, workers=workers, release=release)
+        return SocketChannel(self, workers=workers, release=release)
+
+    def take(self) -> Connection:
+        """An idle connection, or a new one that opens on first use."""
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.is_usable():
+                    return connection
+                connection.close()
+        return Connection(self._address)
+
+    def give(self, connection: Connection) -> None:
+        """Put back a connection whose answer was finished."""
+        with self._lock:
+            if len(self._idle) < _IDLE_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
 
     def close(self) -> None:
         """Close the idle connections."""
-        self._pool.close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()

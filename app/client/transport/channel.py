@@ -17,10 +17,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
 
-from ..errors import ProblemError, ThalwegError
-from .answers import STATUS_OK, checked, problem_of
-from .requests import Head, Job, Reply, Request
+from ..errors import ProtocolError, ThalwegError, problem_error
+from .answers import STATUS_OK, checked
+from .requests import Head, Reply, Request
 from .retry import Backoff
 
 T = TypeVar("T")
@@ -95,8 +96,8 @@ class Channel(Closing):
         """
 
     @abstractmethod
-    def beside(self, operation: Callable[[Channel], Any]) -> Job:
-        """Run an operation beside this one, with a channel of its own."""
+    def beside(self, operation: Callable[[Channel], Any]) -> object:
+        """Run an operation beside this one, with a channel of its own; what ``join`` takes."""
 
     @abstractmethod
     def join(self, job: Any) -> Any:  # noqa: ANN401 - one that ``beside`` returned
@@ -105,7 +106,7 @@ class Channel(Closing):
     def exchange(self, request: Request) -> Reply:
         """Send a request and read its whole, small answer, whatever its status."""
         head = self.send(request)
-        return Reply(head, self._read(_REPLY_SIZE))
+        return Reply(head, self.read(_REPLY_SIZE))
 
     def ask(self, request: Request) -> Reply:
         """Send a small request once; its answer.
@@ -119,22 +120,8 @@ class Channel(Closing):
     def call(self, request: Request) -> Reply:
         """Send a small request until it is answered.
 
-        Raises:
-            ProblemError, ConnectionFailed: as for ``ask``.
-        """
-        backoff = Backoff(self.retries)
-        while True:
-            try:
-                return self.ask(request)
-            except ThalwegError as error:
-                delay = backoff.delay(error)
-            self.pause(delay)
-
-    def delete(self, request: Request) -> None:
-        """Send a DELETE until it is answered.
-
         An earlier try may have succeeded though its answer was lost: what has gone by a later
-        one counts as deleted.
+        DELETE counts as deleted.
 
         Raises:
             ProblemError, ConnectionFailed: as for ``ask``.
@@ -142,14 +129,11 @@ class Channel(Closing):
         backoff = Backoff(self.retries)
         while True:
             try:
-                self.ask(request)
+                reply = self.exchange(request)
+                gone = request.method == "DELETE" and reply.head.status == _STATUS_NOT_FOUND
+                return reply if gone and backoff.failures else checked(reply)
             except ThalwegError as error:
-                gone = isinstance(error, ProblemError) and error.status == _STATUS_NOT_FOUND
-                if gone and backoff.failures:
-                    return
                 delay = backoff.delay(error)
-            else:
-                return
             self.pause(delay)
 
     def pause(self, seconds: float) -> None:
@@ -175,9 +159,9 @@ class Channel(Closing):
         Raises:
             ProblemError: always.
         """
-        raise problem_of(head, self._read(_PROBLEM_SIZE))
+        raise problem_error(head.status, self.read(_PROBLEM_SIZE), head.headers)
 
-    def _read(self, limit: int) -> bytes:
+    def read(self, limit: int) -> bytes:
         """Read an answer to its end, or drop what exceeds the limit."""
         body = bytearray()
         piece = memoryview(bytearray(_PIECE_SIZE))
@@ -216,12 +200,34 @@ class Connector(Closing):
         with self.channel() as channel:
             return channel.call(request)
 
-    def delete(self, request: Request) -> None:
-        """Send a DELETE until it is answered.
+    def ids(self, kind: str) -> list[str]:
+        """Ids of all resources of a kind, such as ``datasets``, in order.
 
         Raises:
-            ProblemError: the service refused it.
-            ConnectionFailed: the service could not be reached.
+            ProblemError, ConnectionFailed: as for ``call``.
+            ProtocolError: a page is no list of ids, or they do not go on: it would never end.
         """
-        with self.channel() as channel:
-            channel.delete(request)
+        ids: list[str] = []
+        while True:
+            after = ids[-1] if ids else ""
+            query = {"limit": "1000"} | ({"after": after} if after else {})
+            page = (self.call(Request("GET", f"/v1/{kind}?{urlencode(query)}"))).json()
+            found = page.get(kind)
+            if not isinstance(found, list) or not all(
+                isinstance(each, str) and each > after for each in found
+            ):
+                raise ProtocolError("the answer is not a list of ids")
+            ids += found
+            if not found or page.get("after") is None:
+                return ids
+
+
+class Calls:
+    """Some of a client's calls.
+
+    Args:
+        connector: of the client.
+    """
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector

@@ -8,11 +8,11 @@ is received where it stays.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import selectors
 import socket
 import ssl
-import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +30,6 @@ from urllib.parse import urlsplit
 from ..errors import ConnectionFailed, ThalwegError
 from .requests import Body, Head, Interim, Request
 
-_IDLE_CONNECTIONS = 4
 TIMEOUT = 60.0
 """Seconds without a byte after which a connection counts as broken."""
 
@@ -175,15 +174,12 @@ class Connection:
         http.putrequest(request.method, target, skip_accept_encoding=True)
         for name, value in {**self._address.headers, **request.headers}.items():
             http.putheader(name, value)
-        if body is None:
-            http.putheader("Content-Length", str(len(request.body or b"")))
-            http.endheaders(request.body or None)
-            return
-        if body.length is None:
+        length = len(request.body or b"") if body is None else body.length
+        if length is None:
             http.putheader("Transfer-Encoding", "chunked")
         else:
-            http.putheader("Content-Length", str(body.length))
-        http.endheaders()
+            http.putheader("Content-Length", str(length))
+        http.endheaders(request.body or None)
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer.
@@ -198,12 +194,10 @@ class Connection:
         assert response is not None  # noqa: S101 - for the type checker
         try:
             count = response.readinto(view)
+            if not count and response.length:
+                raise ConnectionError(f"{response.length} bytes of the answer are missing")
         except (OSError, HTTPException) as e:
             raise self._failed(e) from e
-        if not count and response.length:
-            raise self._failed(
-                ConnectionError(f"{response.length} bytes of the answer are missing")
-            )
         return count
 
     def finish(self) -> bool:
@@ -291,8 +285,6 @@ class _Sender:
 
     def sent_all(self) -> bool:
         """Whether the whole body has been sent."""
-        if self._future is not None:
-            return self._future.done() and self._future.exception() is None
         return self._sent
 
     def stop(self) -> BaseException | None:
@@ -307,12 +299,11 @@ class _Sender:
 
     def _send_or_hang_up(self) -> None:
         try:
-            self._send()
-            self._sent = True
-        finally:
-            if not self._sent:
-                # The service must not take what it got for the whole stream.
-                _hang_up(self._socket)
+            self._sent = self._send()
+        except BaseException:
+            # The service must not take what it got for the whole stream.
+            _hang_up(self._socket)
+            raise
 
     def _send(self) -> bool:
         for view in self._body.views():
@@ -350,45 +341,5 @@ def _lowered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _hang_up(sock: socket.socket) -> None:
     """Close both directions of a socket that another thread may be using."""
-    try:
+    with contextlib.suppress(OSError):  # it may be closed already
         sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # it is closed already
-
-
-class Pool:
-    """Idle connections, shared by threads.
-
-    Args:
-        address: of the service.
-    """
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._idle: list[Connection] = []
-        self._lock = threading.Lock()
-
-    def take(self) -> Connection:
-        """An idle connection, or a new one that opens on first use."""
-        with self._lock:
-            while self._idle:
-                connection = self._idle.pop()
-                if connection.is_usable():
-                    return connection
-                connection.close()
-        return Connection(self._address)
-
-    def give(self, connection: Connection) -> None:
-        """Put back a connection whose answer was finished."""
-        with self._lock:
-            if len(self._idle) < _IDLE_CONNECTIONS:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()

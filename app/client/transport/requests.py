@@ -5,33 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
 
 from ..errors import ProtocolError
 
 BLOCK = 1 << 20
 """Bytes moved at once: with less, the work per piece shows; more gains nothing."""
+OCTETS = {"Content-Type": "application/octet-stream"}
+"""Headers of a body of bytes."""
 
 
-class Body(Protocol):
-    """The bytes sent with a request."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The bytes sent with a request.
 
-    @property
-    def length(self) -> int | None:
-        """Their number, if known."""
+    Attributes:
+        length: their number, if known.
+        views: yields pieces of about 1 MiB, each valid until the next one is asked for.
+        interrupt: stops another thread that waits for a piece.
+    """
 
-    def views(self) -> Iterator[memoryview]:
-        """Pieces of about 1 MiB, each valid until the next one is asked for."""
-
-    def interrupt(self) -> None:
-        """Stop another thread that waits for a piece."""
-
-
-class Job(Protocol):
-    """An operation that runs beside the one that began it."""
-
-    def done(self) -> bool:
-        """Whether it has returned or failed."""
+    length: int | None
+    views: Callable[[], Iterator[memoryview]]
+    interrupt: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +98,11 @@ class Reply:
         if not isinstance(value, str):
             raise ProtocolError(f"the answer has no {name}")
         return value
+
+
+def path_of(*names: str) -> str:
+    """The path of a resource, such as ``path_of("runs", run)``."""
+    return "/".join(["/v1", *(quote(name, safe="") for name in names)])
 
 
 def json_request(target: str, content: Mapping[str, Any]) -> Request:

@@ -42,6 +42,15 @@ def upload(service: FakeService, *args: object) -> int:
     return main(["run", "upload", "--url", service.url, "--retries", "0", *map(str, args)])
 
 
+@pytest.mark.parametrize("command", ["post stream --report melt", f"run fetch {RUN} --report melt"])
+def test_an_ending_that_is_no_format(
+    service: FakeService, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main([*command.split(), "-o", "a.xlsx", "--url", service.url]) == 2
+    assert "no format 'xlsx': end --out in csv, " in capsys.readouterr().err
+    assert not service.seen
+
+
 def test_a_run_from_beginning_to_end(
     service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

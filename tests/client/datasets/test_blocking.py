@@ -37,18 +37,20 @@ def test_what_a_dataset_says(service: FakeService) -> None:
 @pytest.mark.parametrize(
     "pages",
     [
-        [{"datasets": None}],
-        [{"datasets": ["b", 3]}],
-        [{"datasets": ["b"], "after": "b"}, {"datasets": ["a"]}],
+        [{"datasets": None, "pipelines": None}],
+        [{"datasets": ["b", 3], "pipelines": ["b", 3]}],
         [{}],
+        [{"datasets": ["b"], "pipelines": ["b"], "after": "b"}] * 2,
     ],
 )
 def test_listings_that_cannot_be(
     service: FakeService, client: Client, pages: list[dict[str, Any]]
 ) -> None:
-    service.scan.pages = list(pages)
-    with pytest.raises(ProtocolError, match="list of ids"):
-        client.datasets.list()
+    for ids in (client.datasets.list, client.pipelines):
+        service.pages = list(pages)
+        with pytest.raises(ProtocolError, match="list of ids"):
+            ids()
+        assert not service.pages
 
 
 def test_slices_need_a_shape(service: FakeService, client: Client) -> None:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from xxhash import xxh3_64_intdigest
 
@@ -56,6 +56,7 @@ class FakeService:
         self.inputs: dict[str, bytes] = {}
         self.refreshed: Callable[[str], str] = lambda token: f"{token.rpartition('.')[0]}.0"
         self.ready = True
+        self.pages: list[dict[str, Any]] = []  # what to answer the next GETs with
         self.scan = tiles.FakeScan()
         self.pipeline = pipelines.FakePipeline()
         self.run = runs.FakeRuns()
@@ -131,7 +132,9 @@ class FakeService:
         if broken or (seen.path.startswith("/v1/runs") and runs.breaks(seen)):
             exchange.fault = (self.script.pop(0) if self.script else None) or Fault()
         try:
-            if seen.path.startswith("/v1/losses"):
+            if self.pages and seen.method == "GET":
+                exchange.json(200, self.pages.pop(0))
+            elif seen.path.startswith("/v1/losses"):
                 LossAnswer(self, exchange).run()
             elif seen.path.startswith("/v1/datasets"):
                 tiles.answer(exchange, self.scan, b"".join(exchange.body()))

@@ -31,7 +31,6 @@ class FakeScan:
         fingerprint: changes with the data.
         bend: does something to the frames of an answer, once.
         most: tiles of an answer, if the service has a limit of its own.
-        pages: listings to answer with, before the right ones.
         picture: what a picture is.
         raw_headers: what is different in the heads of the next answers of plain bytes.
         deleted: the dataset and views that were deleted.
@@ -45,7 +44,6 @@ class FakeScan:
     most: int | None = None
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan_change: dict[str, Any] = field(default_factory=dict)
-    pages: list[dict[str, Any]] = field(default_factory=list)
     picture: bytes = b"\x89PNG\r\n\x1a\nxyz"
     raw_headers: list[dict[str, Any]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -130,7 +128,7 @@ def changed(where: int, **more: Any) -> Callable[[Frames], Frames]:  # noqa: ANN
     return bend
 
 
-def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C901, PLR0912
+def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C901
     """Answer a request about datasets."""
     parts = urlsplit(exchange.seen.target)
     query = {k: v[0] for k, v in parse_qs(parts.query).items()}
@@ -139,8 +137,6 @@ def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C9
     match route:
         case ["scan"] | ["scan", "views", _] if exchange.seen.method == "DELETE":
             _delete(exchange, scan, route[-1])
-        case [""] if exchange.seen.method == "GET" and scan.pages:
-            exchange.json(200, scan.pages.pop(0))
         case [""] if exchange.seen.method == "GET":
             ids = [i for i in ("a", "b", "scan") if i > query.get("after", "")][:2]
             exchange.json(200, {"datasets": ids, "after": ids[-1] if len(ids) == 2 else None})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_outputs_with_a_state(
         output.write(b"%d\n" % k * 700)
         output.settle()
         mark = output.mark()
-        file.save({"rows": k, "size": mark.size, "xxh3": mark.digest}, output.sync)
+        file.save({"rows": k, "size": mark.size, "xxh3": mark.xxh3}, output.sync)
         journal.say(k)
         output.write(b"not settled")
         output.undo()
@@ -113,7 +114,7 @@ def test_views(journal: Journal, where: Path, monkeypatch: pytest.MonkeyPatch) -
     state = StateFile(journal.root / "state", "kind")
     for k in range(PLAN.tiles):
         file.write(PLAN.box(k), tile(k))
-        state.save(TileState("view", k + 1, "token", "digest").json(), file.sync)
+        state.save(asdict(TileState("view", k + 1, "token", "digest")), file.sync)
         journal.say(k + 1)
     file.finish()
     state.remove()

@@ -40,7 +40,7 @@ def other(kind: Kind, **header: Any) -> Frame:  # noqa: ANN401
 
 
 def ids(group: Any) -> list[tuple[str, list[int]]]:  # noqa: ANN401
-    return [(report, rows["EventId"].tolist()) for report, rows in group.tables]
+    return [(table.report, table.rows["EventId"].tolist()) for table in group.tables]
 
 
 def test_a_frame_by_itself_is_a_group() -> None:

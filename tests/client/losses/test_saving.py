@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +23,6 @@ from app.client import (
 from app.client.files import state as state_file
 from app.client.files.outputs import Mark
 from app.client.files.state import StateFile
-from app.client.losses.rows import Position
 from app.client.losses.saving import MEMBER, State
 
 from ..conftest import Connect
@@ -257,7 +256,8 @@ def test_the_observer_is_told(
 STATE = State(
     ("melt", "qelt"),
     "bin",
-    Position("t", 77),
+    "t",
+    77,
     {"size": 5, "mtime_ns": 1 << 60, "head": "ab"},
     "0f",
     {"melt": Mark(3, "cd"), "qelt": Mark(0, "ef")},
@@ -266,9 +266,9 @@ STATE = State(
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state", MEMBER)
-    file.save(STATE.json())
+    file.save(asdict(STATE))
     assert file.load(State.parse) == STATE
-    file.save(replace(STATE, source=None).json())
+    file.save(asdict(replace(STATE, source=None)))
     loaded = file.load(State.parse)
     assert loaded is not None
     assert loaded.source is None
@@ -276,7 +276,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_the_form_on_disk(tmp_path: Path) -> None:
     """Files of earlier versions stay valid."""
-    StateFile(tmp_path / "state", MEMBER).save(STATE.json())
+    StateFile(tmp_path / "state", MEMBER).save(asdict(STATE))
     assert json.loads((tmp_path / "state").read_bytes()) == {
         "thalweg_state": 1,
         "reports": ["melt", "qelt"],

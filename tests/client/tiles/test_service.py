@@ -80,12 +80,28 @@ def test_the_catalogue(url: str, small: Dataset) -> None:
         assert caught.value.status == 404
 
 
+def test_lists_of_positions_have_all_their_frames(url: str) -> None:
+    with Client(url) as client:
+        late = client.datasets.register(raw("small.raw", VALUES, 2, "late"), sync_offset=3)
+        assert np.array_equal(late[[0, 2], 1], VALUES.reshape(120, 16, 12)[[4, 24]])
+        with pytest.raises(IndexError, match="3 of 20 positions have no frame"):
+            late[[0, 11]]
+
+
 def test_frames_are_indexed_as_arrays_are(small: Dataset) -> None:
     assert small.shape == VALUES.shape
     assert repr(small) == "<dataset small: (12, 10) frames of (16, 12) <u2>"
     assert repr(Client("http://127.0.0.1:1").datasets["b"]) == "<dataset b>"
-    for index in ((5, 7), (-1, 0), 3, slice(2, 9, 3), (slice(4), 7)):
+    bright = np.arange(120).reshape(12, 10) % 7 < 2
+    lists = ([3, -1, 3], ([3, 1], 7), ([5, 2], [0, 9]), (slice(4), [1]), np.array([[0, 1], [2, 3]]))
+    masks = (bright, (bright[:, 0], 2), bright[:, 0])
+    index: Any
+    for index in ((5, 7), (-1, 0), 3, slice(2, 9, 3), (slice(4), 7), *lists, *masks):
         assert np.array_equal(small[index], VALUES[index])
+    outside: list[Any] = [[12], ([0], [10]), bright[:3], [0.5], (..., 3)]
+    for index in outside:
+        with pytest.raises(IndexError):
+            small[index]
     assert np.array_equal(small.frame(5, 7), VALUES[5, 7])
     with pytest.raises(IndexError):
         small[12, 0]

@@ -13,6 +13,7 @@ from ..fakes.clock import FakeClock
 from ..fakes.service import FakeService
 
 GET = Request("GET", "/x")
+DELETE = Request("DELETE", "/x")
 CUT = ConnectionFailed("cut")
 OK = Head(200, {})
 GONE = Head(404, {})
@@ -51,14 +52,14 @@ def test_an_answer_that_is_opened_follows() -> None:
 
 
 def test_what_has_gone_by_a_later_try_counts_as_deleted() -> None:
-    FakeChannel(Head(204, {})).delete(GET)
-    FakeChannel(CUT, GONE).delete(GET)
+    FakeChannel(Head(204, {})).call(DELETE)
+    FakeChannel(CUT, GONE).call(DELETE)
     with pytest.raises(ProblemError):
-        FakeChannel(GONE).delete(GET)
+        FakeChannel(GONE).call(DELETE)
     with pytest.raises(ProblemError):
-        FakeChannel(CUT, Head(403, {})).delete(GET)
+        FakeChannel(CUT, Head(403, {})).call(DELETE)
     with pytest.raises(ConnectionFailed):
-        FakeChannel(CUT, CUT, retries=1).delete(GET)
+        FakeChannel(CUT, CUT, retries=1).call(DELETE)
 
 
 def test_a_call_is_repeated(connect: Connect, clock: FakeClock) -> None:

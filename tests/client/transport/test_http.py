@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.client.errors import ConnectionFailed
-from app.client.transport.blocking import SocketChannel
-from app.client.transport.http import Address, Connection, Pool
-from app.client.transport.requests import Request
+from app.client.transport.blocking import SocketConnector
+from app.client.transport.http import Address, Connection
+from app.client.transport.requests import Body, Request
 
 from ..fakes.service import FakeService
 
@@ -17,8 +17,8 @@ GET = Request("GET", "/x")
 READY = Request("GET", "/readyz")
 
 
-def status(pool: Pool) -> int:
-    with SocketChannel(pool, 0) as channel:
+def status(connector: SocketConnector) -> int:
+    with connector.channel() as channel:
         return channel.exchange(READY).head.status
 
 
@@ -61,18 +61,9 @@ def receive(connection: Connection) -> bytes:
     return out
 
 
-class Pieces:
+def body(pieces: Iterator[bytes], length: int | None = None) -> Body:
     """A body of given pieces."""
-
-    def __init__(self, pieces: Iterator[bytes], length: int | None = None) -> None:
-        self._pieces = pieces
-        self.length = length
-
-    def views(self) -> Iterator[memoryview]:
-        return map(memoryview, self._pieces)
-
-    def interrupt(self) -> None:
-        return
+    return Body(length, lambda: map(memoryview, pieces), lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +131,7 @@ def test_a_server_that_stops_reading_is_a_fault() -> None:
     server = Raw(lambda _: waited(done))
     connection = connect(server.port, timeout=0.2)
     with pytest.raises(ConnectionFailed, match="stopped reading"):
-        connection.send(Request("POST", "/", stream=Pieces(iter([bytes(1 << 20)] * 64), 64 << 20)))
+        connection.send(Request("POST", "/", stream=body(iter([bytes(1 << 20)] * 64), 64 << 20)))
     connection.close()
     done.set()
 
@@ -162,30 +153,30 @@ def test_an_answer_before_the_body_is_read() -> None:
             yield bytes(1 << 20)
 
     connection = connect(Raw(speak).port)
-    assert connection.send(Request("POST", "/", stream=Pieces(pieces()))).status == 413
+    assert connection.send(Request("POST", "/", stream=body(pieces()))).status == 413
     assert receive(connection) == b"no"
     assert not connection.finish()
     assert sent < 1000
 
 
 def test_connections_are_used_again(service: FakeService) -> None:
-    pool = Pool(Address.parse(service.url, "k", 5, None))
+    connector = SocketConnector(Address.parse(service.url, "k", 5, None), 0)
     for _ in range(3):
-        assert status(pool) == 200
+        assert status(connector) == 200
     assert len(service._connections) == 1
     assert service.seen[0].headers["authorization"] == "Bearer k"
     service.cut_all()
-    assert status(pool) == 200
+    assert status(connector) == 200
     assert len(service._connections) == 2
-    pool.close()
+    connector.close()
 
 
 def test_many_threads_share_a_pool(service: FakeService) -> None:
-    pool = Pool(Address.parse(service.url, None, 5, None))
+    connector = SocketConnector(Address.parse(service.url, None, 5, None), 0)
     got: list[int] = []
 
     def work() -> None:
-        got.extend(status(pool) for _ in range(20))
+        got.extend(status(connector) for _ in range(20))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -193,8 +184,8 @@ def test_many_threads_share_a_pool(service: FakeService) -> None:
     for thread in threads:
         thread.join()
     assert got == [200] * 160
-    assert len(pool._idle) <= 4
-    pool.close()
+    assert len(connector._idle) <= 4
+    connector.close()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://a", "http://"])
