@@ -252,6 +252,9 @@ class Upload:
             raise TooLargeError(
                 f"an append with a checksum may have {CHECKED_BYTES} bytes",
                 hint="Send it in several, or without",
+                limit="append",
+                allowed=CHECKED_BYTES,
+                setting=None,
             )
         await losses.threads.start(self.service.uploads.check, run, ident, request)
         with losses.ledger.hold(self.who.payer, 0, "uploads") as hold:

@@ -289,7 +289,7 @@ class Sealer:
         except (CoreError, ServiceError) as e:
             self._fail(lease.job, e)
         except MemoryError:
-            self._fail(lease.job, _too_large())
+            self._fail(lease.job, _too_large(self.workshop.losses.ledger.limit))
         except Exception as e:
             log.exception("sealing failed")
             self._fail(lease.job, e)
@@ -384,10 +384,12 @@ class Sealer:
         self.jobs.delete(job)
 
 
-def _too_large() -> TooLargeError:
+def _too_large(limit: int) -> TooLargeError:
     return TooLargeError(
         "to compute the run takes more memory than there is for it",
         hint="Have the operator raise THALWEG_MEMORY_LIMIT, then seal the run again",
+        limit="memory",
+        allowed=limit,
         setting="THALWEG_MEMORY_LIMIT",
     )
 
