@@ -13,6 +13,7 @@ from typing import Any
 from core import errors as core
 
 from .run_errors import RUN_ERRORS
+from .service_error import LargerError
 from .service_error import ServiceError as ServiceError  # noqa: PLC0414 - for those who raise others
 
 
@@ -100,8 +101,12 @@ class InputGoneError(ServiceError):
     code = "input-gone"
 
 
-class TooLargeError(ServiceError):
-    """The request exceeds a size limit of this server."""
+class TooLargeError(LargerError):
+    """The request exceeds a size limit of this server.
+
+    The member ``limit`` names it, ``allowed`` is its value, and ``setting`` the variable with which
+    an operator changes it, null where it is fixed.
+    """
 
     code = "too-large"
 
@@ -112,7 +117,7 @@ class RangeError(ServiceError):
     code = "range"
 
 
-class BombError(ServiceError):
+class BombError(LargerError):
     """The body expands far beyond its compressed size."""
 
     code = "decompression-bomb"
@@ -276,9 +281,13 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
 
 _LOCATION = (
     *("offset", "event", "block", "hint", "stage", "field", "position"),
-    *("stage_name", "budget", "limit", "setting", "inputs"),
+    *("stage_name", "budget", "limit", "allowed", "setting", "inputs"),
 )
 """Attributes that locate a fault; each error of the engine has some of them."""
+_SETTINGS = {"max_samples": "THALWEG_MAX_SAMPLES", "max_blocks": "THALWEG_MAX_BLOCKS"}
+"""Limits of the engine that are settings of the service."""
+
+_TOO_LARGE = 413
 
 _OTHERS = {
     "internal": Kind(500, "Internal error", "The server failed unexpectedly; its log has details."),
@@ -335,7 +344,12 @@ class Problem:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as a JSON object."""
-        present = {name: value for name, value in self.members.items() if value is not None}
+        present = {
+            name: value
+            for name, value in self.members.items()
+            # That nobody can change a limit is worth knowing.
+            if value is not None or (self.status, name) == (_TOO_LARGE, "setting")
+        }
         return {
             "type": f"/problems/{self.code}",
             "title": self.title,
@@ -368,6 +382,8 @@ def problem_of(error: Exception) -> Problem:
     """Return the problem document of an error; an unexpected error's text stays private."""
     if isinstance(error, core.CoreError):
         location = {name: getattr(error, name, None) for name in _LOCATION}
+        if isinstance(error, core.LimitError):
+            location["setting"] = _SETTINGS.get(error.limit)
         document = problem(error.code, error.message, **location)
         # Several classes may share a code: the class decides.
         for kind in type(error).__mro__:

@@ -234,6 +234,7 @@ def _add_services(
     streams = Streams(
         heads, storage.blobs, Runs(heads, settings.run_days, parts.make_watch(storage))
     )
+    streams.runs.on_state = metrics.on_run
     disk = _closing(resources, Workers(_WAITING_THREADS))
     workshop = Workshop(streams, heads, state.losses, threads, sums_bytes=settings.request_memory)
     state.sealer = _closing(resources, parts.make_sealer(settings, storage, workshop, lent))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .service_error import ServiceError
+from .service_error import LargerError, ServiceError
 
 
 class RunExpiredError(ServiceError):
@@ -77,7 +77,7 @@ class UploadLengthError(ServiceError):
     code = "upload-length"
 
 
-class UploadExcessError(ServiceError):
+class UploadExcessError(LargerError):
     """The body has more bytes than the upload lacks, or an append may have."""
 
     code = "upload-excess"

@@ -28,3 +28,26 @@ class ServiceError(Exception):
         self.hint = hint
         self.retry_after = retry_after
         self.members = members
+
+
+class LargerError(ServiceError):
+    """Base of all refusals of what is larger than a limit: 413.
+
+    Args:
+        detail: what is too large.
+        limit: name of the limit.
+        allowed: the largest value.
+        setting: variable with which an operator changes it; None where nobody can.
+        others: hint and further members.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        limit: str,
+        allowed: float,
+        setting: str | None,
+        **others: Any,  # noqa: ANN401 - as of ServiceError
+    ) -> None:
+        super().__init__(detail, limit=limit, allowed=allowed, setting=setting, **others)

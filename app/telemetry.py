@@ -29,7 +29,9 @@ from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from app.errors import ServiceError
 from app.settings import METRICS_DIRECTORY
+from core.errors import CoreError
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0)
@@ -119,6 +121,7 @@ class Metrics:
         self._shared: list[Collector] = []
         self._requests()
         self._streams()
+        self._runs()
         self._work()
         self._storage()
         self._limits()
@@ -146,6 +149,26 @@ class Metrics:
         self.batches = self._counter("batches", "Batches of pipelines sent")
         self.buffers = self._gauge("buffers_used", "Read buffers in use", "livesum")
         self.buffers_limit = self._gauge("buffers_limit", "Read buffers there may be", "livemax")
+
+    def _runs(self) -> None:
+        self.runs = self._counter(
+            "runs", "Runs that were created, came into another state, or were deleted", "state"
+        )
+        self.upload_bytes = self._counter("upload_bytes", "Bytes of uploads read, as sent")
+        self.upload_parts = self._counter(
+            "upload_parts",
+            "Requests with bytes of an upload that were accepted, refused with a problem, or cut",
+            "outcome",
+        )
+        self.uploads_running = self._gauge(
+            "uploads_running", "Requests that send bytes of an upload", "livesum"
+        )
+        self.seal_seconds = self._histogram(
+            "seal_seconds",
+            "Time in which the reports of a run were computed, or found to be impossible",
+            _SECONDS,
+            "outcome",
+        )
 
     def _work(self) -> None:
         self.loop_wait = self._gauge(
@@ -218,6 +241,30 @@ class Metrics:
             "throttled", "Requests refused for their number in progress or their rate", "limit"
         )
         self.calls = self._gauge("calls", "Calls in threads", "livesum", "state")
+
+    def on_run(self, state: str) -> None:
+        """Count a run that came into a state."""
+        self.runs.labels(state).inc()
+
+    def on_upload_bytes(self, count: int) -> None:
+        """Count bytes of an upload, which is a posted stream, too."""
+        self.body_bytes.inc(count)
+        self.upload_bytes.inc(count)
+
+    @contextlib.contextmanager
+    def uploading(self) -> Iterator[None]:
+        """Count a request with bytes of an upload, and how it ends."""
+        outcome = "cut"
+        self.uploads_running.inc()
+        try:
+            yield
+            outcome = "accepted"
+        except (CoreError, ServiceError):
+            outcome = "refused"
+            raise
+        finally:
+            self.uploads_running.dec()
+            self.upload_parts.labels(outcome).inc()
 
     def on_exceeded(self, stage: str, budget: str) -> None:
         """Count a request that a budget ended."""

@@ -50,6 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, ClassVar
 
 _LONGEST = 80
@@ -133,13 +134,7 @@ class ReportError(CoreError):
 
     code = "report"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        inputs: Sequence[str] | None = None,
-        **place: Any,  # noqa: ANN401 - as of CoreError
-    ) -> None:
+    def __init__(self, message: str, *, inputs: Sequence[str] | None = None, **place: Any) -> None:  # noqa: ANN401 - of all
         super().__init__(message, **place)
         self.inputs = None if inputs is None else list(inputs)
 
@@ -155,13 +150,7 @@ class InputError(CoreError):
 
     code = "input"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        parameter: str | None = None,
-        **place: Any,  # noqa: ANN401 - those of every error
-    ) -> None:
+    def __init__(self, message: str, *, parameter: str | None = None, **place: Any) -> None:  # noqa: ANN401 - of all
         super().__init__(message, **place)
         self.parameter = parameter
 
@@ -210,13 +199,7 @@ class TransformError(CoreError):
 
     code = "transform"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        position: int | None = None,
-        **place: Any,  # noqa: ANN401 - those of every error
-    ) -> None:
+    def __init__(self, message: str, *, position: int | None = None, **place: Any) -> None:  # noqa: ANN401 - of all
         super().__init__(message, **place)
         self.position = position
 
@@ -267,9 +250,22 @@ class CancelledError(WorkStoppedError):
 
 
 class LimitError(CoreError):
-    """The input is valid, but larger than the limits allow."""
+    """The input is valid, but larger than the limits allow.
+
+    Attributes:
+        limit: name of the limit.
+        allowed: the largest value.
+    """
 
     code = "limit"
+
+    def __init__(self, message: str, *, limit: str, allowed: float, **place: Any) -> None:  # noqa: ANN401 - of all
+        super().__init__(message, **place)
+        self.limit, self.allowed = limit, allowed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = partial(type(self), limit=self.limit, allowed=self.allowed)
+        return make, self.args, self.__dict__
 
 
 class StarvedError(CoreError):

@@ -56,6 +56,9 @@ _ZSTD_HEADER_LEAST, ZSTD_HEADER = 6, 18
 MAX_WINDOW = 8 << 20
 """Bytes of the largest zstd window: that of level 19."""
 _WINDOW_LOG = MAX_WINDOW.bit_length() - 1
+MAX_BODY, MAX_INPUT = "THALWEG_MAX_BODY", "THALWEG_MAX_INPUT"
+_HINTS: dict[str | None, str] = {MAX_BODY: "Post it in parts, with Upload-Complete: ?0"}
+"""What to do where a limit with a setting is exceeded."""
 
 
 class Decoder(Protocol):
@@ -81,8 +84,9 @@ class Decoder(Protocol):
 class _Balance:
     """Weighs decoded bytes and frames against sent bytes."""
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, setting: str | None) -> None:
         self._limit = limit
+        self._setting = setting
         self._sent = 0
         self._decoded = 0
         self._frames = 0
@@ -105,19 +109,25 @@ class _Balance:
             raise BombError(
                 f"the body decodes to more than {_RATIO} times its size, or has too many frames",
                 hint="Post it uncompressed, or in parts of a few megabytes",
+                limit="expansion",
+                allowed=_RATIO,
+                setting=None,
             )
 
     def _check(self, count: int) -> None:
         if self._limit is not None and count > self._limit:
             raise TooLargeError(
                 f"the body is larger than {self._limit} bytes",
-                hint="Post it in parts, with Upload-Complete: ?0",
+                hint=_HINTS.get(self._setting),
+                limit="body",
+                allowed=self._limit,
+                setting=self._setting,
             )
 
 
 class _Identity:
-    def __init__(self, limit: int | None) -> None:
-        self._balance = _Balance(limit)
+    def __init__(self, balance: _Balance) -> None:
+        self._balance = balance
 
     def decode(self, data: memoryview) -> Iterator[memoryview]:
         self._balance.sent(len(data))
@@ -130,8 +140,8 @@ class _Identity:
 class _Compressed:
     """Decodes concatenated zstd frames or gzip members."""
 
-    def __init__(self, name: str, limit: int | None, grow: Callable[[int], None] | None) -> None:
-        self._balance = _Balance(limit)
+    def __init__(self, name: str, balance: _Balance, grow: Callable[[int], None] | None) -> None:
+        self._balance = balance
         self._name = name
         self._grow = grow
         self._window = 0
@@ -249,7 +259,10 @@ _FRAMES: dict[str, Callable[[], _Frame]] = {
 
 
 def decoder(
-    coding: str | None, limit: int | None, grow: Callable[[int], None] | None = None
+    coding: str | None,
+    limit: int | None,
+    grow: Callable[[int], None] | None = None,
+    setting: str | None = None,
 ) -> Decoder:
     """Return a decoder for a Content-Encoding.
 
@@ -257,15 +270,16 @@ def decoder(
         coding: value of the header, None if it is absent.
         limit: maximum bytes to accept, as sent and as decoded; None for no limit.
         grow: enters memory in the ledger that a body demands of its decoder; None for no ledger.
+        setting: variable of the limit; None where nobody can change it.
 
     Raises:
         UnsupportedCodingError: the coding is not one of CODINGS.
     """
     name = (coding or "identity").strip().lower()
     if name == "identity":
-        return _Identity(limit)
+        return _Identity(_Balance(limit, setting))
     if name in _FRAMES:
-        return _Compressed(name, limit, grow)
+        return _Compressed(name, _Balance(limit, setting), grow)
     raise UnsupportedCodingError(
         f"Content-Encoding {name!r} is not supported", hint=f"Use {', '.join(CODINGS)}"
     )

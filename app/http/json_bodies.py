@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
 from starlette.responses import Response
 
-from app.errors import BadRequestError, InvalidOptionError, TooLargeError
+from app.errors import BadRequestError, InvalidOptionError
 from app.server.responses import Exchange
 
 from .bodies import Ledger, MinimumRate, Threads, read_whole
+from .decompression import decoder
 from .identity import Identity
 from .long_json import MAX_REST, parse_long
 
@@ -63,7 +64,9 @@ class JsonBodies:
             BusyError, ShareExceededError: there is no memory for it.
         """
         with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
-            text = await read_whole(exchange.body, hold, _Limit(limit), self._rate, self._threads)
+            text = await read_whole(
+                exchange.body, hold, decoder(None, limit), self._rate, self._threads
+            )
             if text.startswith(_COMPRESSED):
                 raise BadRequestError(
                     f"{_BODY} is not JSON: it is compressed",
@@ -78,23 +81,6 @@ class JsonBodies:
             del text
             hold.shrink(of_text)
             yield value
-
-
-class _Limit:
-    """The decoder of bodies without a coding, up to a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._size = 0
-
-    def decode(self, data: memoryview) -> Iterator[memoryview]:
-        self._size += len(data)
-        if self._size > self._limit:
-            raise TooLargeError(f"the body is longer than {self._limit} bytes")
-        yield data
-
-    def end(self) -> None:
-        """Accept any end."""
 
 
 def _expanded(text: bytearray) -> int:

@@ -117,6 +117,7 @@ class _Parser:
                 " and strings",
                 limit="json",
                 allowed=MAX_REST,
+                setting=None,
             )
         self._rest += self._text[start:stop]
 

@@ -43,8 +43,13 @@ class ProblemDocument(BaseModel):
     position: int | None = Field(None, description="Item on which a transform failed")
     stage_name: str | None = Field(None, description="Stage of the work that exceeded a budget")
     budget: str | None = Field(None, description="The budget: memory, cpu or items")
-    limit: float | None = Field(None, description="Its bound in bytes, seconds or items")
-    setting: str | None = Field(None, description="The setting that holds the bound")
+    limit: str | float | None = Field(
+        None, description="Name of the limit; of a budget, its bound in bytes, seconds or items"
+    )
+    allowed: float | None = Field(None, description="The largest value within the limit")
+    setting: str | None = Field(
+        None, description="Variable with which an operator changes the limit; null if it is fixed"
+    )
     token: str | None = Field(None, description="Token that resumes after the rows answered")
     resume_offset: int | None = Field(None, description="First byte to post with that token")
     request_id: str | None = None

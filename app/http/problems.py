@@ -26,7 +26,6 @@ _CODE_OF_STATUS = {
     404: "not-found",
     405: "method-not-allowed",
     408: "stalled",
-    413: "too-large",
 }
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -74,6 +73,8 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    if isinstance(error.__cause__, ServiceError):
+        return await _expected(request, error.__cause__)
     code = _CODE_OF_STATUS.get(error.status_code, "bad-request")
     problem = new_problem(code, str(error.detail))
     problem.status = error.status_code

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
+from app.errors import TooLargeError
 from app.server.body import BodyStalled
 from app.server.lanes.table import FRONT, in_lane
 
@@ -32,7 +33,9 @@ def _bounded(receive: Receive) -> Receive:
             raise HTTPException(408, f"the body stalled: {e}") from e
         left -= len(message.get("body", b""))
         if left < 0:
-            raise HTTPException(413, f"the body is larger than {_LIMIT} bytes")
+            detail = f"the body is larger than {_LIMIT} bytes"
+            larger = TooLargeError(detail, limit="body", allowed=_LIMIT, setting=None)
+            raise HTTPException(413) from larger
         return message
 
     return bounded

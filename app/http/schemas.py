@@ -30,7 +30,8 @@ class TokenDescription(BaseModel):
     issued: str
     identity: str = Field(description="Digest of the request that the token belongs to")
     fingerprint: str = Field(
-        description="Digest of the data; loss streams: of the unfinished event's bytes"
+        description="Tiles: that of the dataset; batches: that of the pipeline; loss streams: of"
+        " the unfinished event's bytes"
     )
     stream: str | None = Field(None, description="Loss streams: kind and parameters of the stream")
     offset: int | None = Field(None, description="Loss streams: byte offset to resume at")

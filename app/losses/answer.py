@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.errors import DrainingError, Problem, ProblemError, ServiceError, problem_of
 from app.http.bodies import discard
-from app.http.decompression import Decoder, decoder
+from app.http.decompression import MAX_BODY, Decoder, decoder
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.server.drain import Drain
 from app.server.responses import Exchange
@@ -179,7 +179,7 @@ class LossAnswer:
             first = max(FIRST_BYTES // _sets(self.options), _LEAST_SUMS)
             room = SumsRoom(losses.spools, payer, first)
             try:
-                decode = decoder(self.options.body_coding, losses.max_body, hold.grow)
+                decode = decoder(self.options.body_coding, losses.max_body, hold.grow, MAX_BODY)
                 await self._answer(exchange, decode, spool, room)
             finally:
                 await give_back(losses.spools, spool, room)

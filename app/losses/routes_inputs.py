@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from app.errors import ServiceError
 from app.http.bodies import discard, read_whole
-from app.http.decompression import decoder
+from app.http.decompression import MAX_INPUT, decoder
 from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity
 from app.http.json_bodies import send_json
@@ -91,7 +91,7 @@ async def receive_input(
     declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
     with losses.ledger.hold(who.payer, 0, "inputs") as hold:
         try:
-            decode = decoder(coding, losses.max_input, hold.grow)
+            decode = decoder(coding, losses.max_input, hold.grow, MAX_INPUT)
             data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
         except ServiceError:
             await discard(exchange.body)

@@ -19,6 +19,8 @@ Fail = Callable[[OSError], Exception]
 def _limit_error(directory: Path, e: OSError) -> LimitError:
     return LimitError(
         f"what exceeds the memory budget cannot be kept in {directory}: {e.strerror}",
+        limit="disk",
+        allowed=0,
         hint="Make room there, name another directory, or raise the memory budget",
     )
 

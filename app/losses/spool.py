@@ -146,6 +146,9 @@ class Spool:
                 raise TooLargeError(
                     f"more than {self._limit} bytes of rows are waiting for the client",
                     hint="Read the answer faster, or post the stream in parts",
+                    limit="spool",
+                    allowed=self._limit,
+                    setting="THALWEG_SPOOL_LIMIT",
                 )
             self._waiting += size
             if self._held + size <= self._memory and self._may_hold(size):

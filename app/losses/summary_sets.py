@@ -72,6 +72,7 @@ def choose_sets(
             hint="Choose fewer sets with sets=, or use thalweg-server aggregate",
             limit="summary_sets",
             allowed=MAX_PLACES,
+            setting=None,
         )
     try:
         return SummarySets(xref, requested, risks)

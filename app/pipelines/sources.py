@@ -58,7 +58,8 @@ class PinnedSource:
     stops: tuple[int, ...] | None
     """Leading bytes of each of the first files that it depends on; None for all files whole."""
     fingerprint: bytes
-    """Fingerprint of these bytes and of what the catalogue declares them to mean; 8 bytes."""
+    """Of these bytes and of what the catalogue declares them to mean; 8 bytes. It is not that of
+    the dataset, which changes as the dataset grows."""
 
     @property
     def growing(self) -> bool:
@@ -82,7 +83,8 @@ class PinnedSource:
             **json.loads(self.key),
             "count": self.count,
             "growing": self.growing,
-            "fingerprint": self.fingerprint.hex(),
+            "fingerprint": None if self.growing else self.dataset.fingerprint.hex(),
+            "pinned_fingerprint": self.fingerprint.hex(),
         }
 
 

@@ -58,6 +58,8 @@ class Runs:
         self._days = days
         self.watch = watch
         self._clock = clock
+        self.on_state: Callable[[str], None] = lambda _state: None
+        """Is told the state of each run that is new in it, or that a run was deleted."""
 
     def create(
         self,
@@ -103,6 +105,7 @@ class Runs:
         while True:
             with contextlib.suppress(HeadExistsError):
                 owned = self._runs.insert(who.owner, ident, record.encode())
+                self.on_state(record.state)
                 return RunRecord.decode(owned), True
             # Unless it was deleted in the meantime:
             with contextlib.suppress(NotFoundError):
@@ -191,6 +194,8 @@ class Runs:
                 record = self.again(record)
                 continue
             self.watch.announce(record.id)
+            if new.state != record.state:
+                self.on_state(new.state)
             return RunRecord.decode(owned)
 
     def _put_off(self, record: RunRecord) -> RunRecord:
@@ -231,6 +236,7 @@ class Runs:
         """
         with contextlib.suppress(HeadMissingError):
             self._runs.delete(record.owner, record.id, _version(record.owned))
+            self.on_state("deleted")
         self.watch.announce(record.id)
 
     def check_open(self, run: RunRecord) -> None:

@@ -68,6 +68,7 @@ def tile_values(tile: Array) -> bytes:
             hint="Request bin or npy",
             limit="values",
             allowed=MAX_JSON_VALUES,
+            setting=None,
         )
     if tile.dtype.kind == "c":
         tile = np.stack([tile.real, tile.imag], axis=-1)

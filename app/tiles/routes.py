@@ -257,6 +257,9 @@ async def view_plan(
             raise TooLargeError(
                 f"a plan of {view.plan.tiles} tiles is too large for Arrow",
                 hint="Request json, page by page",
+                limit="tiles",
+                allowed=_MAX_LISTED,
+                setting=None,
             )
         if request.method == "HEAD":
             return head_response(MEDIA_TYPES["arrow"], {})

@@ -87,6 +87,8 @@ def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHea
     if samples > policy.max_samples:
         raise errors.LimitError(
             f"len_sample is {samples}, above the limit of {policy.max_samples}",
+            limit="max_samples",
+            allowed=policy.max_samples,
             offset=TYPE_SIZE,
             hint="If the number is right, raise max_samples; else the header is damaged",
             source=source,

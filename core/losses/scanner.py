@@ -46,12 +46,7 @@ from ._kernels.layout import Record, Scratch, Seen, Words
 from ._kernels.seen import fill_table
 from .events import Completeness, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
-from .format import (
-    ID_MAX,
-    block_header_size,
-    header_size,
-    pair_size,
-)
+from .format import ID_MAX, block_header_size, header_size, pair_size
 from .header import parse_header, restored_header, saved_header, whole
 from .policy import Policy
 from .position import Position
@@ -176,6 +171,8 @@ class Scanner:
             s = self.state[0]
             raise errors.LimitError(
                 f"the event has more than {len(self._log)} items or summaries",
+                limit="max_blocks",
+                allowed=self.policy.max_blocks,
                 offset=int(s["base"] + 4 * s["at"]),
                 event=int(s["event"]),
                 hint=f"max_blocks is {self.policy.max_blocks}",
@@ -197,6 +194,8 @@ class Scanner:
         """The error of an open event that needs more than so many bytes of memory."""
         return errors.LimitError(
             f"the event needs more than {limit} bytes of memory",
+            limit="event",
+            allowed=limit,
             event=int(self.state["event"][0]),
             offset=int(self.state["event_offset"][0]),
             hint="Raise max_event_bytes, or use an analysis, which holds one block at a time",

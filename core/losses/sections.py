@@ -374,7 +374,11 @@ class SectionedRun:
     def _collect(self, index: int, report: str, more: Rows) -> None:
         rows = self._rows[index]
         if rows.nbytes + more.nbytes > MAX_ROW_BYTES:
-            raise LimitError(f"a section has more than {MAX_ROW_BYTES} bytes of rows")
+            raise LimitError(
+                f"a section has more than {MAX_ROW_BYTES} bytes of rows",
+                limit="section",
+                allowed=MAX_ROW_BYTES,
+            )
         rows.add(report, more)
 
     def _allow(self, nbytes: int) -> None:
@@ -382,7 +386,11 @@ class SectionedRun:
         if self._most is None:
             return
         if sum(rows.room for rows in self._all_rows) + nbytes > self._most:
-            raise LimitError(f"the rows of sections need more than {self._most} bytes")
+            raise LimitError(
+                f"the rows of sections need more than {self._most} bytes",
+                limit="sections",
+                allowed=self._most,
+            )
 
     def run(
         self, sections: Iterable[Section], observe: Callable[[SectionResult], None]

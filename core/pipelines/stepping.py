@@ -220,9 +220,12 @@ class SequentialStepper(Stepper):
             PositionError: fewer batches remain.
             LimitError: they have more than ``MAX_SKIPPED`` items.
         """
-        if count > max(MAX_SKIPPED // self.batching.size, 1):
+        most = max(MAX_SKIPPED // self.batching.size, 1)
+        if count > most:
             raise LimitError(
                 f"{count} batches are too many to skip, since each must be read",
+                limit="skipped",
+                allowed=most,
                 hint="This pipeline is read in order. Continue from a later state.",
             )
         for done in range(count):

@@ -19,6 +19,7 @@ from backports.zstd import ZstdCompressor
 from backports.zstd import compress as zstd_compress
 
 from app.errors import KINDS
+from app.settings import Settings
 from tests.server_process import HOST, ServerProcess
 
 PATIENCE = 20.0
@@ -219,7 +220,13 @@ def check_problem(found: Any, answer: Answer | None = None) -> None:  # noqa: AN
     assert found["type"] == f"/problems/{found['code']}"
     assert found["detail"]
     assert found["title"]
-    assert all(value is not None for value in found.values())
+    if kind.status == 413:
+        assert isinstance(found["limit"], str)
+        assert found["allowed"] >= 0
+        # Null says that nobody can change it.
+        setting = found["setting"] or "THALWEG_PORT"
+        assert setting.removeprefix("THALWEG_").lower() in Settings.model_fields
+    assert all(value is not None for name, value in found.items() if name != "setting")
     for name in ("offset", "event", "block", "resume_offset", "status"):
         assert isinstance(found.get(name, 0), int)
     for name in ("hint", "option", "token", "request_id"):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from app.errors import KINDS
+from app.errors import _CORE, _SERVICE, _SETTINGS, KINDS, ServiceError
 from app.settings import Settings
+from core.losses.policy import Policy
 
 ROOT = Path(__file__).parents[2]
 NO_LIMITS = {
@@ -51,6 +54,20 @@ def rows() -> list[Row]:
             assert len(cells) == 5, line
             found.append(Row(cells[0].strip("`"), *cells[1:]))
     return found
+
+
+TOO_LARGE: list[type[Exception]] = [
+    *(kind for kind, (status, _) in _SERVICE.items() if status == 413),
+    *(kind for kind, (status, _) in _CORE.items() if status == 413),
+]
+
+
+def written() -> Iterator[tuple[Path, ast.AST]]:
+    """All that the code of the service says."""
+    for path in sorted((ROOT / "app").rglob("*.py")):
+        if "client" not in path.parts:
+            for node in ast.walk(ast.parse(path.read_text())):
+                yield path, node
 
 
 ROWS = rows()
@@ -103,6 +120,42 @@ def test_answers_are_problems_with_their_status(row: Row) -> None:
     assert row.bounded
     for status, code in re.findall(r"(\d{3}) `([a-z-]+)`", row.answer):
         assert KINDS[code].status == int(status)
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_no_refusal_of_what_is_too_large_can_be_made_without_its_limit(
+    kind: type[Exception],
+) -> None:
+    parameters = inspect.signature(kind).parameters
+    for name in ("limit", "allowed", *(("setting",) if issubclass(kind, ServiceError) else ())):
+        assert parameters[name].default is inspect.Parameter.empty
+
+
+def test_nothing_else_answers_413() -> None:
+    nodes = list(written())
+    # Who raises it from one of ours answers that one.
+    caused = [node.exc for _, node in nodes if isinstance(node, ast.Raise) and node.cause]
+    for path, call in nodes:
+        if not isinstance(call, ast.Call):
+            continue
+        name = ast.unparse(call.func).rpartition(".")[2]
+        values = [node.value for node in call.args if isinstance(node, ast.Constant)]
+        assert 413 not in values or name == "problem_responses" or call in caused, path
+        codes = KINDS.keys() & {value for value in values if isinstance(value, str)}
+        too_large = [code for code in codes if KINDS[code].status == 413]
+        assert not too_large or name not in {"problem", "new_problem", "Problem"}, path
+
+
+def test_settings_that_problems_name_are_the_real_ones() -> None:
+    for path, node in written():
+        if isinstance(node, ast.Constant) and str(node.value).startswith("THALWEG_MAX_"):
+            assert str(node.value).removeprefix("THALWEG_").lower() in SETTINGS, path
+        if isinstance(node, ast.keyword) and node.arg == "setting":
+            name = node.value.value if isinstance(node.value, ast.Constant) else None
+            assert name is None or str(name).removeprefix("THALWEG_").lower() in SETTINGS, path
+    for name, setting in _SETTINGS.items():
+        assert setting == f"THALWEG_{name.upper()}"
+        assert hasattr(Policy(), name)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import Any
 
 import pytest
 
 from core import errors
-from core.errors import CoreError, StreamError
+from core.errors import CoreError, LimitError, StreamError
 
 CLASSES = [
     value
@@ -43,7 +44,8 @@ def test_the_tree_in_the_documentation_is_the_tree() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_an_error_says_all_it_knows(cls: type[CoreError]) -> None:
-    error = cls("it broke", offset=8, event=3, block=5, hint="Mend it", source="a.bin")
+    needed: dict[str, Any] = {"limit": "size", "allowed": 1} if cls is LimitError else {}
+    error = cls("it broke", **needed, offset=8, event=3, block=5, hint="Mend it", source="a.bin")
     assert str(error) == ("a.bin: it broke (at byte 8, event 3, item or summary 5). Mend it")
     assert error.message == "it broke"
     place = (error.offset, error.event, error.block, error.hint, error.source)
@@ -59,7 +61,11 @@ def test_what_is_not_known_is_not_said() -> None:
 
 
 def test_errors_can_cross_processes() -> None:
-    error = errors.TruncatedError("it broke", offset=8, event=3, source="a.bin")
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
-    assert str(again) == str(error)
-    assert type(again) is type(error)
+    for error in (
+        errors.TruncatedError("it broke", offset=8, event=3, source="a.bin"),
+        LimitError("it broke", limit="size", allowed=7, offset=8),
+    ):
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+        assert str(again) == str(error)
+        assert type(again) is type(error)
+        assert vars(again) == vars(error)

@@ -251,7 +251,7 @@ class Roots:
                     files.append(Path(inner))
             if len(files) > limit:
                 name = self._shown(str(directory))
-                raise TooLargeError(f"{name!r} has more than {limit} files")
+                raise _too_large(f"{name!r} has more than {limit} files", "files", limit)
         return sorted(files, key=numerically), directories
 
     def _matches(self, pattern: str, limit: int, visits: Visits) -> list[Path]:
@@ -265,7 +265,7 @@ class Roots:
                 for match in self._walk(root, parts, visits):
                     matches.add(Path(match))
                     if len(matches) > limit:
-                        raise TooLargeError(f"{shown!r} matches more files than allowed")
+                        raise _too_large(f"{shown!r} matches over {limit} files", "files", limit)
             if matches:
                 return list(matches)
             error = FileMissingError(f"{shown!r} matches no file", path=shown)
@@ -322,7 +322,8 @@ class Roots:
         finally:
             os.close(descriptor)
         if directory.count("/") > _MAX_DEPTH:
-            raise TooLargeError(f"{self._shown(directory)!r} is too deep to search")
+            shown = self._shown(directory)
+            raise _too_large(f"{shown!r} is too deep to search", "depth", _MAX_DEPTH)
         return listed
 
     def _is_file(self, path: str) -> bool:
@@ -426,6 +427,10 @@ def _check_text(name: str) -> None:
 def _check_regular(name: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise PathRefusedError(f"{name!r} is not a regular file", path=name)
+
+
+def _too_large(detail: str, limit: str, allowed: int) -> TooLargeError:
+    return TooLargeError(detail, limit=limit, allowed=allowed, setting=None)
 
 
 def _outside(name: str) -> PathRefusedError:

@@ -167,6 +167,8 @@ class _Points:
         if stop - start > MAX_LINE:
             raise LimitError(
                 f"line {self._count + number + 1} is longer than {MAX_LINE} bytes",
+                limit="line",
+                allowed=MAX_LINE,
                 offset=start,
                 hint="Check that the file is text",
                 source=self._source,

@@ -224,20 +224,21 @@ class Upload:
                 last = time.monotonic()
                 self._interim(exchange, offset, None)
 
-        async with self._source(exchange, run, ident, request) as source:
-            stream = taken
-            if stream is None:
-                stream = await start(uploads.take, run, ident, request)
-            appending = uploads.append(run, stream, request, source, interim)
-            # It keeps a version of the stream of its own.
-            stream = taken = None
-            try:
-                return await appending
-            except (CoreError, ServiceError):
-                with contextlib.suppress(ServiceError):
-                    stream = await service.threads.start(service.streams.get, run, ident)
-                    headers["Upload-Offset"] = str(stream.offset)
-                raise
+        with service.losses.metrics.uploading():
+            async with self._source(exchange, run, ident, request) as source:
+                stream = taken
+                if stream is None:
+                    stream = await start(uploads.take, run, ident, request)
+                appending = uploads.append(run, stream, request, source, interim)
+                # It keeps a version of the stream of its own.
+                stream = taken = None
+                try:
+                    return await appending
+                except (CoreError, ServiceError):
+                    with contextlib.suppress(ServiceError):
+                        stream = await service.threads.start(service.streams.get, run, ident)
+                        headers["Upload-Offset"] = str(stream.offset)
+                    raise
 
     @contextlib.asynccontextmanager
     async def _source(
@@ -252,11 +253,15 @@ class Upload:
             raise TooLargeError(
                 f"an append with a checksum may have {CHECKED_BYTES} bytes",
                 hint="Send it in several, or without",
+                limit="append",
+                allowed=CHECKED_BYTES,
+                setting=None,
             )
         await losses.threads.start(self.service.uploads.check, run, ident, request)
         with losses.ledger.hold(self.who.payer, 0, "uploads") as hold:
             decode = decoder(None, CHECKED_BYTES)
             data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
+            losses.metrics.on_upload_bytes(len(data))
             view = memoryview(data)
             await losses.threads.start(check_bytes, request.checksums, view)
             yield Staged(view, losses.threads.start)

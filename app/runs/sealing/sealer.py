@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -271,7 +272,7 @@ class Sealer:
     def perform(self, job: Job) -> None:
         """Compute a job that was claimed, in this process."""
         lease = Lease(self.jobs, job, self._stopped, self.workshop)
-        log = structlog.get_logger().bind(run=job.run)
+        begun, ended = time.monotonic(), ""
         try:
             with lease.kept():
                 run = self._begin(job)
@@ -279,6 +280,7 @@ class Sealer:
                     SealingWork(self.workshop, run, job, lease.proceed).run()
                     lease.check()
                     self._finish(run, job, None)
+                    ended = "done"
             self.jobs.delete(lease.job)
         except (StoppedError, CancelledError):
             lease.release()
@@ -286,13 +288,18 @@ class Sealer:
             self._leave(lease.job)
         except _FAILURES as e:
             self._try_again(lease.job, e)
-        except (CoreError, ServiceError) as e:
-            self._fail(lease.job, e)
-        except MemoryError:
-            self._fail(lease.job, _too_large())
+        except (CoreError, ServiceError, MemoryError) as e:
+            ended = "failed"
+            limit = self.workshop.losses.ledger.limit
+            self._fail(lease.job, _too_large(limit) if isinstance(e, MemoryError) else e)
         except Exception as e:
+            ended = "failed"
+            log = structlog.get_logger().bind(run=job.run)
             log.exception("sealing failed")
             self._fail(lease.job, e)
+        if ended:
+            metrics = self.workshop.losses.metrics
+            metrics.seal_seconds.labels(ended).observe(time.monotonic() - begun)
 
     def _leave(self, job: Job) -> None:
         """Leave a job whose run is open: its request is about to seal the run, or has died."""
@@ -384,10 +391,12 @@ class Sealer:
         self.jobs.delete(job)
 
 
-def _too_large() -> TooLargeError:
+def _too_large(limit: int) -> TooLargeError:
     return TooLargeError(
         "to compute the run takes more memory than there is for it",
         hint="Have the operator raise THALWEG_MEMORY_LIMIT, then seal the run again",
+        limit="memory",
+        allowed=limit,
         setting="THALWEG_MEMORY_LIMIT",
     )
 

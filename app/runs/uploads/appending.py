@@ -165,10 +165,16 @@ class Appending:
 
     def _excess(self) -> UploadExcessError:
         end = self._terms.end
-        hint = "Delete the upload, and create one of the right length"
+        hint, setting = "Delete the upload, and create one of the right length", None
         if self._terms.length is None:
-            hint = "Divide the stream into partitions"
-        return UploadExcessError(f"the upload may have {end} bytes, and more came", hint=hint)
+            hint, setting = "Divide the stream into partitions", "THALWEG_MAX_UPLOAD"
+        return UploadExcessError(
+            f"the upload may have {end} bytes, and more came",
+            hint=hint,
+            limit="upload",
+            allowed=end,
+            setting=setting,
+        )
 
     def _prepare(self) -> None:
         """Bring check and digest to where the stream ended, once bytes come."""

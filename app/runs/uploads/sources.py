@@ -48,7 +48,7 @@ class Body:
             self.payer,
             threads=self.losses.threads,
             drain=self.drain,
-            progress=metrics.body_bytes.inc,
+            progress=metrics.on_upload_bytes,
             lent=metrics.buffers.inc,
             hurry=self._hurry,
         ).run()

@@ -158,6 +158,7 @@ class Uploads:
             raise TooLargeError(
                 f"an upload may have {self.most} bytes, not {length}",
                 hint="Divide the stream into more partitions",
+                limit="upload",
                 setting="THALWEG_MAX_UPLOAD",
                 allowed=self.most,
             )

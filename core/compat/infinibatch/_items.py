@@ -332,6 +332,8 @@ class RecurrentIterator(OneSource):
         if len(text) > self._max_bytes:
             raise LimitError(
                 f"the recurrent state has {len(text)} bytes, over {self._max_bytes}",
+                limit="max_state_bytes",
+                allowed=self._max_bytes,
                 hint="Keep a smaller state, or raise max_state_bytes.",
             )
         return {"source": self._source.getstate(), "recurrent_state": json.loads(text)}

@@ -183,10 +183,13 @@ class Ledger:
         """
         missing = nbytes - self.free
         if missing > 0 and not self._extend(missing, required=True):
-            raise LimitError(
+            raise self._beyond(
                 f"{what} need {nbytes} bytes of memory, and the budget is {self.budget}",
-                hint=f"Raise the memory budget to {self.budget + missing} or more",
+                f"Raise the memory budget to {self.budget + missing} or more",
             )
+
+    def _beyond(self, message: str, hint: str | None = None) -> LimitError:
+        return LimitError(message, hint=hint, limit="memory", allowed=self.budget)
 
     def keep(self, nbytes: int, what: str) -> None:
         """Count bytes that stay in memory until the ledger is closed; see ``require_room``."""
@@ -311,9 +314,9 @@ class Ledger:
 
     def _spill(self) -> None:
         if self.spill is None:
-            raise LimitError(
+            raise self._beyond(
                 f"the ledger needs more memory than its budget of {self.budget} bytes",
-                hint="Raise the memory budget, or let it spill to a disk",
+                "Raise the memory budget, or let it spill to a disk",
             )
         self.write_run()
 
@@ -326,7 +329,7 @@ class Ledger:
         if not self._words:
             return
         if self.originals is not None:
-            raise LimitError("a ledger of references has no runs")
+            raise self._beyond("a ledger of references has no runs")
         self._events.append(self._in_arena())
         self.keep(self._events[-1].nbytes, "events of the stream")
         octets: Spilled | None = None if self.spill is None else self.spill.create()

@@ -296,6 +296,8 @@ def import_ledger(
             if octets is None and 4 * words_in_all > ledger.budget:
                 raise LimitError(
                     f"the partial files need more memory than the budget of {ledger.budget} bytes",
+                    limit="memory",
+                    allowed=ledger.budget,
                     hint="Raise the memory budget, or let the ledger spill to a disk",
                     source=name,
                 )

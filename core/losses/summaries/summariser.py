@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from numpy import finfo
+
 from ... import errors
 from ...arrays import Octets, Rows
 from ...budget import check_room, current
@@ -280,6 +282,8 @@ class Summariser(StreamReceiver):
         if capacity >= most:
             raise errors.LimitError(
                 f"the sums of the event take more than {self._max_event_bytes} bytes",
+                limit="event",
+                allowed=self._max_event_bytes,
                 offset=self._scanner.offset,
                 event=self.open_event,
                 hint=f"It touches more than {capacity} summaries, of {columns} columns each",
@@ -302,6 +306,8 @@ class Summariser(StreamReceiver):
         return errors.LimitError(
             f"the losses of summary {summary} of set {set_id} add up to more than a loss of"
             f" {width} bytes holds",
+            limit="loss",
+            allowed=float(finfo(LOSS_DTYPES[width]).max),
             event=self.open_event,
             hint="Write the stream with losses of 8 bytes" if width == min(LOSS_DTYPES) else None,
             source=self._scanner.name,

@@ -138,6 +138,9 @@ def test_a_body_that_is_too_large(guarded: Service) -> None:
             for sized in (True, False):
                 answer = ask(guarded, Post("/v1/losses/events", [sent], headers, sized))
                 assert answer.status == status or answer.json()["code"] == "event-id"
+                if answer.status == 413:
+                    found = is_problem(answer, "too-large", limit="body", allowed=MAX_BODY)
+                    assert found["setting"] == "THALWEG_MAX_BODY"
     large = data + b"".join(
         good("loss").encode_block(Block(e, 1)) for e in range(MAX_BODY, MAX_BODY + 100)
     )

@@ -147,7 +147,7 @@ def test_the_largest_window_of_all_frames_is_charged_once(step: int) -> None:
 
 def test_a_window_that_is_refused_reaches_no_decoder() -> None:
     def refuse(_: int) -> None:
-        raise TooLargeError("no room")
+        raise TooLargeError("no room", limit="window", allowed=0, setting=None)
 
     found = decoder("zstd", None, refuse)
     with pytest.raises(TooLargeError, match="no room"):

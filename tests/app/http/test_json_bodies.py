@@ -114,7 +114,7 @@ def test_the_limit_counts_every_byte() -> None:
     text = b'{"a": "' + b"x" * 91 + b'"}'
     assert len(text) == 100
     assert read(Body(text))
-    with pytest.raises(TooLargeError, match="longer than 100 bytes"):
+    with pytest.raises(TooLargeError, match="larger than 100 bytes"):
         read(Body(text + b" "))
 
 

@@ -121,7 +121,7 @@ def test_a_mark_cannot_be_forged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_memory_is_taken_that_was_not_granted() -> None:
     def refuse(_: int) -> None:
-        raise TooLargeError("no")
+        raise TooLargeError("no", limit="json", allowed=0, setting=None)
 
     with pytest.raises(TooLargeError, match="no"):
         parse(b'{"b": [' + NUMBERS + b"]}", refuse)

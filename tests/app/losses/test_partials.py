@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_no_report(
     folder: Folder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(_file: object, _data: memoryview) -> None:
-        raise LimitError(os.strerror(errno.ENOSPC))
+        raise LimitError(os.strerror(errno.ENOSPC), limit="disk", allowed=0)
 
     monkeypatch.setattr(SpilledFile, "append", write)
     budget = ("--memory-budget", "200kB")

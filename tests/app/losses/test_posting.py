@@ -32,6 +32,7 @@ from app.tokens import KeyRing, new_key
 from core.errors import (
     CancelledError,
     CoreError,
+    LimitError,
     ReportError,
     TruncatedError,
     WorkStoppedError,
@@ -331,10 +332,14 @@ def test_every_error_of_the_engine_has_a_status() -> None:
         # What the service never uses may have been imported by other tests.
         if kind.code in {"core", "starved"} or kind.__module__.startswith("core.compat"):
             continue
-        found = problem_of(kind("words", offset=3, hint="do"))
+        needed: dict[str, Any] = {"limit": "size", "allowed": 1} if kind is LimitError else {}
+        found = problem_of(kind("words", offset=3, hint="do", **needed))
         if kind in {WorkStoppedError, CancelledError}:
             assert found.status == 503  # another server may do the work
         else:
             assert 400 <= found.status < 500
         assert found.to_json()["offset"] == 3
+    larger = problem_of(LimitError("words", limit="max_blocks", allowed=5)).to_json()
+    assert (larger["allowed"], larger["setting"]) == (5, "THALWEG_MAX_BLOCKS")
+    assert problem_of(LimitError("words", limit="line", allowed=5)).to_json()["setting"] is None
     assert problem_of(RuntimeError("secret")).detail == "the server failed; its log says why"

@@ -24,7 +24,7 @@ def test_items_and_sets_are_bounded_together(monkeypatch: pytest.MonkeyPatch) ->
     assert choose_sets(xref(100, 10), None, None).set_ids == tuple(range(1, 11))
     with pytest.raises(TooLargeError) as caught:
         choose_sets(xref(101, 10), None, None)
-    assert caught.value.members == {"limit": "summary_sets", "allowed": 1000}
+    assert caught.value.members == {"limit": "summary_sets", "allowed": 1000, "setting": None}
     assert choose_sets(xref(101, 10), [1, 2], None).set_ids == (1, 2)
 
 

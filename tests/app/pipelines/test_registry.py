@@ -462,6 +462,8 @@ def test_growth_keeps_tokens_and_batches(place: Place, form: str, seed: int) -> 
     place.dataset("live", None, growing=True, **GROWING[form])
     about = place.register(source("live"), *SHUFFLED)
     assert about["sources"][0]["growing"]
+    # The dataset's own changes with every growth.
+    assert about["sources"][0]["fingerprint"] is None
     assert len(about["token"]) < 100
     opened = place.pipelines.open(SINGLE_USER, about["id"])
     expected = values_of([block for block, _ in steps(opened)], name)

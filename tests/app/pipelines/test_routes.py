@@ -481,6 +481,30 @@ def test_tokens_are_inspected_and_refreshed(place: Place, plain: dict[str, Any])
     assert frames[0].header["seq"] == 3
 
 
+@pytest.mark.parametrize("entry", [{}, {"dtype": "<u2"}], ids=["plain", "declared"])
+def test_a_dataset_has_one_fingerprint_wherever_it_is_shown(
+    place: Place, entry: dict[str, object]
+) -> None:
+    ident = f"shown{len(entry)}"
+    place.dataset(ident, ["values.npy"], **entry)
+    path = f"/v1/datasets/{ident}"
+    view = place.ask("POST", f"{path}/views", {"sig": [[0, 1], [0, 2]]}).json()
+    zarr = place.service.get(f"/zarr/{view['id']}/data/zarr.json").json()
+    about = place.pipeline(source(ident), BATCH)
+    shown = [
+        place.service.get(path).json(),
+        view,
+        place.service.get(f"{path}/views/{view['id']}").json(),
+        place.ask("POST", f"{path}/plan", {}).json(),
+        place.ask("POST", "/v1/tokens/inspect", {"token": view["token"]}).json(),
+        zarr["attributes"],
+        about["sources"][0],
+    ]
+    assert len({each["fingerprint"] for each in shown}) == 1
+    told = place.ask("POST", "/v1/tokens/inspect", {"token": about["token"]}).json()
+    assert told["fingerprint"] == about["fingerprint"]
+
+
 def test_data_that_changes_is_told_and_registered_anew(place: Place) -> None:
     (place.root / "changing").write_bytes(b"a\n" * 20)
     place.dataset("changing", ["changing"], format="lines")

@@ -276,6 +276,8 @@ def test_an_event_in_two_streams_fails_the_run_until_it_is_repaired(
         service.streams.delete(service.now(run), other.id)
         assert service.seal(run).state == "done"
         assert service.now(run).problem is None
+    assert b'thalweg_seal_seconds_count{outcome="failed"}' in service.state.metrics.text()
+    assert b'thalweg_runs_total{state="failed"}' in service.state.metrics.text()
 
 
 def test_reports_of_streams_that_were_replaced_are_not_kept(

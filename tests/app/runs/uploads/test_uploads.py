@@ -86,6 +86,39 @@ def test_lengths(up: Uploader) -> None:
         is_problem(answer, "too-large" if length else "stream-empty")
 
 
+def test_metrics_count_runs_parts_bytes_and_seals(up: Uploader) -> None:
+    def counts() -> dict[str, float]:
+        text = up.service.get("/metrics").body.decode()
+        found = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("thalweg_")]
+        return {name: float(value) for name, value in found}
+
+    before = counts()
+    other = Uploader(up.service)
+    address = other.create()
+    assert other.patch(address, 0, GOOD[:60]).status == 204
+    is_problem(other.patch(address, 20, GOOD[20:]), "offset-mismatch", 409)
+    with other.sending(address, 60, GOOD[60:80], 500):
+        wait_until(lambda: up.service.metric("thalweg_uploads_running") == 1)
+    wait_until(lambda: other.offset(address) == 80)
+    assert other.patch(address, 80, GOOD[80:], Upload_Length=len(GOOD)).status == 204
+    assert other.ask("POST", f"{other.path}/seal", b"{}").status == 202
+    wait_until(lambda: other.describe()["state"] == "done")
+    assert other.ask("DELETE", other.path).status == 204
+    wait_until(lambda: up.service.metric("thalweg_uploads_running") == 0)
+    after = counts()
+
+    def more(name: str) -> float:
+        return after[f"thalweg_{name}"] - before.get(f"thalweg_{name}", 0)
+
+    for state in ("created", "uploading", "sealed", "computing", "done", "deleted"):
+        assert more(f'runs_total{{state="{state}"}}') == 1
+    for outcome, count in (("accepted", 2), ("refused", 1), ("cut", 1)):
+        assert more(f'upload_parts_total{{outcome="{outcome}"}}') == count
+    assert more("upload_bytes_total") == len(GOOD)
+    assert more('seal_seconds_count{outcome="done"}') == 1
+    assert more('seal_seconds_sum{outcome="done"}') > 0
+
+
 def test_a_partition_is_chosen_once(up: Uploader) -> None:
     third = up.create(None, "?partition=3")
     encoded = base64.b64encode(b"2").decode()
