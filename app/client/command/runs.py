@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 
 from ..client import Client
 from ..errors import ThalwegError
+from ..files.state import StateFile
 from ..losses.requests import INPUTS
 from ..losses.saving import label
-from ..losses.sources import SourceLike
+from ..losses.sources import SourceLike, open_source
+from ..runs.async_upload import MEMBER
 from ..runs.description import PARALLEL, Part, Run
-from ..runs.uploading import Uploaded
+from ..runs.uploading import Uploaded, UploadState
 from ..transport.retry import is_retryable
 from .arguments import (
     REPORT_OPTIONS,
@@ -240,9 +243,9 @@ def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public typ
     upload.add_argument(
         "--partition",
         type=ranges,
-        default=[1],
         metavar="LIST",
-        help="of the files, such as 3 (the first one's, default 1) or 1,4-6",
+        help="of the files, such as 3 (the first one's) or 1,4-6 (default: the lowest that are"
+        " free)",
     )
     upload.add_argument(
         "--parallel",
@@ -270,23 +273,54 @@ def _directory(args: argparse.Namespace) -> Path:
     return Path(args.state or f"{args.id}.thalweg-state")
 
 
-def _parts(args: argparse.Namespace) -> list[Part]:
-    """The partitions that the arguments name.
+def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
+    """The partitions of files that state files go on with; of the others, the lowest free ones."""
+    directory = _directory(args)
+    states = [
+        state
+        for path in directory.glob("[1-9]*")
+        if (state := StateFile(path, MEMBER).load(UploadState.parse)) and state.run == args.id
+    ]
+    taken = {stream.partition for stream in client.runs.streams(args.id)}
+    free = (number for number in itertools.count(1) if number not in taken)
+    partitions = []
+    for file in args.file or [None]:
+        source = _identity(file)
+        own = next((state for state in states if state.source == source), None)
+        if own is not None:
+            states.remove(own)
+        partitions.append(next(free) if own is None else own.partition)
+    for left in {state.partition for state in states}:
+        say(f"partition {left} is unfinished: its own file, or --replace, completes it")
+    return partitions
+
+
+def _identity(file: str | None) -> dict[str, Any] | None:
+    """What a state file says of the source; None of what comes only once."""
+    if file is None or not Path(file).is_file():
+        return None
+    with contextlib.closing(open_source(file)) as source:
+        return source.identity()
+
+
+def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
+    """The partitions that the arguments name, or those that are free.
 
     Raises:
         ValueError: files and partitions do not match.
     """
-    partitions: list[int] = args.partition
     if bool(args.file) is bool(args.exec):
         raise ValueError("give either FILEs or --exec CMD")
+    if args.file.count("-") > 1:
+        raise ValueError("stdin is one stream")
+    partitions: list[int] = args.partition or ([1] if args.replace else [])
+    partitions = partitions or _free_partitions(args, client)
     if args.file and len(partitions) == 1:
         partitions = [partitions[0] + i for i in range(len(args.file))]
     if args.file and len(partitions) != len(args.file):
         raise ValueError(f"{len(args.file)} files are not {len(partitions)} partitions")
     if len(set(partitions)) < len(partitions):
         raise ValueError("a partition is named twice")
-    if args.file.count("-") > 1:
-        raise ValueError("stdin is one stream")
     parts = []
     for i, partition in enumerate(partitions):
         command = [word.replace("{partition}", str(partition)) for word in args.exec or ()]
@@ -298,7 +332,7 @@ def _parts(args: argparse.Namespace) -> list[Part]:
 
 
 def _upload(args: argparse.Namespace, client: Client) -> int:
-    parts, directory = _parts(args), _directory(args)
+    parts, directory = _parts(args, client), _directory(args)
     directory.mkdir(parents=True, exist_ok=True)
     bars = make_bars(args, [part.partition for part in parts])
     codes = []

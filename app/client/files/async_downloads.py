@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import asdict, replace
@@ -9,10 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import ConnectionFailed, ProtocolError, StateError, data_changed
 from ..transport.answers import STATUS_OK
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable
+from ..transport.frames import dtype_of
 from ..transport.requests import BLOCK, Head, Request
 from .outputs import FileOutput, Mark
 from .state import PathLike, StateFile
@@ -62,6 +66,7 @@ class AsyncDownload(AsyncResumable[memoryview]):
         self._output: FileOutput | None = None
         self.offset = 0
         self.etag: str | None = None
+        self._dtype: str | None = None
 
     async def save(self, observe: Callable[[int], None] | None = None) -> int:
         """Write the file, or complete what another process began; the number of its bytes.
@@ -83,6 +88,17 @@ class AsyncDownload(AsyncResumable[memoryview]):
         finally:
             self._stop()
         return self.offset
+
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the records that were downloaded.
+
+        Raises:
+            ProtocolError: the service did not tell.
+        """
+        try:
+            return dtype_of(json.loads(self._dtype or ""))
+        except (TypeError, ValueError) as e:
+            raise ProtocolError("the answer has no dtype of its records") from e
 
     # -- the file ------------------------------------------------------------------------
 
@@ -179,6 +195,7 @@ class AsyncDownload(AsyncResumable[memoryview]):
             name = _SAID.get(self._name, self._name)
             raise data_changed(f"the {name} had the tag {self.etag} and has {etag} now")
         self.etag = etag
+        self._dtype = head.headers.get("thalweg-dtype")
         if head.status == _STATUS_PARTIAL:
             return self.offset, self._check_span(head.headers.get("content-range", ""))
         length = head.headers.get("content-length", "")

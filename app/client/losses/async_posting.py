@@ -30,6 +30,7 @@ from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable, Cure
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
+from ..transport.retry import shorter
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
 from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
 from .saving import Observe, Progress
@@ -150,7 +151,14 @@ class AsyncPosting(AsyncResumable[Item]):
     def _cure(self, problem: ProblemError) -> Cure | None:
         if problem.code == "input-gone" and self._requests.inputs():
             return self._store_inputs
+        most = shorter(problem, self._plan.stop - self.offset)
+        # An event that is longer cannot be sent.
+        if self._mode == "parts" and most is not None and self.offset + most > self._sent:
+            return partial(self._shorten, most)
         return super()._cure(problem)
+
+    async def _shorten(self, most: int) -> None:
+        self._plan.shorten(self.offset, most)
 
     async def _store_inputs(self) -> None:
         for name, request in self._requests.inputs():

@@ -29,6 +29,7 @@ from ..errors import ConnectionFailed, ProblemError, ProducerFailed, ProtocolErr
 from ..transport.channel import Channel
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
+from ..transport.retry import shorter
 from ..transport.streams import Cure, Resumable
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
 from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
@@ -146,7 +147,14 @@ class Posting(Resumable[Item]):
     def _cure(self, problem: ProblemError) -> Cure | None:
         if problem.code == "input-gone" and self._requests.inputs():
             return self._store_inputs
+        most = shorter(problem, self._plan.stop - self.offset)
+        # An event that is longer cannot be sent.
+        if self._mode == "parts" and most is not None and self.offset + most > self._sent:
+            return partial(self._shorten, most)
         return super()._cure(problem)
+
+    def _shorten(self, most: int) -> None:
+        self._plan.shorten(self.offset, most)
 
     def _store_inputs(self) -> None:
         for name, request in self._requests.inputs():

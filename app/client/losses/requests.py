@@ -331,6 +331,11 @@ class PartPlan:
         self._size = size
         self.stop = start + size
 
+    def shorten(self, offset: int, most: int) -> None:
+        """Plan parts of ``most`` bytes: the one that begins at ``offset`` was too long."""
+        self._size = min(self._size, most)
+        self.stop = offset + most
+
     def answered(self, offset: int, sent: int) -> None:
         """Plan the next part: it begins at ``offset``, and bytes up to ``sent`` are known."""
         self.stop = offset + max(self._size, 2 * (sent - offset))

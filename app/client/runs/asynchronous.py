@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 from uuid import uuid4
+
+import numpy as np
 
 from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import InputLike, input_bytes, put_input
+from ..losses.rows import ReportTable
 from ..transport.async_channel import AsyncCalls, AsyncChannel
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
@@ -347,6 +351,32 @@ class AsyncRuns(AsyncCalls):
         async with self._connector.channel() as channel:
             download = AsyncDownload(channel, request, "report", request.target, path, state)
             return await download.save()
+
+    async def read(
+        self, run: RunLike, report: str, **options: Unpack[ReportOptions]
+    ) -> ReportTable:
+        """Return a finished report of a sealed run as a whole table.
+
+        While the report is computed, the call waits. The rows pass through a temporary file.
+
+        Args:
+            run: whose report.
+            report: its name.
+            **options: see ReportOptions.
+
+        Raises:
+            ProblemError: the service has no such report, or the run is not sealed.
+            ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+            OSError: the temporary file cannot be written.
+        """
+        request = RunRequests(run).report(report, {"format": "bin", **options})
+        with TemporaryDirectory(prefix="thalweg-") as folder:
+            path = Path(folder, "rows")
+            async with self._connector.channel() as channel:
+                download = AsyncDownload(channel, request, "report", request.target, path, None)
+                await download.save()
+                rows = await channel.work(partial(np.fromfile, path, download.dtype()))
+        return ReportTable(report, rows, options.get("set"))
 
     async def add_reports(
         self,

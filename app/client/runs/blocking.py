@@ -6,13 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 from uuid import uuid4
+
+import numpy as np
 
 from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
 from ..losses.requests import InputLike, input_bytes, put_input
+from ..losses.rows import ReportTable
 from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel
 from ..transport.requests import Request
@@ -348,6 +352,30 @@ class Runs(Calls):
         with self._connector.channel() as channel:
             download = Download(channel, request, "report", request.target, path, state)
             return download.save()
+
+    def read(self, run: RunLike, report: str, **options: Unpack[ReportOptions]) -> ReportTable:
+        """Return a finished report of a sealed run as a whole table.
+
+        While the report is computed, the call waits. The rows pass through a temporary file.
+
+        Args:
+            run: whose report.
+            report: its name.
+            **options: see ReportOptions.
+
+        Raises:
+            ProblemError: the service has no such report, or the run is not sealed.
+            ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+            OSError: the temporary file cannot be written.
+        """
+        request = RunRequests(run).report(report, {"format": "bin", **options})
+        with TemporaryDirectory(prefix="thalweg-") as folder:
+            path = Path(folder, "rows")
+            with self._connector.channel() as channel:
+                download = Download(channel, request, "report", request.target, path, None)
+                download.save()
+                rows = channel.work(partial(np.fromfile, path, download.dtype()))
+        return ReportTable(report, rows, options.get("set"))
 
     def add_reports(
         self,

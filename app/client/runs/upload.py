@@ -28,6 +28,7 @@ from ..files.state import PathLike, StateFile
 from ..losses.sources import Source, body_of, open_source
 from ..transport.channel import Channel
 from ..transport.requests import Body, Head, Reply, Request
+from ..transport.retry import shorter
 from ..transport.streams import Cure, Repeated
 from .description import Part, Stream
 from .requests import RunRequests, append, retrieve_offset, stream_of_location
@@ -93,6 +94,8 @@ class Upload(Repeated):
         self._offset_known = False
         self._announces_commits = False
         self._append_limit: int | None = None
+        self._most: int | None = None
+        self._body_size = 0
         self._acknowledged = Acknowledged(0)
 
     @property
@@ -156,7 +159,11 @@ class Upload(Repeated):
         if problem.status == _STATUS_CONFLICT and self.stream is not None:
             # Somebody else may have appended, or an append of ours that had seemed lost.
             return self._retrieve_offset
-        return super()._cure(problem)
+        most = shorter(problem, self._body_size)
+        return super()._cure(problem) if most is None else partial(self._shorten, most)
+
+    def _shorten(self, most: int) -> None:
+        self._most = most
 
     def _create(self) -> None:
         request = self._requests.create_stream(self._partition, self._source.size)
@@ -217,8 +224,9 @@ class Upload(Repeated):
         if size is None:
             size = self.offset
         limit = None if self._announces_commits else PART_SIZE
-        limits = [n for n in (limit, self._append_limit) if n is not None]
+        limits = [n for n in (limit, self._append_limit, self._most) if n is not None]
         stop = min([size, *(self.offset + n for n in limits)])
+        self._body_size = stop - self.offset
         last = stop == size
         request = append(self._target(), self.offset, last=last, length=size)
         return request, body_of(self._source, self.offset, stop), last

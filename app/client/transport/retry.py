@@ -10,6 +10,9 @@ from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 RETRIES = 8
 """Failures in a row to tolerate: about a minute of a server that is away."""
 
+_TOO_LARGE = 413
+_LEAST = 64 << 10
+"""Bytes of the shortest body: where less is refused, something else is wrong."""
 _STATUSES = frozenset({408, 429, 502, 503, 504})
 
 _FIRST_DELAY = 0.25
@@ -30,6 +33,21 @@ def is_retryable(error: ThalwegError) -> bool:
         waiting = str(error.problem.get("limit", "")).startswith("spools.")
         return error.status in _STATUSES and (error.code != "quota-exceeded" or waiting)
     return isinstance(error, ConnectionFailed | ProtocolError)
+
+
+def shorter(problem: ProblemError, size: int) -> int | None:
+    """How long the body of a request may be after one of ``size`` bytes was refused.
+
+    Returns:
+        What the service allows, or half of the size if a proxy refused it; None if the length was
+        not the reason, or less makes no sense.
+    """
+    if problem.status != _TOO_LARGE or problem.problem.get("limit") not in {None, "body", "append"}:
+        return None
+    allowed = problem.problem.get("allowed")
+    if isinstance(allowed, int) and 0 < allowed < size:
+        return allowed
+    return size // 2 if size >= 2 * _LEAST else None
 
 
 class Backoff:

@@ -155,7 +155,7 @@ def test_a_partition_is_replaced_where_that_is_asked_for(
         file.write_bytes(data)
         assert upload(service, RUN, file, "--replace") == 0
         assert bytes(service.run.streams["s1"].data) == data
-    assert upload(service, RUN, file) == 1
+    assert upload(service, RUN, file, "--partition", 1) == 1
     assert run(service, "status", RUN, "--json") == 0
     (partition,) = json.loads(capsys.readouterr().out)["partitions"]
     assert (partition["id"], partition["offset"], partition["state"]) == ("s1", 6, "complete")
@@ -170,7 +170,7 @@ def test_no_state_keeps_a_partition_from_being_replaced(
     assert upload(service, RUN, file) == 3
     assert state.exists()
     file.write_bytes(DATA[::-1])
-    assert upload(service, RUN, file) == 1
+    assert upload(service, RUN, file, "--partition", 1) == 1
     assert "has changed since" in capsys.readouterr().err
     assert upload(service, RUN, file, "--replace") == 0
     assert bytes(service.run.streams["s1"].data) == DATA[::-1]
@@ -178,6 +178,25 @@ def test_no_state_keeps_a_partition_from_being_replaced(
     state.write_text("{}")
     assert run(service, "delete", RUN, "--partition", 1) == 0
     assert not state.exists()
+
+
+def test_files_take_the_lowest_free_partitions(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"p{i}.bin" for i in range(4)]
+    for i, file in enumerate(files):
+        file.write_bytes(DATA + bytes([i]))
+    assert upload(service, RUN, files[0], "--partition", 2) == 0
+    assert upload(service, RUN, *files[1:3]) == 0
+    assert "partition 3: 102" in capsys.readouterr().err
+    # What another command began, the same file goes on with, and no other.
+    service.script[:] = [Fault(stop_reading=100_000)]
+    assert upload(service, RUN, files[3]) == 3
+    assert upload(service, RUN, files[0]) == 0
+    assert "partition 4 is unfinished: its own file" in capsys.readouterr().err
+    assert upload(service, RUN, files[3]) == 0
+    order = [0, 1, 0, 2, 3, 0]
+    assert [stream.data[-1] for _, stream in sorted(service.run.streams.items())] == order[1:]
 
 
 def test_stdin_is_a_stream(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ class FakeRuns:
         state: of the run.
         computing: questions for a report or the state before it is there.
         report: bytes of its only report.
+        dtype: of the records of these bytes, as numpy describes it; None for none.
         events: of its progress.
     """
 
@@ -68,6 +69,7 @@ class FakeRuns:
     computing: int = 0
     problem: dict[str, Any] | None = None
     report: bytes = b"1,2,3\n" * 1000
+    dtype: Any = None
     events: int = 5
 
     def json(self) -> dict[str, Any]:
@@ -236,6 +238,8 @@ def _report(exchange: Exchange, runs: FakeRuns) -> None:
         return
     data, start, status = runs.report, 0, 200
     headers = {"ETag": '"e1"'}
+    if exchange.seen.query["format"] == "bin" and runs.dtype is not None:
+        headers["Thalweg-Dtype"] = json.dumps(runs.dtype)
     if "summary_ids" in exchange.seen.query:
         exchange.head(200, headers, None)
         exchange.chunk(data[:3500], last=False)

@@ -198,6 +198,26 @@ def test_faults_between_progress_do_not_add_up(post: Post) -> None:
         assert post(service, part_size=2 * RECORD, retries=1).rows == WHOLE
 
 
+def test_parts_are_no_longer_than_the_service_allows(post: Post) -> None:
+    allowed = {"code": "too-large", "limit": "body", "allowed": 3 * RECORD}
+    with FakeService([Fault(status=413, problem=allowed)]) as service:
+        assert post(service).rows == WHOLE
+        assert [seen.size for seen in service.losses][:2] == [PART, 3 * RECORD]
+    # One that is longer whatever is done, and one that is refused for another reason.
+    for problem, requests in ((allowed, 2), (allowed | {"limit": "max_samples"}, 1)):
+        with FakeService([Fault(status=413, problem=problem)] * 9) as service:
+            with pytest.raises(ProblemError, match="too-large"):
+                post(service)
+            assert len(service.losses) == requests
+
+
+def test_parts_that_a_proxy_refuses_are_halved(post: Post) -> None:
+    stream = make_stream(20_000)
+    with FakeService([Fault(status=413)] * 2) as service:
+        assert post(service, stream, part_size=1 << 19).rows == tables(stream)["rows"].tobytes()
+        assert [seen.size for seen in service.losses][:3] == [1 << 19, 1 << 18, 1 << 17]
+
+
 def test_an_early_refusal_stops_the_upload(post: Post) -> None:
     stream = STREAM * 20_000
     with FakeService([Fault(early=True, status=401)]) as service:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from app.client import Client, ProblemError, Run, StateError
+from app.client import Client, ProblemError, ProtocolError, Run, StateError
 
 from ..conftest import Connect
 from ..fakes.clock import FakeClock
@@ -98,6 +99,21 @@ def test_an_answer_without_ranges_is_read_again(
     size = client.runs.report(RUN, "aal", out, summary_ids="1-3", variant="v1")
     assert (size, out.read_bytes()) == (len(service.run.report), service.run.report)
     assert service.seen[-1].query == {"format": "csv", "summary_ids": "1-3", "variant": "v1"}
+
+
+def test_a_report_is_read_as_a_table(service: FakeService, client: Client) -> None:
+    rows = np.zeros(500, [("SummaryId", "<i4"), ("MeanLoss", "<f4")])
+    rows["SummaryId"] = np.arange(500)
+    service.run.report, service.run.dtype = rows.tobytes(), rows.dtype.descr
+    service.script[:] = [Fault(cut=3000)]
+    table = client.runs.read(RUN, "aal", set=2, event_ids="7")
+    assert (table.report, table.summary_set) == ("aal", 2)
+    assert table.rows.dtype == rows.dtype
+    assert table.rows.tolist() == rows.tolist()
+    assert service.seen[-1].query == {"format": "bin", "set": "2", "event_ids": "7"}
+    service.run.dtype = None
+    with pytest.raises(ProtocolError, match="no dtype"):
+        client.runs.read(RUN, "aal")
 
 
 def test_another_process_completes_a_report(

@@ -125,6 +125,17 @@ def test_appends_are_not_larger_than_the_service_allows(
     assert stored(service) == DATA
 
 
+def test_appends_that_a_proxy_refuses_are_shorter(
+    service: FakeService, client: Client, file: Path
+) -> None:
+    allowed = {"limit": "append", "allowed": 30_000}
+    service.script[:] = [Fault(status=413, early=True, problem=allowed)]
+    client.runs.upload(RUN, file)
+    assert stored(service) == DATA
+    sizes = [s.size for s in service.seen if s.method == "PATCH"]
+    assert max(sizes[1:]) == 30_000
+
+
 def test_first_appends_are_small_until_commits_are_announced(
     service: FakeService, client: Client, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
