@@ -33,6 +33,9 @@ class Job(Protocol):
     def done(self) -> bool:
         """Whether it has returned or failed."""
 
+    def exception(self) -> BaseException | None:
+        """What it raised, once it is done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
