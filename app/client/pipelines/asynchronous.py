@@ -193,6 +193,19 @@ class AsyncPipeline:
         self.batches_per_epoch = info.batches_per_epoch
         self.fingerprint = info.fingerprint
 
+    def __len__(self) -> int:
+        """Number of batches.
+
+        Raises:
+            TypeError: there is no end, or it is not known before all have been read.
+        """
+        if self.batches_in_all is None:
+            raise TypeError(
+                "the number of batches is not known: the pipeline has no end, or a stage such as"
+                " filter decides only as it reads"
+            )
+        return self.batches_in_all
+
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,
         after: str | None = None,
