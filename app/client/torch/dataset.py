@@ -62,8 +62,8 @@ class _Piped:
 
     def __reduce__(self) -> tuple[Any, ...]:
         tensor = self._tensor
-        octets = bytearray(tensor.contiguous().flatten().view(torch.uint8).numpy())
-        return _tensor_from, (octets, tensor.dtype, tuple(tensor.shape))
+        octets = tensor.contiguous().flatten().view(torch.uint8).numpy()
+        return _tensor_from, (octets.tobytes(), tensor.dtype, tuple(tensor.shape))
 
 
 def _piped(value: Any) -> Any:  # noqa: ANN401 - a tensor, or something else
@@ -73,8 +73,8 @@ def _piped(value: Any) -> Any:  # noqa: ANN401 - a tensor, or something else
     return _Piped(value) if 0 < value.nbytes <= _PIPED else value
 
 
-def _tensor_from(octets: bytearray, dtype: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
-    return torch.frombuffer(octets, dtype=dtype).reshape(shape)
+def _tensor_from(octets: bytes, dtype: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+    return torch.frombuffer(bytearray(octets), dtype=dtype).reshape(shape)
 
 
 def _collate(batch: list[Sample], *, collate_fn_map: Any = None) -> Any:  # noqa: ANN401 - of torch
