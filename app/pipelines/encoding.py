@@ -53,8 +53,8 @@ def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Arra
             yield field.name, column
 
 
-def make_batch(opened: OpenPipeline, step: Step) -> Batch:
-    """Build a batch with the token that continues after it.
+def make_batch(opened: OpenPipeline, step: Step, every: int = 1) -> Batch:
+    """Build a batch with the token that continues after it; the next has a number ``every`` higher.
 
     The payload refers to the memory of the arrays.
     """
@@ -79,7 +79,8 @@ def make_batch(opened: OpenPipeline, step: Step) -> Batch:
     }
     if len(arrays) == 1:
         header |= {name: descriptions[0][name] for name in ("dtype", "shape")}
-    last = step.data_finished or step.sequence + 1 == opened.pipeline.batches
+    batches = opened.pipeline.batches
+    last = step.data_finished or (batches is not None and step.sequence + every >= batches)
     nbytes = sum(array.nbytes for _, array in arrays)
     return Batch(header, payload, nbytes, last, step.state, step.ends_epoch)
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from app.engine.workers import Workers
+from app.errors import InvalidOptionError
 from app.http.addresses import Addresses
 from app.http.answers import WholeAnswer
 from app.http.compression import compressor
@@ -42,7 +43,7 @@ from core.pipelines.reference import reference, reference_of
 from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
 from .opened import OpenPipeline
 from .registry import Pipelines
-from .streaming import batch_stream
+from .streaming import Selection, batch_stream
 
 MEDIA = {
     "frames": MEDIA_TYPES["frames"],
@@ -66,6 +67,9 @@ class RankQuery(BaseModel):
     after: str | None = Field(
         None, description="Token to continue after; without it, start from the beginning"
     )
+    offset: int = Field(
+        0, ge=0, le=MAX_NUMBER, description="Number of batches to skip after the token"
+    )
     rank: int = Field(
         0, ge=0, le=MAX_NUMBER, description="Rank whose rows of each batch to send, from 0"
     )
@@ -75,6 +79,9 @@ class RankQuery(BaseModel):
 class BatchesQuery(RankQuery):
     """Options of a stream of batches; limits above the server's are lowered to the server's."""
 
+    every: int = Field(
+        1, ge=1, le=MAX_NUMBER, description="Send one of so many batches; the rest are passed over"
+    )
     max_batches: int | None = Field(None, ge=0, description="Maximum number of batches to send")
     max_bytes: int | None = Field(
         None, ge=0, description="Start no batch after this many bytes of arrays"
@@ -82,15 +89,14 @@ class BatchesQuery(RankQuery):
     max_seconds: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Start no batch after this many seconds"
     )
-    max_epochs: int | None = Field(None, ge=0, description="End after this many epochs")
+    max_epochs: int | None = Field(
+        None, ge=0, description="End after this many epochs; not with every"
+    )
 
 
 class BatchQuery(RankQuery):
     """Options of one batch."""
 
-    offset: int = Field(
-        0, ge=0, le=MAX_NUMBER, description="Number of batches to skip after the token"
-    )
     format: Literal["frames", "npy", "arrow"] | None = Field(None, description="Overrides Accept")
 
 
@@ -272,6 +278,8 @@ async def pipeline_batches(
 
     The END frame gives the reason for ending and whether the data is finished.
     """
+    if query.every > 1 and query.max_epochs is not None:
+        raise InvalidOptionError("max_epochs applies only to every=1", option="max_epochs")
 
     async def handle(exchange: Exchange) -> None:
         opened = await service.threads.start(service.pipelines.open, who, ident, query.after)
@@ -279,8 +287,7 @@ async def pipeline_batches(
             opened.check_rank(query.rank, query.world)
             stream = batch_stream(
                 opened,
-                query.rank,
-                query.world,
+                Selection(query.rank, query.world, query.offset, query.every),
                 Limits.clamped(
                     query.max_batches, query.max_bytes, query.max_seconds, query.max_epochs
                 ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
@@ -16,6 +17,7 @@ from app.streams.sender import Head
 from app.streams.threads import Threads
 from app.telemetry import Metrics
 from core.budget import Scope
+from core.errors import PositionError
 from core.iterate.base import State
 from core.iterate.profile import Profile
 
@@ -26,8 +28,25 @@ OVER_BUDGET = {"memory": "bytes", "cpu": "time", "items": "time"}
 """Reason to end with, by the budget that the next batch exceeds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which batches to send: those ``offset``, ``offset + every``, ... after the start.
+
+    Attributes:
+        rank: rank whose rows of each batch to take.
+        world: number of ranks that share each batch.
+        offset: batches to pass over first.
+        every: distance from one batch to the next.
+    """
+
+    rank: int = 0
+    world: int = 1
+    offset: int = 0
+    every: int = 1
+
+
 def make_batches(
-    opened: OpenPipeline, rank: int, world: int, limit: int, profile: Profile
+    opened: OpenPipeline, selection: Selection, limit: int, profile: Profile
 ) -> Iterator[Batch]:
     """Build batches in order, beginning with the first the request asks for.
 
@@ -35,27 +54,31 @@ def make_batches(
 
     Args:
         opened: the pipeline.
-        rank: rank whose rows of each batch to take.
-        world: number of ranks that share each batch.
+        selection: which batches.
         limit: maximum number of batches.
         profile: receives the times of the stages.
     """
-    state = opened.start
-    opened.pipeline.check(state)
-    reader = opened.pipeline.reader(rank, world, time.perf_counter)
+    state, skipped, every = opened.start, selection.offset, selection.every
+    pipeline = opened.pipeline
+    pipeline.check(state)
+    reader = pipeline.reader(selection.rank, selection.world, time.perf_counter, every)
     for _ in range(limit):
         with Scope():
             with opened.profiles.into(profile):
+                try:
+                    state = pipeline.skip(state, skipped) if skipped else state
+                except PositionError:
+                    return
                 step = reader.step(state)
             if step is None:
                 return
-            batch = make_batch(opened, step)
+            batch = make_batch(opened, step, every)
         # While the batch is sent and the next is made, only what the frame needs is kept.
         del step
         yield batch
         if batch.last:
             return
-        state = batch.state
+        state, skipped = batch.state, every - 1
 
 
 class BatchFrames:
@@ -132,8 +155,7 @@ class Times:
 
 def batch_stream(
     opened: OpenPipeline,
-    rank: int,
-    world: int,
+    selection: Selection,
     limits: Limits,
     *,
     coding: str | None,
@@ -146,8 +168,7 @@ def batch_stream(
 
     Args:
         opened: the pipeline; stays open until the answer has ended.
-        rank: rank whose rows of each batch to send.
-        world: number of ranks that share each batch.
+        selection: which batches to send.
         limits: how much the answer may carry.
         coding: compression of the whole answer.
         threads: build the batches.
@@ -161,7 +182,7 @@ def batch_stream(
         progress.epochs += batch.ends_epoch
         metrics.batches.inc()
 
-    batches = make_batches(opened, rank, world, limits.count, times.profile)
+    batches = make_batches(opened, selection, limits.count, times.profile)
     times.ahead = Ahead(batches, threads.start)
     return Stream(
         times.ahead,

@@ -85,26 +85,27 @@ class IndexedStepper(Stepper):
         block = self._rank_block(read, low, high, total)
         return self._numbered(block, sequence, epoch, count, (low, high))
 
-    def run(self, sequence: int, count: int, rows: Rows) -> list[Step]:
+    def run(self, sequence: int, count: int, rows: Rows, every: int = 1) -> list[Step]:
         """Up to ``count`` full batches of one epoch, read at once; none if they must be alone.
 
         Args:
             sequence: number of the first one.
             count: how many to read.
             rows: chooses the rows to return.
+            every: distance from one to the next.
         """
         if self._whole:
             return []
         size, per_epoch = self.batching.size, self._per_epoch
         epoch, batch = (0, sequence) if per_epoch is None else divmod(sequence, per_epoch)
         if self._length is not None:
-            count = min(count, self._length // size - batch)
+            count = min(count, -(-(self._length // size - batch) // every))
         if self.end is not None:
-            count = min(count, self.end - sequence)
+            count = min(count, -(-(self.end - sequence) // every))
         if count < 1:
             return []
         low, high = rows(size)
-        starts = np.arange(batch, batch + count, dtype=np.int64)[:, None] * size
+        starts = (batch + every * np.arange(count, dtype=np.int64)[:, None]) * size
         own = high - low
         block = self._chain(epoch).at((starts + np.arange(low, high)).reshape(-1))
         padding = self.batching.padding
@@ -112,7 +113,7 @@ class IndexedStepper(Stepper):
         return [
             self._numbered(
                 each if padding is None else collate(each, padding),
-                sequence + k,
+                sequence + every * k,
                 epoch,
                 size,
                 (low, high),

@@ -154,13 +154,16 @@ class Pipeline:
         step = self._stepper.step(state, lambda n: (rank * n // world, (rank + 1) * n // world))
         return None if step is None else with_fixed_epochs(step, self._batching.epoch_size)
 
-    def reader(self, rank: int = 0, world: int = 1, clock: Clock | None = None) -> BatchReader:
+    def reader(
+        self, rank: int = 0, world: int = 1, clock: Clock | None = None, every: int = 1
+    ) -> BatchReader:
         """What reads batches that follow each other, as :meth:`step` does one by one.
 
         Args:
             rank: whose rows of each batch to return.
             world: number of ranks.
             clock: has small batches that take little time read several at once.
+            every: distance from each batch to the next one that is asked for.
 
         Raises:
             OptionError: there is no such rank, or there are more ranks than rows.
@@ -171,7 +174,8 @@ class Pipeline:
             lambda n: (rank * n // world, (rank + 1) * n // world),
             self._run,
             self._batching.epoch_size,
-            clock,
+            every=every,
+            clock=clock,
         )
 
     def check_ranks(self, rank: int, world: int) -> None:

@@ -37,15 +37,18 @@ class BatchReader:
         rows: chooses those of a rank.
         most: batches of a run at most.
         epoch_size: batches of an epoch, if fixed.
+        every: distance from each batch to the next one that is asked for.
         clock: measures how long batches take; without one, each is read alone.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is independent
         self,
         stepper: Stepper,
         rows: Rows,
         most: int,
         epoch_size: int | None,
+        *,
+        every: int = 1,
         clock: Clock | None = None,
     ) -> None:
         self._stepper = stepper
@@ -53,9 +56,10 @@ class BatchReader:
         self._most = 1 if clock is None else min(most, _MOST)
         self._clock = clock or float
         self._epoch_size = epoch_size
+        self._every = every
         self._size = 1
-        self._next: State | None = None
-        """The state after the last batch."""
+        self._next: int | None = None
+        """Number of the batch that is due after the last one."""
         self._run: Sequence[Step] = ()
         self._at = 0
 
@@ -65,7 +69,7 @@ class BatchReader:
         Raises:
             CoreError: it cannot be read.
         """
-        if state != self._next:
+        if state[0] != self._next:
             self._run, self._at, self._size = (), 0, 1
         if self._at == len(self._run):
             self._run, self._at = self._read(state), 0
@@ -73,7 +77,7 @@ class BatchReader:
                 return None
         step = self._run[self._at]
         self._at += 1
-        self._next = step.state
+        self._next = step.sequence + self._every
         return with_fixed_epochs(step, self._epoch_size)
 
     def _read(self, state: State) -> Sequence[Step]:
@@ -81,7 +85,7 @@ class BatchReader:
         steps: Sequence[Step] = ()
         if self._size > 1 and isinstance(self._stepper, IndexedStepper):
             try:
-                steps = self._stepper.run(state[0], self._size, self._rows)
+                steps = self._stepper.run(state[0], self._size, self._rows, self._every)
             except CoreError:
                 self._size = 1
         if not steps:

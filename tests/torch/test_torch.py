@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from torchdata.nodes import Loader, Prefetcher  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 from app.client import Batch, ProblemError, Ragged, StateError  # noqa: E402
-from app.client.torch import IterableDataset, PipelineNode, tensors_of  # noqa: E402
+from app.client.torch import IterableDataset, PipelineNode, Sample, tensors_of  # noqa: E402
 from app.client.transport import retry as _retry  # noqa: E402
 from tests.client.fakes.exchange import Fault  # noqa: E402
 from tests.client.fakes.pipelines import SPEC  # noqa: E402
@@ -156,6 +157,81 @@ def test_states_of_the_dataset(service: FakeService) -> None:
     ):
         with pytest.raises(StateError):
             dataset.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_iterations_after_the_one_that_resumes_are_whole(
+    service: FakeService, workers: int, persistent: bool
+) -> None:
+    dataset = IterableDataset(service.url, SPEC)
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=workers, persistent_workers=persistent
+    )
+
+    def read() -> list[int]:
+        torch.manual_seed(1)  # iterations are told apart without luck
+        return [number(sample) for sample in loader]
+
+    dataset.load_state_dict({"token": "4.f0.k"})
+    assert [read() for _ in range(3)] == [ALL[4:], ALL, ALL]
+    dataset.load_state_dict({"token": "6.f0.k"})
+    dataset.load_state_dict({"token": "5.f0.k"})
+    assert [read() for _ in range(2)] == [ALL[5:], ALL]
+    dataset.load_state_dict({"token": None})
+    assert read() == ALL
+
+
+def test_one_loader_takes_a_state_and_no_other(service: FakeService) -> None:
+    dataset = IterableDataset(service.url, SPEC)
+    dataset.load_state_dict({"token": "4.f0.k"})
+    loaders = [DataLoader(dataset, batch_size=None, num_workers=n) for n in (2, 3, 0)]
+    assert [[number(sample) for sample in loader] for loader in loaders] == [ALL[4:], ALL, ALL]
+    dataset.load_state_dict({"token": "4.f0.k"})
+    assert [[number(sample) for sample in each] for each in (dataset, loaders[0])] == [ALL[4:], ALL]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_batches_of_batches_are_warned_of(service: FakeService, size: int) -> None:
+    dataset = IterableDataset(service.url, SPEC, convert=lambda batch: batch.count)
+    with pytest.warns(UserWarning, match="give it batch_size=None"):
+        counts, tokens = next(iter(DataLoader(dataset, batch_size=size)))
+    assert (counts.tolist(), len(tokens)) == ([4] * size, size)
+
+
+def test_lengths(service: FakeService) -> None:
+    loader = plain(service, 2)
+    assert (len(loader), len(loader.dataset)) == (7, 7)
+    assert len([*loader]) == 7
+    service.pipeline.tells_length = False
+    with pytest.raises(TypeError, match="number of batches is not known"):
+        len(IterableDataset(service.url, SPEC))
+    assert len([*IterableDataset(service.url, SPEC)]) == 7
+
+
+def test_samples_reach_the_main_process_as_they_are() -> None:
+    tensors = {
+        "small": torch.arange(6).to(torch.uint16).reshape(2, 3).T,
+        "large": torch.arange(1 << 18),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "alone": torch.tensor(True),
+        "empty": torch.zeros(0, 3),
+        "complex": torch.tensor([1 + 2j]),
+        "trained": torch.ones(2, requires_grad=True),
+        "text": np.array(["a", "b"]),
+        "fields": {"x": torch.ones(2)},
+    }
+    sent: Any
+    for sent in (tensors, [torch.ones(1)], 3):
+        got, token = ForkingPickler.loads(ForkingPickler.dumps(Sample(sent, "t")))
+        assert token == "t"  # noqa: S105 - not a password
+        assert type(got) is type(sent)
+        if sent is tensors:
+            assert list(got) == list(tensors)
+            for name, value in tensors.items():
+                if isinstance(value, torch.Tensor):
+                    assert (got[name].dtype, got[name].shape) == (value.dtype, value.shape)
+                    assert torch.equal(got[name], value)
+                    assert got[name].requires_grad == value.requires_grad
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -27,7 +27,8 @@ def size(text: str) -> int:
     found = _SIZE.fullmatch(text)
     if not found or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16MiB")
-    return int(found[1]) * (1000 if found[3] == "B" else 1024) ** " KMG".index(found[2] or " ")
+    unit: int = (1000 if found[3] == "B" else 1024) ** " KMG".index(found[2] or " ")
+    return int(found[1]) * unit
 
 
 def count(text: str) -> int:

@@ -45,9 +45,9 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     batches.add_argument("--world", type=count, default=1, metavar="W", help="default 1")
     batches.add_argument("--epoch", action="store_true", help="stop where an epoch ends")
     batches.add_argument(
-        "--prefetch", type=count, default=0, metavar="N", help="batches to ask for ahead"
+        "--prefetch", type=count, default=0, metavar="N", help="batches to read ahead"
     )
-    batches.add_argument("--parallel", type=count, metavar="K", help="connections to ask with")
+    batches.add_argument("--parallel", type=count, metavar="K", help="streams to read in turn")
     batches.add_argument("--quiet", action="store_true", help="report errors only")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ConnectionFailed, ProtocolError, StateError, data_changed
 from ..transport.answers import STATUS_OK
 from ..transport.channel import Channel
-from ..transport.frames import dtype_of
+from ..transport.frames import Rows, dtype_of
 from ..transport.requests import BLOCK, Head, Request
 from ..transport.streams import Resumable
 from .outputs import FileOutput, Mark
@@ -90,16 +90,18 @@ class Download(Resumable[memoryview]):
             self._stop()
         return self.offset
 
-    def dtype(self) -> np.dtype[Any]:
-        """Return the dtype of the records that were downloaded.
+    def records(self) -> Rows:
+        """Read the records that were downloaded, shape (n,).
 
         Raises:
-            ProtocolError: the service did not tell.
+            ProtocolError: the service did not tell their dtype.
+            OSError: the file cannot be read.
         """
         try:
-            return dtype_of(json.loads(self._dtype or ""))
+            dtype = dtype_of(json.loads(self._dtype or ""))
         except (TypeError, ValueError) as e:
             raise ProtocolError("the answer has no dtype of its records") from e
+        return np.fromfile(self._path, dtype)
 
     # -- the file ------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """Pipelines and their batches with asyncio.
 
-Two ways lead to the next batch. A *stream* is one answer that the service fills ahead of the
-reader: best for throughput. *Asking* is a request for each batch, several at once: best where
-a reader takes every n-th batch, or where batches take long to make and several servers share
-the work. Both yield batches in order and are resumed by the token of the last one.
+Batches come as a *stream*: one answer that the service fills ahead of the reader, of every batch
+or of every n-th. Several streams that share the batches are read in turn, where batches take long
+to make and several servers or cores share the work. Either way batches come in order and are
+resumed by the token of the last one.
 
 The position of ``AsyncBatches`` moves only when a batch is handed out. Whatever is on its way at
 that moment, in a buffer or in another thread, may therefore be dropped at any time: after an
@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from ..transport.async_channel import AsyncChannel, AsyncClosing, AsyncConnector
-from ..transport.async_streams import AsyncItems
+from ..transport.async_channel import AsyncClosing, AsyncConnector
 from ..transport.requests import Request
-from .async_streams import AsyncAsking, AsyncBatchStream
+from .async_streams import AsyncLanes
 from .batch import Batch, EpochEnd
 from .layout import Field
 from .requests import BatchRequests, PipelineInfo
@@ -59,8 +58,7 @@ class AsyncBatches(AsyncClosing):
         self._epoch: int | None = None
         self._held: Batch | None = None
         self._finished = False
-        self._source: AsyncBatchStream | AsyncAsking | None = None
-        self._items: AsyncItems[Any] | None = None
+        self._source: AsyncLanes | None = None
 
     @property
     def token(self) -> str | None:
@@ -116,30 +114,22 @@ class AsyncBatches(AsyncClosing):
             batch = self._accept(item)
             if batch is not None:
                 return batch
-        if self._left == 0 and isinstance(self._source, AsyncBatchStream):
+        if self._left == 0 and self._source is not None:
             # Read how the answer ended: its connection can be used again.
             while (item := await self._fetch()) is not None:
                 self._accept(item)
         return None
 
     async def _fetch(self) -> Batch | EpochEnd | None:
-        if self._source is None or self._items is None:
+        if self._source is None:
             if self._finished:
                 return None
-            channel = self._connector.channel(workers=self._selection.connections)
-            self._source = self._open(channel)
-            self._items = AsyncItems(channel, self._source.run())
-        item: Batch | EpochEnd | None = await anext(self._items, None)
+            where = (self._position, self._left)
+            self._source = AsyncLanes(self._connector, self._requests, *where)
+        item = await self._source.take()
         self._finished = self._source.data_finished
-        if isinstance(self._source, AsyncBatchStream):
-            self.profile = self._source.profile
+        self.profile = self._source.profile
         return item
-
-    def _open(self, channel: AsyncChannel) -> AsyncBatchStream | AsyncAsking:
-        selection, position, requests = self._selection, self._position, self._requests
-        if not selection.ahead and selection.every == 1 and not position.skip:
-            return AsyncBatchStream(channel, requests, position.token, self._left)
-        return AsyncAsking(channel, requests, position, self._left)
 
     def _accept(self, item: Batch | EpochEnd) -> Batch | None:
         """Move on by what came next; the batch to hand out, if any."""
@@ -162,9 +152,9 @@ class AsyncBatches(AsyncClosing):
         if self._held is not None:
             # It comes again.
             self._held, self._finished = None, False
-        items, self._items, self._source = self._items, None, None
-        if items is not None:
-            await items.aclose()
+        source, self._source = self._source, None
+        if source is not None:
+            await source.aclose()
 
 
 class AsyncPipeline:
@@ -202,6 +192,19 @@ class AsyncPipeline:
         self.batches_per_epoch = info.batches_per_epoch
         self.fingerprint = info.fingerprint
 
+    def __len__(self) -> int:
+        """Number of batches.
+
+        Raises:
+            TypeError: there is no end, or it is not known before all have been read.
+        """
+        if self.batches_in_all is None:
+            raise TypeError(
+                "the number of batches is not known: the pipeline has no end, or a stage such as"
+                " filter decides only as it reads"
+            )
+        return self.batches_in_all
+
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,
         after: str | None = None,
@@ -226,10 +229,13 @@ class AsyncPipeline:
             epoch: pause where an epoch ends.
             skip: batches to pass over first.
             every: only one of so many; reader w of N has ``skip=w, every=N``.
-            prefetch: batches to ask for before they are needed. Without this and
-                ``parallel`` they are streamed, one after the other.
-            parallel: connections to ask with; by default as many as ``prefetch``, but at
-                most 4.
+            prefetch: batches to read ahead while the caller is busy. The service and the
+                buffers of the connection, some megabytes, are ahead of the reader anyway; this
+                adds where batches are larger, and spares a busy caller the time to receive and
+                check them. It makes no difference to a caller that only waits for batches.
+            parallel: streams to read in turn, each on a connection of its own: faster where
+                batches take the service long and it has cores or servers to spare, or where one
+                connection does not fill the line. Slower over loopback.
 
         Raises:
             ValueError: an argument is out of range.

@@ -1,10 +1,10 @@
 # Made from asynchronous.py by deploy/unasync.py (make fmt): change that one.
 """Pipelines and their batches with blocking calls.
 
-Two ways lead to the next batch. A *stream* is one answer that the service fills ahead of the
-reader: best for throughput. *Asking* is a request for each batch, several at once: best where
-a reader takes every n-th batch, or where batches take long to make and several servers share
-the work. Both yield batches in order and are resumed by the token of the last one.
+Batches come as a *stream*: one answer that the service fills ahead of the reader, of every batch
+or of every n-th. Several streams that share the batches are read in turn, where batches take long
+to make and several servers or cores share the work. Either way batches come in order and are
+resumed by the token of the last one.
 
 The position of ``Batches`` moves only when a batch is handed out. Whatever is on its way at
 that moment, in a buffer or in another thread, may therefore be dropped at any time: after an
@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from ..transport.channel import Channel, Closing, Connector
+from ..transport.channel import Closing, Connector
 from ..transport.requests import Request
-from ..transport.streams import Items
 from .batch import Batch, EpochEnd
 from .layout import Field
 from .requests import BatchRequests, PipelineInfo
 from .selection import BatchSelection, Position
-from .streams import Asking, BatchStream
+from .streams import Lanes
 
 
 class Batches(Closing):
@@ -60,8 +59,7 @@ class Batches(Closing):
         self._epoch: int | None = None
         self._held: Batch | None = None
         self._finished = False
-        self._source: BatchStream | Asking | None = None
-        self._items: Items[Any] | None = None
+        self._source: Lanes | None = None
 
     @property
     def token(self) -> str | None:
@@ -117,30 +115,22 @@ class Batches(Closing):
             batch = self._accept(item)
             if batch is not None:
                 return batch
-        if self._left == 0 and isinstance(self._source, BatchStream):
+        if self._left == 0 and self._source is not None:
             # Read how the answer ended: its connection can be used again.
             while (item := self._fetch()) is not None:
                 self._accept(item)
         return None
 
     def _fetch(self) -> Batch | EpochEnd | None:
-        if self._source is None or self._items is None:
+        if self._source is None:
             if self._finished:
                 return None
-            channel = self._connector.channel(workers=self._selection.connections)
-            self._source = self._open(channel)
-            self._items = Items(channel, self._source.run())
-        item: Batch | EpochEnd | None = next(self._items, None)
+            where = (self._position, self._left)
+            self._source = Lanes(self._connector, self._requests, *where)
+        item = self._source.take()
         self._finished = self._source.data_finished
-        if isinstance(self._source, BatchStream):
-            self.profile = self._source.profile
+        self.profile = self._source.profile
         return item
-
-    def _open(self, channel: Channel) -> BatchStream | Asking:
-        selection, position, requests = self._selection, self._position, self._requests
-        if not selection.ahead and selection.every == 1 and not position.skip:
-            return BatchStream(channel, requests, position.token, self._left)
-        return Asking(channel, requests, position, self._left)
 
     def _accept(self, item: Batch | EpochEnd) -> Batch | None:
         """Move on by what came next; the batch to hand out, if any."""
@@ -163,9 +153,9 @@ class Batches(Closing):
         if self._held is not None:
             # It comes again.
             self._held, self._finished = None, False
-        items, self._items, self._source = self._items, None, None
-        if items is not None:
-            items.close()
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
 
 
 class Pipeline:
@@ -203,6 +193,19 @@ class Pipeline:
         self.batches_per_epoch = info.batches_per_epoch
         self.fingerprint = info.fingerprint
 
+    def __len__(self) -> int:
+        """Number of batches.
+
+        Raises:
+            TypeError: there is no end, or it is not known before all have been read.
+        """
+        if self.batches_in_all is None:
+            raise TypeError(
+                "the number of batches is not known: the pipeline has no end, or a stage such as"
+                " filter decides only as it reads"
+            )
+        return self.batches_in_all
+
     def batches(  # noqa: PLR0913 - each is a choice of the caller
         self,
         after: str | None = None,
@@ -227,10 +230,13 @@ class Pipeline:
             epoch: pause where an epoch ends.
             skip: batches to pass over first.
             every: only one of so many; reader w of N has ``skip=w, every=N``.
-            prefetch: batches to ask for before they are needed. Without this and
-                ``parallel`` they are streamed, one after the other.
-            parallel: connections to ask with; by default as many as ``prefetch``, but at
-                most 4.
+            prefetch: batches to read ahead while the caller is busy. The service and the
+                buffers of the connection, some megabytes, are ahead of the reader anyway; this
+                adds where batches are larger, and spares a busy caller the time to receive and
+                check them. It makes no difference to a caller that only waits for batches.
+            parallel: streams to read in turn, each on a connection of its own: faster where
+                batches take the service long and it has cores or servers to spare, or where one
+                connection does not fill the line. Slower over loopback.
 
         Raises:
             ValueError: an argument is out of range.

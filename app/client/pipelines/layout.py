@@ -242,11 +242,13 @@ class BatchReader(FrameAnswer[Batch | EpochEnd, BatchesEnd]):
     Args:
         layout: of the batches.
         first: number of the batch that must come first; None if only the token knows.
+        every: distance from one batch to the next.
     """
 
-    def __init__(self, layout: Layout, first: int | None) -> None:
+    def __init__(self, layout: Layout, first: int | None, every: int = 1) -> None:
         self._layout = layout
         self._next = first
+        self._every = every
 
     def _memory(self, header: dict[str, Any], size: int) -> Octets:
         self._layout.check(header, size)
@@ -263,7 +265,7 @@ class BatchReader(FrameAnswer[Batch | EpochEnd, BatchesEnd]):
         token: Any = header.get("token")
         if not is_token(token):
             raise ProtocolError("a frame does not say where to resume")
-        self._next = sequence + 1
+        self._next = sequence + self._every
         return Batch(
             self._layout.columns(header, frame.payload),
             token=token,

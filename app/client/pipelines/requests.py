@@ -118,19 +118,13 @@ class BatchRequests:
     info: PipelineInfo
     selection: BatchSelection
 
-    def stream(self, token: str | None, limit: int | None) -> Request:
-        """Ask for all batches after a token, or for a number of them."""
-        return self._request("batches", token, {} if limit is None else {"max_batches": limit})
-
-    def one(self, token: str | None, offset: int) -> Request:
-        """Ask for one batch, so many after a token."""
-        return self._request("batch", token, {"offset": offset})
-
-    def _request(self, route: str, token: str | None, more: Mapping[str, int]) -> Request:
+    def stream(self, token: str | None, offset: int, every: int, limit: int | None) -> Request:
+        """Ask for batches after a token, one of ``every``: all of them, or a number."""
         query: dict[str, Any] = {} if token is None else {"after": token}
-        query |= more
+        query |= {} if limit is None else {"max_batches": limit}
+        query |= {"offset": offset, "every": every} if offset or every > 1 else {}
         query |= {"rank": self.selection.rank, "world": self.selection.world}
-        path = path_of("pipelines", self.info.id, route)
+        path = path_of("pipelines", self.info.id, "batches")
         return Request("GET", f"{path}?{urlencode(query)}")
 
     def batches(self, token: str | None) -> int | None:

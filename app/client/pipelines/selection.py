@@ -9,8 +9,6 @@ from typing import Any
 
 from ..errors import StateError
 
-_CONNECTIONS = 4
-"""As many as a client keeps when they are idle."""
 _TOKEN = re.compile(r"[!-~]{1,512}")
 """The contract allows 100 characters."""
 
@@ -66,8 +64,8 @@ class BatchSelection:
         max_batches: number of batches; None for all.
         every: only one of so many.
         epoch: pause where an epoch ends.
-        prefetch: batches to ask for before they are needed.
-        parallel: connections to ask with; None for as many as suit ``prefetch``.
+        prefetch: batches to read ahead while the caller is busy.
+        parallel: streams to read in turn; None for one.
 
     Raises:
         ValueError: a number is out of range.
@@ -92,11 +90,6 @@ class BatchSelection:
             raise ValueError(f"rank {self.rank} is not one of 0 to {self.world - 1}")
 
     @property
-    def ahead(self) -> int:
-        """Batches to ask for before they are needed; 0 to stream them."""
-        return max(self.prefetch, self.parallel or 0)
-
-    @property
     def connections(self) -> int:
-        """Connections to ask with."""
-        return max(self.parallel or min(self.ahead, _CONNECTIONS), 1)
+        """Streams to read in turn, each on a connection of its own."""
+        return self.parallel or 1

@@ -1,77 +1,40 @@
 # Made from async_streams.py by deploy/unasync.py (make fmt): change that one.
-"""The resumable stream of batches, and batches that are asked for one by one."""
+"""Resumable streams of batches, side by side and read ahead where that helps."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import Any
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
-from ..transport.channel import Channel
+from ..transport.channel import Channel, Closing, Connector
 from ..transport.frames import FrameReader
-from ..transport.streams import Cure, Repeated, Resumable
+from ..transport.requests import Job
+from ..transport.streams import Cure, Items, Resumable
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
 from .selection import Position
 
-T = TypeVar("T")
-
 _STATUS_NOT_FOUND = 404
-_STATUS_PAST_THE_END = 416
+_WORTH_A_THREAD = 0.5e-3
+"""Seconds: handing a batch from one thread to another takes a fifth of it."""
 
 _LIMITS = frozenset({"count", "bytes", "time", "epoch"})
 """Reasons why an answer ends before the pipeline does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One batch to ask for.
-
-    Attributes:
-        index: rank among the questions, from 0.
-        token: after which it is.
-        offset: batches to pass over from there.
-        number: its number among all batches, if known.
-    """
-
-    index: int
-    token: str | None
-    offset: int
-    number: int | None
-
-
-class _PipelineStream(Resumable[T]):
-    """A stream whose pipeline the service may have forgotten.
-
-    A service that lost its store answers 404 until the pipeline is created again; tokens
-    remain valid.
-    """
-
-    def __init__(self, channel: Channel, requests: BatchRequests, token: str | None) -> None:
-        super().__init__(channel, requests.info.token if token is None else token)
-        self._requests = requests
-
-    def _cure(self, problem: ProblemError) -> Cure | None:
-        if problem.status == _STATUS_NOT_FOUND:
-            return self._create_again
-        return super()._cure(problem)
-
-    def _create_again(self) -> None:
-        reply = self._channel.ask(self._requests.create)
-        self._requests.info.check_same(PipelineInfo.parse(reply))
-
-
-class BatchStream(_PipelineStream[Batch | EpochEnd]):
+class BatchStream(Resumable[Batch | EpochEnd]):
     """Yields batches and the ends of epochs, up to the limit.
 
     Args:
         channel: of the operation.
         requests: builds the requests.
-        token: to resume after; None for the beginning.
+        position: where to begin.
+        every: distance from one batch to the next.
         limit: number of batches; None for all.
 
     Attributes:
@@ -83,24 +46,40 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
         self,
         channel: Channel,
         requests: BatchRequests,
-        token: str | None,
+        position: Position,
+        every: int,
         limit: int | None,
     ) -> None:
-        super().__init__(channel, requests, token)
+        token = position.token
+        super().__init__(channel, requests.info.token if token is None else token)
         self.data_finished = False
         self.profile: Mapping[str, Any] = {}
-        self._next = 0 if token is None else None
+        self._requests = requests
+        self._offset, self._every = position.skip, every
+        self._next = position.skip if token is None else None
         self._batches = requests.batches(token)
         self._left = limit
         self.done = limit == 0
+
+    def _cure(self, problem: ProblemError) -> Cure | None:
+        # A service that lost its store answers so until the pipeline is created again; tokens
+        # remain valid.
+        if problem.status == _STATUS_NOT_FOUND:
+            return self._create_again
+        return super()._cure(problem)
+
+    def _create_again(self) -> None:
+        reply = self._channel.ask(self._requests.create)
+        self._requests.info.check_same(PipelineInfo.parse(reply))
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:  # noqa: ARG002 - whatever it is
         return self.done
 
     def _attempt(self) -> Generator[Batch | EpochEnd, None, None]:
-        self._channel.open(self._requests.stream(self.token, self._left))
+        request = self._requests.stream(self.token, self._offset, self._every, self._left)
+        self._channel.open(request)
         before = self.token
-        reader = BatchReader(self._requests.info.layout, self._next)
+        reader = BatchReader(self._requests.info.layout, self._next, self._every)
         frames = FrameReader(reader.allocate)
         while (item := self._take(reader, frames)) is not None:
             if isinstance(item, Batch):
@@ -112,8 +91,9 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
     def _take_end(self, end: BatchesEnd, *, progressed: bool) -> None:
         self.profile = end.profile
         if end.data_finished:
-            if self._next is not None:
-                _check_last(self._next, self._batches)
+            due, known = self._next, self._batches
+            if due is not None and known is not None and due < known:
+                raise ProtocolError(f"the data claims to be finished before batch {due} of {known}")
             self.data_finished = self.done = True
         elif end.reason == "drain":
             if not self.done:
@@ -124,90 +104,76 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
             raise ProtocolError("the answer holds no batch")
 
     def _note(self, batch: Batch) -> None:
+        if self.done:
+            raise ProtocolError("more batches came than were asked for")
         if self._left is not None:
-            if not self._left:
-                raise ProtocolError("more batches came than were asked for")
             self._left -= 1
-        self._next = batch.sequence + 1
-        self.token = batch.token
+        self._next = batch.sequence + self._every
+        self.token, self._offset = batch.token, self._every - 1
         # If the connection breaks now, only the end is missing.
-        self.data_finished = self._next == self._batches
+        self.data_finished = self._batches is not None and self._next >= self._batches
         self.done = self.data_finished or self._left == 0
 
 
-def _check_last(due: int, batches: int | None) -> None:
-    """Refuse an end that comes too early, or too late.
-
-    Raises:
-        ProtocolError: the number of batches is another one.
-    """
-    if batches not in {None, due}:
-        raise ProtocolError(f"the data claims to be finished before batch {due} of {batches}")
-
-
-class OneBatch(_PipelineStream[None], Repeated):
-    """Asks for one batch until it is there.
+class _Lane:
+    """One of the streams that are read in turn, with what has been read ahead of it.
 
     Args:
-        channel: of the operation.
-        requests: builds the requests.
-        question: which batch.
-        batches: number of all batches, if known.
-
-    Attributes:
-        batch: once it is there; None if the pipeline ends before it.
-        last: no batch follows, as far as is known.
+        channel: of the stream.
+        stream: read by one at a time: by whoever takes an item, or ahead.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        requests: BatchRequests,
-        question: Question,
-        batches: int | None,
-    ) -> None:
-        super().__init__(channel, requests, question.token)
-        self.batch: Batch | None = None
-        self.last = False
-        self._question = question
-        self._batches = batches
+    def __init__(self, channel: Channel, stream: BatchStream) -> None:
+        self.stream = stream
+        self._channel = channel
+        self._items = stream.run()
+        self._ready: deque[Batch | EpochEnd] = deque()
+        self._job: Job | None = None
+        self._is_awaited = False
 
-    def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
-        """Whether the pipeline ends before the batch."""
-        if not isinstance(failure, ProblemError) or failure.status != _STATUS_PAST_THE_END:
-            return False
-        number = self._question.number
-        return self._batches is None or number is None or number >= self._batches
+    @property
+    def data_finished(self) -> bool:
+        """Whether no batch follows those taken, as far as is known."""
+        reading = self._job is not None and not self._job.done()
+        return not (self._ready or reading) and self.stream.data_finished
 
-    def _try(self) -> None:
-        self._channel.open(self._requests.one(self.token, self._question.offset))
-        reader = BatchReader(self._requests.info.layout, self._question.number)
-        frames = FrameReader(reader.allocate)
-        batch: Batch | None = None
-        while count := self._channel.receive(frames.buffer()):
-            frame = frames.advance(count)
-            item = reader.take(frame) if frame else None
-            if isinstance(item, Batch):
-                if batch is not None:
-                    raise ProtocolError("more batches came than were asked for")
-                batch = item
-        if batch is None or not frames.between_frames:
-            raise ProtocolError("the answer was cut: it has no batch")
-        last = reader.end is not None and reader.end.data_finished
-        if last:
-            _check_last(batch.sequence + 1, self._batches)
-        self._channel.finish()
-        self.batch, self.last, self.done = batch, last, True
+    def take(self) -> Batch | EpochEnd | None:
+        """The next item, None at the end; read here, unless something reads it ahead."""
+        if not self._ready and self._job is not None:
+            self._is_awaited = True
+            job, self._job = self._job, None
+            self._channel.join(job)
+            self._is_awaited = False
+        return self._ready.popleft() if self._ready else next(self._items, None)
+
+    def read_ahead(self, depth: int) -> None:
+        """Read beside the caller until so many items are there, or one that is waited for."""
+        if self._job is not None and self._job.done() and self._job.exception() is None:
+            self._job = None
+        if self._job is None and len(self._ready) < depth and not self.stream.done:
+            self._job = self._channel.beside(partial(self._fill, depth))
+
+    def _fill(self, depth: int, _: Channel) -> None:
+        while len(self._ready) < depth and not (self._is_awaited and self._ready):
+            item = next(self._items, None)
+            if item is None:
+                return
+            self._ready.append(item)
+
+    def close(self) -> None:
+        """Stop reading, and close the stream."""
+        Items(self._channel, self._items).close()
 
 
-class Asking:
-    """Batches asked for one by one, some of them before they are needed.
+class Lanes(Closing):
+    """The batches of one stream, or of several that share them and are read in turn.
 
-    Each is asked for by the newest token that is known, so that however far a reader has
-    come, a service that cannot jump has few batches to pass over.
+    While the caller works, the service fills the buffers of all connections. Only where that
+    does not suffice is something read ahead beside the caller: to hand every batch from thread
+    to thread makes fast ones slower, so it happens only after the caller was away for long.
 
     Args:
-        channel: of the operation.
+        connector: opens a channel for each stream.
         requests: builds the requests.
         position: where to begin.
         limit: number of batches; None for all.
@@ -215,94 +181,54 @@ class Asking:
 
     def __init__(
         self,
-        channel: Channel,
+        connector: Connector,
         requests: BatchRequests,
         position: Position,
         limit: int | None,
     ) -> None:
-        self._channel = channel
-        self._requests = requests
-        self._position = position
-        self._every = requests.selection.every
-        self._ahead = requests.selection.ahead
-        self._limit = limit
-        self._batches = requests.batches(position.token)
-        self._asked = 0
-        self._known: tuple[int, Batch] | None = None
-        self._last = False
-        self._pending: deque[tuple[Question, object]] = deque()
-        self._answers: dict[Question, OneBatch] = {}
+        selection = requests.selection
+        every, self._count = selection.every, selection.connections
+        self._depth = -(-selection.prefetch // self._count)
+        self._lanes: list[_Lane] = []
+        for k in range(self._count):
+            channel = connector.channel()
+            start = Position(position.token, position.skip + k * every)
+            share = None if limit is None else max(-(-(limit - k) // self._count), 0)
+            stream = BatchStream(channel, requests, start, every * self._count, share)
+            self._lanes.append(_Lane(channel, stream))
+        self._taken = 0
+        self._left: float | None = None
+
+    @property
+    def profile(self) -> Mapping[str, Any]:
+        """Seconds per stage, as the last answer had them."""
+        return self._lanes[0].stream.profile
 
     @property
     def data_finished(self) -> bool:
-        """Whether no batch follows those yielded, as far as is known."""
-        return not self._pending and self._is_over()
+        """Whether no batch follows those taken, as far as is known."""
+        return self._lanes[self._taken % self._count].data_finished
 
-    def run(self) -> Generator[Batch, None, None]:
-        """Yield batches."""
-        while True:
-            self._ask_ahead()
-            if self._pending:
-                question, job = self._pending[0]
-                self._channel.join(job)
-                self._pending.popleft()
-            elif (found := self._next()) is not None:
-                question = found
-                self._ask(question, self._channel)
-            else:
-                return
-            one = self._answers.pop(question)
-            if one.batch is None:
-                self._pending.clear()
-                self._last = True
-                return
-            self._note(question, one)
-            yield one.batch
+    def take(self) -> Batch | EpochEnd | None:
+        """The next batch, or of a single stream also the end of an epoch; None at the end."""
+        now = perf_counter()
+        is_busy = self._left is not None and now - self._left > _WORTH_A_THREAD
+        if self._left is None and self._count > 1:
+            for lane in self._lanes:
+                lane.read_ahead(1)  # so that the service begins with all of them
+        lane = self._lanes[self._taken % self._count]
+        item = lane.take()
+        while isinstance(item, EpochEnd) and self._count > 1:
+            item = lane.take()
+        if item is not None:
+            self._taken += 1
+        if is_busy and self._depth:
+            for each in self._lanes:
+                each.read_ahead(self._depth)
+        self._left = perf_counter()
+        return item
 
-    def _ask_ahead(self) -> None:
-        for question, _ in self._pending:
-            if (one := self._answers.get(question)) is not None:
-                self._note(question, one)
-        while len(self._pending) < self._ahead and (found := self._next()) is not None:
-            job = self._channel.beside(partial(self._ask, found))
-            self._pending.append((found, job))
-
-    def _ask(self, question: Question, channel: Channel) -> None:
-        one = OneBatch(channel, self._requests, question, self._batches)
-        one.complete()
-        self._answers[question] = one
-
-    def _is_over(self) -> bool:
-        """Whether it is known that no batch is left to ask for."""
-        if self._last:
-            return True
-        number, batches = self._number(), self._batches
-        return number is not None and batches is not None and number >= batches
-
-    def _number(self) -> int | None:
-        """Number of the batch to ask for next, if known."""
-        if self._known is not None:
-            index, batch = self._known
-            return batch.sequence + (self._asked - index) * self._every
-        if self._position.token is None:
-            return self._position.skip + self._asked * self._every
-        return None
-
-    def _next(self) -> Question | None:
-        """What to ask for next; None at the limit or the end."""
-        if self._asked == self._limit or self._is_over():
-            return None
-        index, number = self._asked, self._number()
-        token, offset = self._position.token, self._position.skip + index * self._every
-        if self._known is not None:
-            known, batch = self._known
-            token, offset = batch.token, (index - known) * self._every - 1
-        self._asked += 1
-        return Question(index, token, offset, number)
-
-    def _note(self, question: Question, one: OneBatch) -> None:
-        """Take note of an answer, in any order; perhaps the last batch there is."""
-        self._last = self._last or one.last
-        if one.batch is not None and (self._known is None or self._known[0] < question.index):
-            # Without its values, which nobody needs here.
-            self._known = (question.index, replace(one.batch, columns={}))
+    def close(self) -> None:
+        """Stop reading, and close the streams."""
+        for lane in self._lanes:
+            lane.close()

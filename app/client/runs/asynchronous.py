@@ -9,8 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 from uuid import uuid4
 
-import numpy as np
-
 from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
@@ -375,7 +373,7 @@ class AsyncRuns(AsyncCalls):
             async with self._connector.channel() as channel:
                 download = AsyncDownload(channel, request, "report", request.target, path, None)
                 await download.save()
-                rows = await channel.work(partial(np.fromfile, path, download.dtype()))
+                rows = await channel.work(download.records)
         return ReportTable(report, rows, options.get("set"))
 
     async def add_reports(

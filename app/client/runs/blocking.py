@@ -10,8 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 from uuid import uuid4
 
-import numpy as np
-
 from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
@@ -374,7 +372,7 @@ class Runs(Calls):
             with self._connector.channel() as channel:
                 download = Download(channel, request, "report", request.target, path, None)
                 download.save()
-                rows = channel.work(partial(np.fromfile, path, download.dtype()))
+                rows = channel.work(download.records)
         return ReportTable(report, rows, options.get("set"))
 
     def add_reports(

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset as TorchDataset
 from torch.utils.data import get_worker_info
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from ..client import Client
 from ..errors import StateError
 from ..pipelines.batch import Batch, Column, Ragged
-from ..pipelines.blocking import Batches
+from ..pipelines.blocking import Batches, Pipeline
 from ..pipelines.selection import Position
 from ..transport.frames import Array
 from ..transport.http import TIMEOUT
@@ -22,8 +25,69 @@ from ..transport.retry import RETRIES
 
 Tensors: TypeAlias = dict[str, Any]
 """Tensors by field; text, for which torch has no dtype, stays a numpy array."""
-Sample: TypeAlias = tuple[Tensors, str]
-"""The tensors of a batch, and the token to resume with after it."""
+
+_PIPED = 1 << 19
+"""Bytes of a tensor that reaches the main process sooner through the pipe of its worker than by
+a file descriptor, which torch opens, sends over a socket and maps for each."""
+_WORKERS = 1024
+"""A worker of a higher number takes no state."""
+_STATE = 1024
+"""Bytes of a state; its token has at most 512."""
+
+
+class Sample(NamedTuple):
+    """What a dataset hands out: the pair ``(tensors, token)``.
+
+    Attributes:
+        tensors: of a batch, by field; or what ``convert`` made of it.
+        token: to resume with after it.
+    """
+
+    tensors: Any
+    token: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send small tensors as bytes."""
+        tensors = self.tensors
+        if type(tensors) is dict:
+            tensors = {name: _piped(value) for name, value in tensors.items()}
+        return Sample, (tensors, self.token)
+
+
+class _Piped:
+    """A tensor that is pickled as bytes."""
+
+    def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - of torch
+        self._tensor = tensor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        tensor = self._tensor
+        octets = tensor.contiguous().flatten().view(torch.uint8).numpy()
+        return _tensor_from, (octets.tobytes(), tensor.dtype, tuple(tensor.shape))
+
+
+def _piped(value: Any) -> Any:  # noqa: ANN401 - a tensor, or something else
+    plain = type(value) is torch.Tensor and value.layout is torch.strided
+    if not plain or value.requires_grad or value.device.type != "cpu":
+        return value
+    return _Piped(value) if 0 < value.nbytes <= _PIPED else value
+
+
+def _tensor_from(octets: bytes, dtype: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+    return torch.frombuffer(bytearray(octets), dtype=dtype).reshape(shape)
+
+
+def _collate(batch: list[Sample], *, collate_fn_map: Any = None) -> Any:  # noqa: ANN401 - of torch
+    """Make batches of batches, as was asked for, but say so."""
+    warnings.warn(
+        "the DataLoader makes batches of the pipeline's batches: give it batch_size=None, and the"
+        " pipeline a stage batch of the size you want",
+        stacklevel=2,
+    )
+    return collate([tuple(each) for each in batch], collate_fn_map=collate_fn_map)
+
+
+default_collate_fn_map[Sample] = _collate
 
 _TIMES = "mM"
 _TEXTS = "SU"
@@ -65,7 +129,47 @@ def samples(client: Client, batches: Batches, convert: Callable[[Batch], Any]) -
     """Batches with their tokens; a generator, so that dropping it closes both."""
     with client, batches:
         for batch in batches:
-            yield convert(batch), batch.token
+            yield Sample(convert(batch), batch.token)
+
+
+class _Start:
+    """Where the next iteration begins: a state that one iteration takes, and no other.
+
+    Workers are copies of the dataset, which do not see what becomes of each other: the state and
+    who has taken it are in memory that all of them share.
+    """
+
+    def __init__(self) -> None:
+        self._cells = torch.zeros(2 + _WORKERS, dtype=torch.int64).share_memory_()
+        self._text = torch.zeros(_STATE, dtype=torch.uint8).share_memory_()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Set the state for the next iteration."""
+        text = json.dumps(dict(state)).encode()
+        self._text.numpy()[:] = np.frombuffer(text.ljust(_STATE), np.uint8)
+        self._cells[0] += 1
+        self._cells[1] = 0
+
+    def state(self) -> dict[str, Any]:
+        """The state loaded last; the beginning if none was."""
+        state = json.loads(self._text.numpy().tobytes()) if self._cells[0] else {"token": None}
+        return dict(state)
+
+    def take(self, iteration: int, worker: int) -> dict[str, Any]:
+        """The state to begin at: the one loaded, for each worker of the iteration that comes first.
+
+        Args:
+            iteration: other than 0, and the same in all workers of one iteration.
+            worker: number of the worker.
+        """
+        loaded = int(self._cells[0])
+        if not self._cells[1]:
+            self._cells[1] = iteration
+        taken = worker >= _WORKERS or self._cells[2 + worker] == loaded
+        if taken or self._cells[1] != iteration:
+            return {"token": None}
+        self._cells[2 + worker] = loaded
+        return self.state()
 
 
 class IterableDataset(TorchDataset[Sample]):
@@ -77,9 +181,9 @@ class IterableDataset(TorchDataset[Sample]):
     Its state is ``{"token": ...}``, None before the first batch. In a worker it also says
     what this worker takes next, so that a StatefulDataLoader resumes exactly. To resume with
     another number of workers, load the token of the last batch. A state is for the next
-    iteration only; the one after it starts over. Workers that are started anew for each
-    iteration inherit the state of the main process: with them, load ``{"token": None}`` to
-    start over.
+    iteration only; those after it are whole again, whether workers persist or not.
+
+    Its length is the number of batches of the pipeline, if that is known.
 
     Args:
         url: of the service.
@@ -87,7 +191,8 @@ class IterableDataset(TorchDataset[Sample]):
         key: bearer key, or None.
         rank: which rows of each global batch: those of this reader ...
         world: ... of so many.
-        prefetch: batches that each worker asks for before they are needed.
+        prefetch: batches to read ahead while the caller is busy, as for ``Pipeline.batches``.
+            Workers are ahead by the ``prefetch_factor`` of their DataLoader: leave it 0 there.
         convert: turns a batch into what is handed out with its token.
         timeout: seconds without a byte after which a connection counts as broken.
         retries: failures in a row, without progress between them, to tolerate.
@@ -114,26 +219,40 @@ class IterableDataset(TorchDataset[Sample]):
         self._convert = convert
         self._timeout = timeout
         self._retries = retries
-        self._start: dict[str, Any] = {"token": None}
+        self._start = _Start()
+        self._length: int | None = None
         self._reading: Batches | None = None
 
     def __iter__(self) -> Iterator[Sample]:
         # Not a generator: a state asked for before the first batch must be the start.
-        start = _arguments(self._start)
+        worker = get_worker_info()
+        iteration, number = (-1, 0) if worker is None else (worker.seed - worker.id or 1, worker.id)
+        start = _arguments(self._start.take(iteration, number))
+        client, pipeline = self._open()
+        self._reading = pipeline.batches(**start, **self._options)
+        return samples(client, self._reading, self._convert)
+
+    def _open(self) -> tuple[Client, Pipeline]:
         client = Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
         with client:
             pipeline = client.pipeline(self._spec)
-        batches = pipeline.batches(**start, **self._options)
-        self._start = {"token": None}
-        self._reading = batches
-        return samples(client, batches, self._convert)
+        self._length = pipeline.batches_in_all
+        return client, pipeline
+
+    def __len__(self) -> int:
+        """Number of batches of the whole pipeline.
+
+        Raises:
+            TypeError: there is no end, or it is not known before all have been read.
+        """
+        return self._length if self._length is not None else len(self._open()[1])
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iteration is, or the next one begins, as JSON values."""
         info = get_worker_info()
         if self._reading is None:
             # No iteration yet: the state loaded, or the beginning.
-            return dict(self._start)
+            return self._start.state()
         state = self._reading.getstate()
         if info is None:
             return state
@@ -146,7 +265,10 @@ class IterableDataset(TorchDataset[Sample]):
             StateError: it is not a state, or one of another number of workers.
         """
         _arguments(state)
-        self._start, self._reading = dict(state), None
+        if get_worker_info() is not None:
+            self._start = _Start()  # a StatefulDataLoader loads what is for this worker only
+        self._start.load(state)
+        self._reading = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections and threads stay in the process that made them.

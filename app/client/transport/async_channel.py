@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from ..errors import ProtocolError, ThalwegError, problem_error
 from .answers import STATUS_OK, checked
-from .requests import Head, Reply, Request
+from .requests import Head, Job, Reply, Request
 from .retry import Backoff
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class AsyncChannel(AsyncClosing):
         """
 
     @abstractmethod
-    def beside(self, operation: Callable[[AsyncChannel], Awaitable[Any]]) -> object:
+    def beside(self, operation: Callable[[AsyncChannel], Awaitable[Any]]) -> Job:
         """Run an operation beside this one, with a channel of its own; what ``join`` takes."""
 
     @abstractmethod

@@ -141,7 +141,7 @@ class SocketChannel(Channel):
             return
         executor.shutdown(wait=False, cancel_futures=True)
         while running := self._running():
-            for channel in running.values():
+            for channel in (self, *running.values()):  # they may use its connection too
                 channel.stop()
             if not wait_for_them:
                 return

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 from ..errors import ProtocolError, ThalwegError, problem_error
 from .answers import STATUS_OK, checked
-from .requests import Head, Reply, Request
+from .requests import Head, Job, Reply, Request
 from .retry import Backoff
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Channel(Closing):
         """
 
     @abstractmethod
-    def beside(self, operation: Callable[[Channel], Any]) -> object:
+    def beside(self, operation: Callable[[Channel], Any]) -> Job:
         """Run an operation beside this one, with a channel of its own; what ``join`` takes."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
 from ..errors import ProtocolError
@@ -29,6 +29,16 @@ class Body:
     length: int | None
     views: Callable[[], Iterator[memoryview]]
     interrupt: Callable[[], None]
+
+
+class Job(Protocol):
+    """An operation that runs beside the one that began it."""
+
+    def done(self) -> bool:
+        """Whether it has returned or failed."""
+
+    def exception(self) -> BaseException | None:
+        """What it raised, once it is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,21 @@ def test_a_stream_is_every_batch_with_its_token(place: Place, plain: dict[str, A
         assert max(len(f.header["token"]) for f in rest) < 100
 
 
+@pytest.mark.parametrize("order", [[], [{"op": "shuffle", "kind": "reservoir", "size": 5}]])
+def test_one_of_so_many(place: Place, order: list[dict[str, Any]]) -> None:
+    ident = place.pipeline(source("values"), *order, BATCH)["id"]
+    whole = [frame for frame in place.frames(ident) if frame.kind == "DATA"]
+    for every in (1, 2, 3, 9):
+        for offset in (0, 1, 2, 6, 7, 50):
+            *data, end = place.frames(ident, offset=offset, every=every)
+            payloads = [frame.payload for frame in data if frame.kind == "DATA"]
+            assert payloads == [frame.payload for frame in whole[offset::every]]
+            assert (end.header["reason"], end.header["data_finished"]) == ("exhausted", True)
+    second = place.frames(ident, offset=1, every=2, max_batches=1)[0]
+    rest = place.frames(ident, after=second.header["token"], offset=1, every=2, rank=1, world=2)
+    assert [frame.header["seq"] for frame in rest if frame.kind == "DATA"] == [3, 5]
+
+
 def test_ranks_share_every_batch(place: Place, plain: dict[str, Any]) -> None:
     for world in (1, 2, 3, 8):
         shares = [place.frames(plain["id"], rank=rank, world=world) for rank in range(world)]
@@ -379,7 +394,9 @@ def test_one_batch_as_npy_and_arrow(place: Place, plain: dict[str, Any]) -> None
         ("max_seconds=inf", 422),
         ("max_epochs=-1", 422),
         ("max_batch=1", 422),
-        ("offset=1", 422),
+        ("offset=-1", 422),
+        ("every=0", 422),
+        ("every=2&max_epochs=1", 422),
         ("world=2&world=2", 422),
         ("after=", 400),
         ("after=%00", 400),

@@ -14,7 +14,7 @@ import pytest
 from app.engine.workers import Workers
 from app.pipelines.encoding import Batch
 from app.pipelines.opened import OpenPipeline, RequestProfiles
-from app.pipelines.streaming import batch_stream
+from app.pipelines.streaming import Selection, batch_stream
 from app.pipelines.tokens import BatchTokens
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
@@ -56,8 +56,8 @@ class SlowPipeline:
     def check(self, state: State) -> None:
         assert len(state) == 1
 
-    def reader(self, rank: int, world: int, _clock: Clock) -> SlowPipeline:
-        assert (rank, world) == (0, 1)
+    def reader(self, rank: int, world: int, _clock: Clock, every: int) -> SlowPipeline:
+        assert (rank, world, every) == (0, 1, 1)
         return self
 
     def step(self, state: State) -> Step | None:
@@ -108,8 +108,7 @@ def stream(
 ) -> Stream[Batch]:
     return batch_stream(
         opened(pipeline),
-        0,
-        1,
+        Selection(),
         Limits(**limits),
         coding=None,
         threads=services.workers,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from app.client.transport.channel import Channel
-from app.client.transport.requests import Head, Request
+from app.client.transport.requests import Head, Job, Request
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class FakeChannel(Channel):
     def work(self, function: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:  # noqa: ARG002 - of Channel
         return function()
 
-    def beside(self, operation: Callable[[Channel], Any]) -> object:
+    def beside(self, operation: Callable[[Channel], Any]) -> Job:
         raise NotImplementedError
 
     def join(self, job: Any) -> Any:  # noqa: ANN401 - of Channel

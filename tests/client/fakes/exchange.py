@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -179,12 +180,23 @@ class Exchange:
         self.json(self.fault.status, problem | self.fault.problem, self.fault.headers)
         return True
 
-    def frames(self, frames: Frames, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with frames, unless the request is refused."""
+    def frames(
+        self,
+        frames: Frames,
+        headers: Mapping[str, str] | None = None,
+        pauses: Mapping[int, float] | None = None,
+    ) -> None:
+        """Answer with frames, some after a pause in seconds, unless the request is refused."""
         if self.refuse():
             return
         data = octets(frames)
         if self.fault.change:
             data = self.fault.change(data)
         self.head(200, {"Content-Type": "application/vnd.thalweg.frames", **(headers or {})}, None)
-        self.chunk(data, last=True)
+        begin = 0
+        for number, seconds in (pauses or {}).items():
+            end = len(octets(frames[:number]))
+            self.chunk(data[begin:end], last=False)
+            begin = end
+            time.sleep(seconds)
+        self.chunk(data[begin:], last=True)

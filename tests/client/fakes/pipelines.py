@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +39,7 @@ class FakePipeline:
         key: of the tokens; that of ``old`` must be renewed.
         bend: does something to the frames of an answer, once.
         change: members of the description that are others.
-        delays: seconds before a batch that is asked for by itself, by number.
+        delays: seconds before a batch, by number.
     """
 
     items: int = 22
@@ -136,12 +135,12 @@ class FakePipeline:
         }
         return DATA, header, bytes(payload)
 
-    def stream(self, first: int, rank: int, world: int, most: int | None) -> Frames:
-        asked = self.batches if most is None else first + most
-        limit = self.batches if self.most is None else first + self.most
+    def stream(self, first: int, rank: int, world: int, most: int | None, every: int = 1) -> Frames:
+        asked = self.batches if most is None else first + every * most
+        limit = self.batches if self.most is None else first + every * self.most
         last = min(asked, limit, self.batches)
         made: Frames = []
-        for sequence in range(first, last):
+        for sequence in range(first, last, every):
             made.append(self.frame(sequence, rank, world))
             if (sequence + 1) % self.per_epoch == 0:
                 token = self.token(sequence + 1)
@@ -150,7 +149,7 @@ class FakePipeline:
         end = {
             "reason": reason,
             "data_finished": last == self.batches,
-            "token": self.token(last),
+            "token": self.token(max(range(first, last, every), default=first - 1) + 1),
             "profile": {"source": 0.25},
         }
         made.append((END, end, b""))
@@ -198,8 +197,6 @@ def answer(exchange: Exchange, pipeline: FakePipeline, body: bytes) -> None:
                 exchange.head(204, {}, 0)
             case ["p1", "batches"]:
                 _stream(exchange, pipeline, query)
-            case ["p1", "batch"]:
-                _one(exchange, pipeline, query)
             case _:
                 exchange.json(404, {"code": "not-found", "detail": "there is no such pipeline"})
     except Refusal as e:
@@ -230,22 +227,13 @@ def _position(pipeline: FakePipeline, query: Mapping[str, str]) -> tuple[int, in
 def _stream(exchange: Exchange, pipeline: FakePipeline, query: Mapping[str, str]) -> None:
     first, rank, world = _position(pipeline, query)
     most = int(query["max_batches"]) if "max_batches" in query else None
-    made = pipeline.stream(first, rank, world, most)
+    first, every = first + int(query.get("offset", "0")), int(query.get("every", "1"))
+    made = pipeline.stream(first, rank, world, most, every)
     bend, pipeline.bend = pipeline.bend, None
     made = bend(made) if bend else made
     if (drain := exchange.fault.drain) is not None:
         end = {"reason": "drain", "data_finished": False, "token": pipeline.token(first + drain)}
         data = [number for number, each in enumerate(made) if each[0] == DATA]
         made = [*made[: data[drain] if drain < len(data) else -1], (END, end, b"")]
-    exchange.frames(made)
-
-
-def _one(exchange: Exchange, pipeline: FakePipeline, query: Mapping[str, str]) -> None:
-    first, rank, world = _position(pipeline, query)
-    sequence = first + int(query["offset"])
-    if sequence >= pipeline.batches:
-        raise Refusal(416, "position")
-    time.sleep(pipeline.delays.get(sequence, 0))
-    made = pipeline.stream(sequence, rank, world, 1)
-    bend, pipeline.bend = pipeline.bend, None
-    exchange.frames(bend(made) if bend else made)
+    late = {n: pipeline.delays.get(each[1].get("seq", -1)) for n, each in enumerate(made)}
+    exchange.frames(made, pauses={n: seconds for n, seconds in late.items() if seconds})

@@ -20,6 +20,7 @@ from app.client import (
     Ragged,
     StateError,
 )
+from app.client.pipelines import async_streams, streams
 
 from ..conftest import Connect
 from ..fakes.exchange import Fault
@@ -79,6 +80,14 @@ def test_what_is_known_of_it(service: FakeService, client: Client) -> None:
         with pytest.raises((TypeError, ValueError)):
             client.pipeline(wrong)
     assert [seen.method for seen in service.seen] == ["POST", "POST"]
+
+
+def test_the_length_of_a_pipeline(service: FakeService) -> None:
+    with Client(service.url) as client:
+        assert len(client.pipeline(SPEC)) == 12
+        service.pipeline.tells_length = False
+        with pytest.raises(TypeError, match="number of batches is not known"):
+            len(client.pipeline(SPEC))
 
 
 @WAYS
@@ -204,19 +213,19 @@ def test_a_cut_at_every_byte(service: FakeService, client: Client, stride: int) 
     cut_batches(service, read, stride)
 
 
-def test_a_cut_at_every_byte_of_one(service: FakeService, client: Client, stride: int) -> None:
+def test_a_cut_at_every_byte_of_two(service: FakeService, client: Client, stride: int) -> None:
     service.pipeline.items, service.pipeline.epochs = 9, 1
     service.pipeline.fields = ("x",)
     pipeline = client.pipeline(SPEC)
     for cut in itertools.count(step=2 * stride):
         service.script[:] = [Fault(cut=cut)]
         service.seen.clear()
-        with pipeline.batches(parallel=1) as batches:
+        with pipeline.batches(parallel=2) as batches:
             got = list(batches)
         assert sequences(got) == [0, 1, 2]
         for batch in got:
             check(service, batch)
-        if len(service.streams) == 3 and cut > 300:
+        if len(service.streams) == 2 and cut > 300:
             return
 
 
@@ -497,6 +506,72 @@ def test_order_is_kept_however_late_each_comes(service: FakeService, pipeline: P
     assert sequences(got) == ALL
     for batch in got:
         check(service, batch)
+
+
+def patience(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """A caller counts as busy that was away for longer than this."""
+    for module in (streams, async_streams):
+        monkeypatch.setattr(module, "_WORTH_A_THREAD", seconds)
+
+
+@pytest.mark.parametrize("way", [{"prefetch": 4}, {"prefetch": 5, "parallel": 2}])
+def test_a_busy_caller_is_read_ahead_of(
+    service: FakeService, pipeline: Pipeline, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However threads take turns, all that can be seen is as if nothing was read ahead."""
+    patience(monkeypatch, 0.0)
+    for cut in (None, *range(300, 7000, 431)):
+        service.script[:] = [Fault(cut=cut)]
+        batches, seen = pipeline.batches(**way), []
+        for batch in batches:
+            check(service, batch)
+            assert batches.getstate() == {"token": batch.token}
+            assert batches.data_finished <= (batch.sequence == 11)
+            seen.append(batch.sequence)
+            if batch.sequence in {2, 5}:
+                batches.close()
+        assert seen == ALL
+        assert batches.data_finished
+    workers = pipeline.batches(skip=1, every=3, **way)
+    assert sequences(workers) == ALL[1::3]
+    batches = pipeline.batches(epoch=True, **way)
+    assert [sequences(batches) for _ in range(3)] == [ALL[:6], ALL[6:], []]
+
+
+def test_what_is_read_ahead_comes_before_its_failure(
+    service: FakeService, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience(monkeypatch, 0.0)
+    problem = {"status": 422, "code": "transform", "detail": "item 9"}
+    service.pipeline.bend = lambda frames: [*frames[:4], (ERROR, {"problem": problem}, b"")]
+    batches = connect(service).pipeline(SPEC).batches(prefetch=8)
+    got: list[int] = []
+    with pytest.raises(ProblemError, match="item 9"):
+        got.extend(batch.sequence for batch in batches)
+    assert batches.getstate() == {"token": "4.f0.k"}
+    assert sequences(batches) == ALL[4:]
+
+
+def test_nothing_is_read_ahead_of_a_caller_that_waits(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    for module in (streams, async_streams):
+        monkeypatch.setattr(module._Lane, "read_ahead", lambda _, depth: begun.append(depth))
+    patience(monkeypatch, 60.0)
+    assert sequences(pipeline.batches(prefetch=12)) == ALL
+    assert not begun
+    patience(monkeypatch, 0.0)
+    assert sequences(pipeline.batches(prefetch=12)) == ALL
+    assert set(begun) == {12}
+
+
+def test_streams_side_by_side_share_the_batches(service: FakeService, pipeline: Pipeline) -> None:
+    with pipeline.batches("2.f0.k", parallel=3, every=2, max_batches=4) as batches:
+        assert sequences(batches) == [2, 4, 6, 8]
+    asked = sorted((s.query["offset"], s.query["max_batches"]) for s in service.streams)
+    assert asked == [("0", "2"), ("2", "1"), ("4", "1")]
+    assert {s.query["every"] for s in service.streams} == {"6"}
 
 
 def test_exceptions_come_in_order(service: FakeService, connect: Connect) -> None:

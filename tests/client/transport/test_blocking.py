@@ -74,8 +74,8 @@ def test_operations_beside_stop_with_the_others(
 
     def asks(channel: Channel) -> None:
         begun.append("asks")
-        target = "/v1/pipelines/p1/batch?after=0.f0.k&offset=0&rank=0&world=1"
-        channel.send(Request("GET", target))
+        channel.send(Request("GET", "/v1/pipelines/p1/batches?after=0.f0.k&rank=0&world=1"))
+        channel.receive(memoryview(bytearray(9)))
 
     def sleeps(channel: Channel) -> None:
         begun.append("sleeps")

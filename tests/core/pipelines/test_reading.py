@@ -68,6 +68,21 @@ def test_each_rank_gets_its_rows(last: str) -> None:
         assert all(map(equal, found, expected))
 
 
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_runs_of_every_nth_batch(every: int) -> None:
+    for case in range(8):
+        rng = random.Random(f"every {every} {case}")  # noqa: S311 - a test
+        pipeline = built(random_stages(rng))
+        vars(pipeline)["_run"] = 64
+        expected = steps(pipeline, most=MOST)
+        reader = pipeline.reader(clock=time.perf_counter, every=every)
+        states = [pipeline.initial, *(step.state for step in expected)]
+        for want, state in zip(expected[::every], states[::every], strict=False):
+            found = reader.step(state)
+            assert found is not None
+            assert equal(found, want)
+
+
 class Counted(CounterSource):
     """Counts the calls that read items, and fails at one of them."""
 
@@ -94,6 +109,14 @@ def lengths(pipeline: Pipeline, calls: list[int]) -> list[int]:
     while (step := reader.step(state)) is not None:
         state = step.state
     return calls
+
+
+def test_runs_hold_nothing_that_is_passed_over() -> None:
+    pipeline, calls = counted(400)
+    reader = pipeline.reader(clock=time.perf_counter, every=10)
+    found = [reader.step((n,)) for n in range(5, 100, 10)]
+    assert [step.sequence for step in found if step] == list(range(5, 100, 10))
+    assert calls == [4, 8, 16, 12]
 
 
 def test_runs_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
