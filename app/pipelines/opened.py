@@ -160,6 +160,11 @@ class OpenPipeline:
         batches = self.pipeline.batches
         return batches is not None and self.pipeline.sequence(state) >= batches
 
+    def notes(self, state: State) -> list[str]:
+        """Tell people why no batch follows a state, if not because all have come."""
+        first = state == self.pipeline.initial
+        return [f"there is no batch: {self.pipeline.emptiness()}"] if first else []
+
     def describe(self) -> dict[str, Any]:
         """Describe the pipeline, as JSON values."""
         pipeline = self.pipeline

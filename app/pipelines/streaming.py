@@ -27,7 +27,7 @@ OVER_BUDGET = {"memory": "bytes", "cpu": "time", "items": "time"}
 
 
 def make_batches(
-    opened: OpenPipeline, rank: int, world: int, limit: int, profile: Profile
+    opened: OpenPipeline, rank: int, world: int, limit: int, times: Times
 ) -> Iterator[Batch]:
     """Build batches in order, beginning with the first the request asks for.
 
@@ -38,16 +38,17 @@ def make_batches(
         rank: rank whose rows of each batch to take.
         world: number of ranks that share each batch.
         limit: maximum number of batches.
-        profile: receives the times of the stages.
+        times: receives the times of the stages, and why there is no batch at all.
     """
     state = opened.start
     opened.pipeline.check(state)
     reader = opened.pipeline.reader(rank, world, time.perf_counter)
     for _ in range(limit):
         with Scope():
-            with opened.profiles.into(profile):
+            with opened.profiles.into(times.profile):
                 step = reader.step(state)
             if step is None:
+                times.notes = opened.notes(state)
                 return
             batch = make_batch(opened, step)
         # While the batch is sent and the next is made, only what the frame needs is kept.
@@ -93,13 +94,15 @@ class BatchFrames:
         return self._writer.frame(FrameKind.HEARTBEAT, {"token": self._token()})
 
     def end(self, reason: str, progress: Progress) -> Buffers:
-        """Give the reason, whether the data is finished, and the times of the answer."""
+        """Give the reason, whether the data is finished, the times of the answer, and notes."""
         header = {
             "reason": reason,
             "data_finished": self.finished or reason == EXHAUSTED,
             "token": self._token(),
             "profile": self._times.describe(progress),
         }
+        if reason == EXHAUSTED and self._times.notes:
+            header["notes"] = self._times.notes
         return self._writer.frame(FrameKind.END, header)
 
     def fail(self, problem: Problem) -> Buffers:
@@ -117,6 +120,7 @@ class Times:
     def __init__(self) -> None:
         self.profile = Profile(time.perf_counter)
         self.ahead: Ahead[Batch] | None = None
+        self.notes: list[str] = []
 
     def describe(self, progress: Progress) -> dict[str, object]:
         """Return the times in seconds, as JSON values."""
@@ -161,7 +165,7 @@ def batch_stream(
         progress.epochs += batch.ends_epoch
         metrics.batches.inc()
 
-    batches = make_batches(opened, rank, world, limits.count, times.profile)
+    batches = make_batches(opened, rank, world, limits.count, times)
     times.ahead = Ahead(batches, threads.start)
     return Stream(
         times.ahead,

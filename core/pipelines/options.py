@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..errors import names_hint
+
 Checker = Callable[[Any], Any]
 
 MAX_ITEMS = 1 << 48
@@ -102,12 +104,14 @@ def name(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return value
 
 
-def one_of(*choices: str) -> Checker:
-    """One of these words."""
+def one_of(*choices: str, **meant: str) -> Checker:
+    """One of these words; ``meant`` says what to use for others that people know."""
 
     def check(value: Any) -> str:  # noqa: ANN401 - any JSON value
         if not isinstance(value, str) or value not in choices:
-            raise Refused(f"is {_quoted(value)}", f"Give one of {', '.join(choices)}.")
+            known = meant.get(str(value).lower())
+            hint = f"Use {known}" if known else names_hint(str(value), choices)
+            raise Refused(f"is {_quoted(value)}", f"{hint}.")
         return value
 
     return check
@@ -131,6 +135,16 @@ def names(value: Any) -> list[str]:  # noqa: ANN401 - any JSON value
     if len(set(result)) < len(result):
         raise Refused("repeats a name", "Give each name once.")
     return result
+
+
+def labels(value: Any) -> dict[str, str] | None:  # noqa: ANN401 - any JSON value
+    """Names of fields and ids of datasets; an id alone is that of the field ``label``."""
+    if value is None:
+        return None
+    if not isinstance(value, str | dict) or not value:
+        raise Refused(f"is {_quoted(value)}", 'Give the id of a dataset, or {"label": id}.')
+    given = {"label": value} if isinstance(value, str) else mapping(value)
+    return {name(key): name(ident) for key, ident in given.items()}
 
 
 def span(value: Any) -> list[int]:  # noqa: ANN401 - any JSON value

@@ -12,6 +12,7 @@ error, a pause or ``aclose`` the next call opens anew there.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -38,6 +39,7 @@ class AsyncBatches(AsyncClosing):
 
     Attributes:
         profile: seconds per stage, as the service's last answer had them.
+        notes: what people should know, such as why there is no batch; also warned of.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class AsyncBatches(AsyncClosing):
         self._requests = requests
         self._selection = selection
         self.profile: Mapping[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
         self._restart(position)
 
     def _restart(self, position: Position) -> None:
@@ -134,6 +137,10 @@ class AsyncBatches(AsyncClosing):
         self._finished = self._source.data_finished
         if isinstance(self._source, AsyncBatchStream):
             self.profile = self._source.profile
+        if item is None:
+            self.notes = self._source.notes
+            for note in self.notes:
+                warnings.warn(note, stacklevel=4)
         return item
 
     def _open(self, channel: AsyncChannel) -> AsyncBatchStream | AsyncAsking:

@@ -13,6 +13,7 @@ error, a pause or ``close`` the next call opens anew there.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -39,6 +40,7 @@ class Batches(Closing):
 
     Attributes:
         profile: seconds per stage, as the service's last answer had them.
+        notes: what people should know, such as why there is no batch; also warned of.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Batches(Closing):
         self._requests = requests
         self._selection = selection
         self.profile: Mapping[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
         self._restart(position)
 
     def _restart(self, position: Position) -> None:
@@ -135,6 +138,10 @@ class Batches(Closing):
         self._finished = self._source.data_finished
         if isinstance(self._source, BatchStream):
             self.profile = self._source.profile
+        if item is None:
+            self.notes = self._source.notes
+            for note in self.notes:
+                warnings.warn(note, stacklevel=4)
         return item
 
     def _open(self, channel: Channel) -> BatchStream | Asking:

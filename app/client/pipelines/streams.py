@@ -78,6 +78,7 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
     Attributes:
         data_finished: no batch follows, as far as is known.
         profile: seconds per stage, as the last answer had them.
+        notes: what people should know, as the last answer had it.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
         super().__init__(channel, requests, token)
         self.data_finished = False
         self.profile: Mapping[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
         self._next = 0 if token is None else None
         self._batches = requests.batches(token)
         self._left = limit
@@ -111,7 +113,7 @@ class BatchStream(_PipelineStream[Batch | EpochEnd]):
         self._take_end(reader.end, progressed=self.token != before)
 
     def _take_end(self, end: BatchesEnd, *, progressed: bool) -> None:
-        self.profile = end.profile
+        self.profile, self.notes = end.profile, end.notes
         if end.data_finished:
             if self._next is not None:
                 _check_last(self._next, self._batches)
@@ -158,6 +160,7 @@ class OneBatch(_PipelineStream[None], Repeated):
     Attributes:
         batch: once it is there; None if the pipeline ends before it.
         last: no batch follows, as far as is known.
+        notes: why there is none at all.
     """
 
     def __init__(
@@ -170,6 +173,7 @@ class OneBatch(_PipelineStream[None], Repeated):
         super().__init__(channel, requests, question.token)
         self.batch: Batch | None = None
         self.last = False
+        self.notes: tuple[str, ...] = ()
         self._offset = question.offset
         self._number = question.number
         self._batches = batches
@@ -178,6 +182,8 @@ class OneBatch(_PipelineStream[None], Repeated):
         """Whether the pipeline ends before the batch."""
         if not isinstance(failure, ProblemError) or failure.status != _STATUS_PAST_THE_END:
             return False
+        if self._number == 0 and failure.hint is not None:
+            self.notes = (failure.hint,)
         if self._batches is None or self._number is None:
             return True
         return self._number >= self._batches
@@ -232,6 +238,7 @@ class Asking:
         self._ahead = selection.ahead
         self._limit = limit
         self._batches = requests.batches(position.token)
+        self.notes: tuple[str, ...] = ()
         self._asked = 0
         self._known: tuple[int, Batch] | None = None
         self._last = False
@@ -259,7 +266,7 @@ class Asking:
             one = self._answers.pop(question)
             if one.batch is None:
                 self._pending.clear()
-                self._last = True
+                self._last, self.notes = True, one.notes
                 return
             self._note(question, one)
             yield one.batch

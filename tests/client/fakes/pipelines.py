@@ -41,6 +41,7 @@ class FakePipeline:
         bend: does something to the frames of an answer, once.
         change: members of the description that are others.
         delays: seconds before a batch that is asked for by itself, by number.
+        notes: at the end, of why there is no batch.
     """
 
     items: int = 22
@@ -56,6 +57,7 @@ class FakePipeline:
     bend: Callable[[Frames], Frames] | None = None
     change: dict[str, Any] = field(default_factory=dict)
     delays: dict[int, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def per_epoch(self) -> int:
@@ -152,7 +154,7 @@ class FakePipeline:
             "data_finished": last == self.batches,
             "token": self.token(last),
             "profile": {"source": 0.25},
-        }
+        } | ({"notes": self.notes} if self.notes else {})
         made.append((END, end, b""))
         return made
 
@@ -244,7 +246,7 @@ def _one(exchange: Exchange, pipeline: FakePipeline, query: Mapping[str, str]) -
     first, rank, world = _position(pipeline, query)
     sequence = first + int(query["offset"])
     if sequence >= pipeline.batches:
-        raise Refusal(416, "position")
+        raise Refusal(416, "position", hint=next(iter(pipeline.notes), None))
     time.sleep(pipeline.delays.get(sequence, 0))
     made = pipeline.stream(sequence, rank, world, 1)
     bend, pipeline.bend = pipeline.bend, None

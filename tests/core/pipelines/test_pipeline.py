@@ -234,20 +234,6 @@ def test_identity_is_frozen() -> None:
         b'{"last":"keep","op":"batch","size":32}]}'
     )
     assert parsed.digest.hex() == "b9ac23ee4f9064e6b3adb3b4382f18dc"
-    assert parsed.datasets == ("a",)
-
-
-def test_datasets_are_named_once() -> None:
-    parsed = parse_pipeline(
-        spec(
-            {
-                "op": "mix",
-                "inputs": [[{"op": "source", "dataset": d}] for d in ("b", "a", "b")],
-            },
-            BATCH,
-        )
-    )
-    assert parsed.datasets == ("b", "a")
 
 
 # -- refused -----------------------------------------------------------------------------------
