@@ -200,7 +200,7 @@ SELECTED: list[tuple[dict[str, Any], list[int]]] = [
     ({"select": {"nav": [[1, 5, 3], [0, 6, 4]]}}, [6, 10, 24, 28]),
     ({"select": {"nav": [[1, 5, 3], [0, 6, 4]]}, "tile_shape": [3, 2, 3]}, [6, 10, 24, 28]),
     ({"select": {"frames": [7, 29, 7]}}, [7, 29, 7]),
-    ({"select": {"mask": base64.b64encode(np.packbits(np.arange(30) % 7 == 2)).decode()}},
+    ({"select": {"mask": base64.b64encode(np.packbits(np.arange(30) % 7 == 2).tobytes()).decode()}},
      [2, 9, 16, 23]),
     ({"sync_offset": 4}, list(range(26))),
     ({"sync_offset": -4, "missing": "zero"}, list(range(30))),

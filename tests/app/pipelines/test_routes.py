@@ -219,6 +219,7 @@ def test_a_stream_is_every_batch_with_its_token(place: Place, plain: dict[str, A
 
 
 NONE = {"op": "filter", "pred": "length_between", "args": {"field": "text", "low": 9, "high": 10}}
+FEW = ", too few for a batch, and last is drop"
 FOURS = {**NONE, "args": {"field": "text", "low": 4, "high": 5}}
 
 
@@ -229,8 +230,7 @@ FOURS = {**NONE, "args": {"field": "text", "low": 4, "high": 5}}
         ([{"op": "permute"}, FOURS, NONE],
          "50 items came in, none came out of filter (stage 2) and filter (stage 3)"),
         ([FOURS, {**BATCH, "size": 11, "last": "drop"}],
-         "50 items came in, 10 came out of filter (stage 1), too few for a batch, and last is"
-         " drop"),
+         f"50 items came in, 10 came out of filter (stage 1){FEW}"),
         ([NONE, {"op": "bucket_batch", "read_ahead": 8, "key": "text", "size": 4}],
          "no item reached the stage that makes batches"),
         ([FOURS, BATCH, {"op": "limit", "count": 0}], "the limit is 0 batches"),

@@ -246,7 +246,9 @@ def _one(exchange: Exchange, pipeline: FakePipeline, query: Mapping[str, str]) -
     first, rank, world = _position(pipeline, query)
     sequence = first + int(query["offset"])
     if sequence >= pipeline.batches:
-        raise Refusal(416, "position", hint=next(iter(pipeline.notes), None))
+        refusal = Refusal(416, "position")
+        refusal.problem["hint"] = next(iter(pipeline.notes), None)
+        raise refusal
     time.sleep(pipeline.delays.get(sequence, 0))
     made = pipeline.stream(sequence, rank, world, 1)
     bend, pipeline.bend = pipeline.bend, None

@@ -276,7 +276,8 @@ def test_without_a_batch_it_says_why(service: FakeService, client: Client, way: 
     batches = client.pipeline(SPEC).batches(**way)
     with pytest.warns(UserWarning, match="nothing is left") as told:
         assert sequences(batches) == []
-    assert [warning.filename for warning in told] == [__file__]
+    # Where somebody iterates, in the blocking way or the other one.
+    assert ["tests/client" in warning.filename for warning in told] == [True]
     assert batches.notes == ("nothing is left",)
     assert batches.data_finished
 

@@ -24,9 +24,9 @@ NAMED: list[tuple[str, dict[str, Any], str, list[Any]]] = [
     ("scale", {"field": "i", "factor": 0.5, "offset": 1}, "i", [1.5, 0.0, 2.5]),
     ("scale", {"field": "i", "mean": 1, "std": 2}, "i", [0.0, -1.5, 1.0]),
     ("scale", {"field": "i", "std": 3, "dtype": "<f4"}, "i",
-     (np.float32([1, -2, 3]) / np.float32(3)).tolist()),
+     (np.array([1, -2, 3], "f4") / np.float32(3)).tolist()),
     ("scale", {"field": "i", "factor": 0.1, "dtype": ">f2"}, "i",
-     (np.float16([1, -2, 3]) * np.float16(0.1)).tolist()),
+     (np.array([1, -2, 3], "f2") * np.float16(0.1)).tolist()),
     ("select", {"fields": ["i"]}, "i", [1, -2, 3]),
     ("sqrt", {"field": "m"}, "m", np.sqrt(np.arange(12)).reshape(3, 2, 2).tolist()),
 ]  # fmt: skip
