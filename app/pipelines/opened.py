@@ -15,7 +15,7 @@ from typing import Any
 
 from app.datasets.opened import describe_schema
 from app.errors import InvalidOptionError
-from core.iterate.base import Indexed, Stage, State
+from core.iterate.base import Stage, State
 from core.iterate.profile import Profile, timed
 from core.pipelines.pipeline import Pipeline, PipelineSpec, parse_pipeline
 
@@ -52,8 +52,6 @@ class RequestProfiles(Profile):
 
     def wrap(self, stage: Stage, name: str) -> Stage:
         """Wrap a stage so that it is timed."""
-        if isinstance(stage, Indexed):
-            return timed(stage, self, name)
         return timed(stage, self, name)
 
 

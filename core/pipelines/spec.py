@@ -136,8 +136,7 @@ class _Parser:
                 "is one source too many", hint=f"A pipeline may have {MAX_INPUTS} sources."
             )
         stage = StageSpec(op, options, inputs, place, path)
-        if operation.complete is not None:
-            _complete(stage, options)
+        _complete(stage, options)
         return stage
 
     def _check_names(self, stage: StageSpec, given: Mapping[str, Any]) -> None:
