@@ -137,16 +137,6 @@ def names(value: Any) -> list[str]:  # noqa: ANN401 - any JSON value
     return result
 
 
-def labels(value: Any) -> dict[str, str] | None:  # noqa: ANN401 - any JSON value
-    """Names of fields and ids of datasets; an id alone is that of the field ``label``."""
-    if value is None:
-        return None
-    if not isinstance(value, str | dict) or not value:
-        raise Refused(f"is {_quoted(value)}", 'Give the id of a dataset, or {"label": id}.')
-    given = {"label": value} if isinstance(value, str) else mapping(value)
-    return {name(key): name(ident) for key, ident in given.items()}
-
-
 def span(value: Any) -> list[int]:  # noqa: ANN401 - any JSON value
     """``[start, stop]`` with 0 <= start <= stop."""
     whole = integer(0)

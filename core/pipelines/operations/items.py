@@ -58,7 +58,10 @@ def _scan(context: BuildContext) -> Stage:
     return Scan(context.items, fn=options["fn"], field=options["field"], args=options["args"])
 
 
-_MEANT = dict.fromkeys(("normalize", "normalise", "standardize"), "scale, with mean and std")
+_MEANT = {
+    "crop": "sig in a view of the source, with the unit frame",
+    **dict.fromkeys(("normalize", "normalise", "standardize"), "scale, with mean and std"),
+}
 """Functions that people know by other names."""
 
 MAP = Operation(

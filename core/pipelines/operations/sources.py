@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ...arrays import Indices
 from ...errors import PipelineError
@@ -13,19 +13,7 @@ from ...iterate.mapping import named_map
 from ...iterate.mixing import mixed
 from ...iterate.positions import Range, Reordering
 from ..operation import BuildContext, Operation, Options
-from ..options import (
-    Option,
-    Refused,
-    labels,
-    mapping,
-    name,
-    names,
-    one_of,
-    optional,
-    seed,
-    span,
-    weights,
-)
+from ..options import Option, Refused, mapping, name, names, one_of, optional, seed, span, weights
 
 
 @runtime_checkable
@@ -88,14 +76,19 @@ def _labelled(context: BuildContext, frames: Indexed, datasets: Mapping[str, str
     inputs: list[Indexed] = [frames]
     for label, dataset in datasets.items():
         if label in (field.name for field in frames.schema):
-            raise context.spec.error(
-                f"names {label!r}, which is a field of the frames",
-                "labels",
-                'Give it another name: {"label": id}.',
-            )
+            hint = 'Give it another name: {"label": id}.'
+            raise context.spec.error(f"name {label!r}, a field of the frames", "labels", hint)
         found = context.open_source(dataset, {"fields": [label], "scan": list(frames.scan)})
         inputs.append(_Placed(found, frames.length, frames))
     return Zip(inputs)
+
+
+def _labels(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON value
+    """Names of fields and ids of datasets; an id alone is that of the field ``label``."""
+    if not isinstance(value, str | dict) or not value:
+        raise Refused("name no dataset", 'Give the id of one, or {"label": id}.')
+    given = {"label": value} if isinstance(value, str) else mapping(value)
+    return {name(key): name(ident) for key, ident in given.items()}
 
 
 def _complete_source(options: Options, _inputs: int) -> None:
@@ -164,7 +157,7 @@ SOURCE = Operation(
         "fields": Option(optional(names), None),
         "unit": Option(optional(name), None),
         "view": Option(optional(mapping), None),
-        "labels": Option(labels, None),
+        "labels": Option(optional(_labels), None),
     },
     complete=_complete_source,
     make=_source,
