@@ -15,7 +15,7 @@ from typing import Any
 
 from app.datasets.opened import describe_schema
 from app.errors import InvalidOptionError
-from core.iterate.base import Indexed, Stage, State
+from core.iterate.base import Stage, State
 from core.iterate.profile import Profile, timed
 from core.pipelines.pipeline import Pipeline, PipelineSpec, parse_pipeline
 
@@ -52,8 +52,6 @@ class RequestProfiles(Profile):
 
     def wrap(self, stage: Stage, name: str) -> Stage:
         """Wrap a stage so that it is timed."""
-        if isinstance(stage, Indexed):
-            return timed(stage, self, name)
         return timed(stage, self, name)
 
 
@@ -159,6 +157,11 @@ class OpenPipeline:
         """Whether it is known that no batch follows a state."""
         batches = self.pipeline.batches
         return batches is not None and self.pipeline.sequence(state) >= batches
+
+    def notes(self, state: State) -> list[str]:
+        """Tell people why no batch follows a state, if not because all have come."""
+        first = state == self.pipeline.initial
+        return [f"there is no batch: {self.pipeline.emptiness()}"] if first else []
 
     def describe(self) -> dict[str, Any]:
         """Describe the pipeline, as JSON values."""

@@ -165,9 +165,9 @@ def _encoded(opened: OpenPipeline, query: BatchQuery, form: str) -> tuple[bytes,
     step = opened.pipeline.step(state, query.rank, query.world)
     if step is None:
         batches = opened.pipeline.batches
+        known = None if batches is None else f"Use an offset within its {batches} batches"
         raise PositionError(
-            "the pipeline ends before that batch",
-            hint=None if batches is None else f"Use an offset within its {batches} batches",
+            "the pipeline ends before that batch", hint=next(iter(opened.notes(state)), known)
         )
     batch = make_batch(opened, step)
     return encode_batch(opened, step, batch, form), batch_headers(batch)
@@ -212,7 +212,11 @@ async def list_pipelines(
 async def register_pipeline(
     request: Request, service: PipelinesDep, who: IdentityDep
 ) -> ExchangeResponse:
-    """Register a pipeline under the digest of its spec; registering it again returns it."""
+    """Register a pipeline under the digest of its spec; registering it again returns it.
+
+    ``stages`` run in the order of the list. ``order`` is the version of the rules by which they
+    draw from their seeds: 1, the only one, and the default. Batches of an order never change.
+    """
 
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
@@ -276,7 +280,8 @@ async def pipeline_batches(
 ) -> ExchangeResponse:
     """Stream batches as frames, each with the token that continues after it.
 
-    The END frame gives the reason for ending and whether the data is finished.
+    The END frame gives the reason for ending and whether the data is finished; if there is no
+    batch at all, its ``notes`` say how many items came in, and that none came out of a filter.
     """
     if query.every > 1 and query.max_epochs is not None:
         raise InvalidOptionError("max_epochs applies only to every=1", option="max_epochs")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,21 +25,21 @@ from app.datasets.items.segments import ItemRange, select_fields
 from app.datasets.opened import OpenDataset, Opened, OpenItems
 from app.http.identity import Identity
 from app.tiles.views import OpenView, padded
-from core.arrays import Indices
+from core.arrays import Array, Indices
 from core.errors import OptionError
 from core.iterate.base import Block, Column, Field, Indexed, Schema
 from core.iterate.columns import check_positions, empty_block
 from core.tiles.formats import FORMATS
 from core.tiles.frames import FrameSource
-from core.tiles.plan import Plan
-from core.tiles.positions import Listed
+from core.tiles.plan import Plan, make_plan
+from core.tiles.positions import Lattice, Listed, Stretch
 from core.tiles.reader import TileReader
 from core.tiles.recording import Recording
 from core.tiles.view import View
 
 FRAME, TILE = "frame", "tile"
-OPTIONS = ("fields", "unit", "view")
-"""Options of a source that define its items."""
+OPTIONS = ("fields", "scan", "unit", "view")
+"""Options of a source that define its items; with a scan they are labels of its positions."""
 FINGERPRINT_SIZE = 8
 
 OpenViewOf = Callable[[str, Any], OpenView]
@@ -130,7 +131,8 @@ def open_source(
         items, total = _all_items(dataset, options, view)
         pinned = min(count, total) if growing and count is not None else total
         stops = _stops(dataset, options, pinned) if growing else None
-        indexed = items if pinned == total else ItemRange(items, 0, pinned)
+        # Nobody may rely on the shape of a scan that grows, so all growing items look alike.
+        indexed = ItemRange(items, 0, pinned) if growing else items
         return PinnedSource(key, dataset, indexed, pinned, stops, _fingerprint(dataset, stops))
     except BaseException:
         dataset.close()
@@ -139,7 +141,7 @@ def open_source(
 
 def _view(dataset: OpenDataset, value: Any, open_view: OpenViewOf) -> OpenView:  # noqa: ANN401 - JSON
     if dataset.spec.growing:
-        raise OptionError("a growing dataset has no stable tiles", hint="Use its frames")
+        raise OptionError("a growing dataset has no stable views", hint="Omit view, for its frames")
     return open_view(dataset.spec.id, value)
 
 
@@ -157,7 +159,7 @@ def _unit(dataset: Opened, options: Mapping[str, Any]) -> str:
                 hint="Omit view",
             )
     else:
-        units = (FRAME,) if options.get("view") is None else (TILE,)
+        units = (FRAME,) if options.get("view") is None else (TILE, FRAME)
     unit = options.get("unit") or units[0]
     if unit not in units:
         hint = f"Use {' or '.join(units)}"
@@ -176,10 +178,21 @@ def _all_items(
 ) -> tuple[Indexed, int]:
     """Return a source of all items with the requested fields, and their number."""
     unit, fields = _unit(dataset, options), options.get("fields")
+    scan = tuple(options.get("scan", ()))
+    if scan and dataset.spec.growing:
+        raise OptionError(f"the labels {dataset.spec.id!r} may grow", hint="Register them complete")
     if isinstance(dataset, OpenItems):
-        return dataset.items.source(unit, fields), dataset.items.count(unit)
+        count = dataset.items.count(unit)
+        if scan and count != math.prod(scan):
+            raise _no_labels(dataset, f"{count:,} items", scan)
+        return dataset.items.source(unit, fields), count
+    if scan:
+        labels = LabelsSource(dataset, scan, options["fields"][0])
+        return labels, labels.length
     if unit == FRAME:
-        frames = FramesSource(dataset, fields)
+        frames = FramesSource(
+            dataset, dataset.plan(dataset.typed(View())) if view is None else view.plan, fields
+        )
         return frames, frames.length
     assert view is not None  # noqa: S101 - the unit tile implies a view
     tiles = TilesSource(view, fields)
@@ -258,30 +271,52 @@ class _ArrayItems(Indexed):
 
 
 class FramesSource(_ArrayItems):
-    """Frames of an array: one item per scan position that has a frame, with corrections.
+    """Frames of a view of an array: one item per selected position of the scan.
 
     Args:
         dataset: the array.
-        fields: names of the requested fields, of which there is only ``data``; None for all.
+        plan: the view, without sums over positions.
+        fields: names of the requested fields, of ``data``, ``index`` and ``nav``; None for
+            ``data``.
 
     Raises:
-        OptionError: there is no such field.
+        OptionError: there is no such field, or an item would be no single frame.
         SelectionError: no position has a frame.
     """
 
-    def __init__(self, dataset: OpenDataset, fields: Sequence[str] | None = None) -> None:
-        plan = self._plan = dataset.plan(dataset.typed(View()))
-        schema = select_fields((Field("data", plan.dtype, plan.sig_shape),), fields)
-        # Positions with frames are contiguous, from the position of the first frame on.
-        low, high = plan.positions.extremes()
-        self._first = low + plan.sync_offset
-        super().__init__(schema, high - low + 1, dataset)
+    def __init__(
+        self, dataset: OpenDataset, plan: Plan, fields: Sequence[str] | None = None
+    ) -> None:
+        if plan.view.bin_nav > 1:
+            raise OptionError(
+                "bin.nav sums several frames into one", hint="Omit bin.nav, or set unit to tile"
+            )
+        if not isinstance(plan.positions, Lattice | Stretch | Listed):
+            raise OptionError(
+                "a mask or shuffle of that many positions is for reading in order",
+                hint="Set unit to tile; or select by nav or frames, and append permute",
+            )
+        self._plan, self._places = plan, plan.positions
+        self.scan = dataset.nav_shape
+        known = (
+            Field("data", plan.dtype, plan.sig_shape),
+            Field("index", np.dtype("<i8")),
+            Field("nav", np.dtype("<i8"), (len(self.scan),)),
+        )
+        schema = select_fields(known, ("data",) if fields is None else fields)
+        super().__init__(schema, math.prod(plan.positions.shape), dataset)
+
+    def places(self, positions: Indices) -> Indices:
+        """Return the flat index in the scan of the frames at ``positions``, shape (k,)."""
+        return self._places.pick(positions)
 
     def at(self, positions: Indices) -> Block:
         """Read the frames at ``positions``, in this order.
 
         Returns:
-            Field ``data``, shape (k, *sig_shape).
+            Fields ``data``, shape (k, *sig_shape), ``index``, the flat index in the scan, int64 of
+            shape (k,), and ``nav``, the same along each axis of the scan, int64 of shape
+            (k, axes); as far as they are requested.
 
         Raises:
             PositionError: a position lies outside of the source.
@@ -290,15 +325,105 @@ class FramesSource(_ArrayItems):
         positions = check_positions(positions, self.length)
         if not len(positions):
             return empty_block(self.schema)
-        shape = (len(positions),)
+        places = self.places(positions)
+        made: Mapping[str, Callable[[], Array]] = {
+            "data": lambda: self._read(places),
+            "index": lambda: places,
+            "nav": lambda: np.stack(np.unravel_index(places, self.scan), axis=1),
+        }
+        return {field.name: made[field.name]() for field in self.schema}
+
+    def _read(self, places: Indices) -> Array:
+        shape = (len(places),)
         plan = dataclasses.replace(
             self._plan,
-            positions=Listed(positions + self._first),
-            sync_offset=0,
+            positions=Listed(places),
             nav_shape=shape,
             tile_shape=shape + self._plan.sig_shape,
         )
-        return {"data": self._reader(plan).read(plan.tile(0))}
+        return self._reader(plan).read(plan.tile(0))
+
+
+class LabelsSource(Indexed):
+    """What an array has for each position of a scan: a number, or an array of some shape.
+
+    Args:
+        dataset: the array. Its shape begins with that of the scan, or with the number of positions.
+        scan: shape of the scan.
+        name: of the one field.
+
+    Raises:
+        OptionError: the array does not fit the scan.
+    """
+
+    length: int
+
+    def __init__(self, dataset: OpenDataset, scan: tuple[int, ...], name: str) -> None:
+        self.length = math.prod(scan)
+        whole = dataset.nav_shape + dataset.recording.sig_shape
+        if dataset.nav_shape == (1,) != scan:
+            # A single frame: that is what an array of two axes is, if nobody says otherwise.
+            whole = whole[1:]
+        axes = len(scan) if whole[: len(scan)] == scan else 1
+        if math.prod(whole[:axes]) != self.length:
+            raise _no_labels(dataset, f"the shape {list(whole)}", scan)
+        label = whole[axes:] or (1,)
+        divided = _divided(dataset, label)
+        plan = make_plan(divided.recording, View(), nav_shape=scan, sync_offset=dataset.sync_offset)
+        self._frames = FramesSource(divided, plan)
+        if self._frames.length != self.length:
+            raise _no_labels(dataset, f"{self._frames.length:,} frames", scan)
+        self._name, self._label = name, () if math.prod(label) == 1 else label
+        self.schema = (Field(name, plan.dtype, self._label),)
+
+    def at(self, positions: Indices) -> Block:
+        """Read the labels of ``positions``, flat indices in the scan.
+
+        Raises:
+            PositionError: a position lies outside of the scan.
+            CoreError, ServiceError: the labels cannot be read.
+        """
+        data = self._frames.at(positions)["data"]
+        assert isinstance(data, np.ndarray)  # noqa: S101 - frames are not ragged
+        return {self._name: data.reshape(len(positions), *self._label)}
+
+
+def _divided(dataset: OpenDataset, sig_shape: tuple[int, ...]) -> OpenDataset:
+    """Return an array with its frames divided into smaller ones.
+
+    Raises:
+        OptionError: the smaller ones do not lie in the files one after another.
+    """
+    found = dataset.recording
+    pixels, size = math.prod(found.sig_shape), math.prod(sig_shape)
+    if pixels == size:
+        return dataset
+    plain = found.stored is not None and not (dataset.source.arrays or dataset.corrections)
+    gaps = any(each.stride != found.frame_bytes for each in found.extents)
+    if not plain or gaps or pixels % size or dataset.sync_offset:
+        raise OptionError(
+            f"the labels {dataset.spec.id!r} are parts of frames of {list(found.sig_shape)}",
+            hint=f'Register them with "sig_shape": {list(sig_shape)}, or save them as npy',
+        )
+    extents = tuple(
+        dataclasses.replace(
+            each, frames=each.frames * pixels // size, stride=each.stride * size // pixels
+        )
+        for each in found.extents
+    )
+    frame_bytes = found.frame_bytes * size // pixels
+    divided = dataclasses.replace(
+        found, extents=extents, sig_shape=sig_shape, frame_bytes=frame_bytes
+    )
+    source = dataclasses.replace(dataset.source, recording=divided)
+    return dataclasses.replace(dataset, source=source)
+
+
+def _no_labels(dataset: Opened, found: str, scan: tuple[int, ...]) -> OptionError:
+    return OptionError(
+        f"the labels {dataset.spec.id!r} have {found}, but the scan has {list(scan)}",
+        hint="Give one for each position: an array of the shape of the scan, or rows of a table",
+    )
 
 
 class TilesSource(_ArrayItems):

@@ -46,7 +46,7 @@ class Selection:
 
 
 def make_batches(
-    opened: OpenPipeline, selection: Selection, limit: int, profile: Profile
+    opened: OpenPipeline, selection: Selection, limit: int, times: Times
 ) -> Iterator[Batch]:
     """Build batches in order, beginning with the first the request asks for.
 
@@ -56,7 +56,7 @@ def make_batches(
         opened: the pipeline.
         selection: which batches.
         limit: maximum number of batches.
-        profile: receives the times of the stages.
+        times: receives the times of the stages, and why there is no batch at all.
     """
     state, skipped, every = opened.start, selection.offset, selection.every
     pipeline = opened.pipeline
@@ -64,13 +64,14 @@ def make_batches(
     reader = pipeline.reader(selection.rank, selection.world, time.perf_counter, every)
     for _ in range(limit):
         with Scope():
-            with opened.profiles.into(profile):
+            with opened.profiles.into(times.profile):
                 try:
                     state = pipeline.skip(state, skipped) if skipped else state
                 except PositionError:
                     return
                 step = reader.step(state)
             if step is None:
+                times.notes = opened.notes(state)
                 return
             batch = make_batch(opened, step, every)
         # While the batch is sent and the next is made, only what the frame needs is kept.
@@ -116,13 +117,15 @@ class BatchFrames:
         return self._writer.frame(FrameKind.HEARTBEAT, {"token": self._token()})
 
     def end(self, reason: str, progress: Progress) -> Buffers:
-        """Give the reason, whether the data is finished, and the times of the answer."""
+        """Give the reason, whether the data is finished, the times of the answer, and notes."""
         header = {
             "reason": reason,
             "data_finished": self.finished or reason == EXHAUSTED,
             "token": self._token(),
             "profile": self._times.describe(progress),
         }
+        if reason == EXHAUSTED and self._times.notes:
+            header["notes"] = self._times.notes
         return self._writer.frame(FrameKind.END, header)
 
     def fail(self, problem: Problem) -> Buffers:
@@ -140,6 +143,7 @@ class Times:
     def __init__(self) -> None:
         self.profile = Profile(time.perf_counter)
         self.ahead: Ahead[Batch] | None = None
+        self.notes: list[str] = []
 
     def describe(self, progress: Progress) -> dict[str, object]:
         """Return the times in seconds, as JSON values."""
@@ -182,7 +186,7 @@ def batch_stream(
         progress.epochs += batch.ends_epoch
         metrics.batches.inc()
 
-    batches = make_batches(opened, selection, limits.count, times.profile)
+    batches = make_batches(opened, selection, limits.count, times)
     times.ahead = Ahead(batches, threads.start)
     return Stream(
         times.ahead,

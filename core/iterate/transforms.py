@@ -180,13 +180,31 @@ def _cast(arguments: Arguments, schema: Schema) -> Transform:
 
 
 def _scale(arguments: Arguments, schema: Schema) -> Transform:
-    """Value x factor + offset, in a floating dtype."""
-    args = _Args(arguments, schema, ("field", "factor", "offset"))
+    """Value x factor + offset, or (value - mean) / std, in a floating dtype."""
+    args = _Args(arguments, schema, ("field", "factor", "offset", "mean", "std", "dtype"))
     field = args.field()
-    dtype = _real(field)
-    factor, offset = dtype.type(args.number("factor", 1)), dtype.type(args.number("offset", 0))
+    dtype = args.dtype().newbyteorder("=") if "dtype" in arguments else _real(field)
+    if dtype.kind != "f":
+        raise _refuse(f"dtype is {dtype}", "A floating dtype, such as <f4; or append clip.")
     out = replace(field, dtype=dtype)
+    if {"mean", "std"} & set(arguments):
+        if {"factor", "offset"} & set(arguments):
+            raise _refuse("mean and std contradict factor and offset", "One pair or the other.")
+        mean, std = _moments(args, dtype)
+        return _elementwise(schema, field, out, lambda v: (v.astype(dtype) - mean) / std)
+    factor, offset = dtype.type(args.number("factor", 1)), dtype.type(args.number("offset", 0))
     return _elementwise(schema, field, out, lambda v: v.astype(dtype) * factor + offset)
+
+
+def _moments(args: _Args, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """The mean and the standard deviation to normalise by, as numbers of a dtype."""
+    with np.errstate(all="ignore"):
+        mean, std = (dtype.type(args.number(*each)) for each in (("mean", 0), ("std", 1)))
+    if not 0 < std < np.inf:
+        raise _refuse(f"std is {std} as {dtype}", "A number above 0.")
+    if not np.isfinite(mean):
+        raise _refuse(f"mean is {mean} as {dtype}", "A number within its range.")
+    return mean, std
 
 
 def _clip(arguments: Arguments, schema: Schema) -> Transform:

@@ -145,6 +145,10 @@ class IndexedStepper(Stepper):
         block = chain.at(np.arange(start + min(low, count), start + count, dtype=np.int64))
         return pad_rows(block, high - low)
 
+    def fate(self) -> tuple[int | None, int]:
+        """As :class:`Stepper` says: no item is read."""
+        return None, 0
+
     def skip(self, state: State, count: int) -> State:
         """Add to the batch number."""
         end = self.end

@@ -26,7 +26,8 @@ Condition = Callable[[Mapping[str, Any]], bool]
 Path = tuple[str | int, ...]
 """Steps of the key that a random stage draws with: the epoch, and the input it belongs to."""
 OpenSource = Callable[[str, Mapping[str, Any]], Indexed]
-"""Returns the source of a dataset id, given its options ``fields``, ``unit`` and ``view``."""
+"""Returns the source of a dataset id, given its options ``fields``, ``unit`` and ``view``; or, with
+``scan``, the shape of a scan, the source of what it has for each position of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +167,8 @@ class Operation:
     """Whether it pads batches."""
     shares: bool = False
     """Whether its inputs divide what is asked of it, rather than each being asked for all."""
-    dataset: str | None = None
-    """Name of the option with the id of the dataset it reads."""
+    sources: Callable[[Mapping[str, Any]], int] = lambda _: 0
+    """Number of datasets it reads."""
     combines: bool = False
     """Whether its inputs are lists of stages."""
     batches: bool = False
@@ -184,6 +185,8 @@ class Operation:
     """Whether it assigns items to sides by position, so that no stage before it may reorder."""
     once: bool = False
     """Whether it may occur only once among the stages of items, and once among those of batches."""
+    drops: bool = False
+    """Whether it may leave nothing of an item."""
     limit: str | None = None
     """Name of the option that limits the number of items."""
     epochs: Epochs | None = None

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..errors import names_hint
+
 Checker = Callable[[Any], Any]
 
 MAX_ITEMS = 1 << 48
@@ -102,12 +104,14 @@ def name(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return value
 
 
-def one_of(*choices: str) -> Checker:
-    """One of these words."""
+def one_of(*choices: str, **meant: str) -> Checker:
+    """One of these words; ``meant`` says what to use for others that people know."""
 
     def check(value: Any) -> str:  # noqa: ANN401 - any JSON value
         if not isinstance(value, str) or value not in choices:
-            raise Refused(f"is {_quoted(value)}", f"Give one of {', '.join(choices)}.")
+            known = meant.get(str(value).lower())
+            hint = f"Use {known}" if known else names_hint(str(value), choices)
+            raise Refused(f"is {_quoted(value)}", f"{hint}.")
         return value
 
     return check

@@ -154,6 +154,18 @@ class Pipeline:
         step = self._stepper.step(state, lambda n: (rank * n // world, (rank + 1) * n // world))
         return None if step is None else with_fixed_epochs(step, self._batching.epoch_size)
 
+    def emptiness(self) -> str:
+        """What became of the items, once :meth:`step` has found no batch after the first state."""
+        if self._batching.limit == 0:
+            return "the limit is 0 batches"
+        came, left = self._stepper.fate()
+        if came is None or is_sequential(self.spec.stages[0]):
+            return "no item reached the stage that makes batches"
+        drops = [f"{s.op} (stage {s.place})" for s in self.spec.stages if OPERATIONS[s.op].drops]
+        through = f" of {' and '.join(drops)}" if drops else ""
+        few = ", too few for a batch, and last is drop" if left else ""
+        return f"{came:,} items came in, {left or 'none'} came out{through}{few}"
+
     def reader(
         self, rank: int = 0, world: int = 1, clock: Clock | None = None, every: int = 1
     ) -> BatchReader:

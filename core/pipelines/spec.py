@@ -52,11 +52,6 @@ class PipelineSpec:
         text = b"thalweg pipeline %d\0" % ALGORITHM + self.canonical
         return hashlib.blake2b(text, digest_size=16).digest()
 
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """Ids of the datasets it reads, without repetitions, in the order of the spec."""
-        return tuple(dict.fromkeys(_dataset_ids(self.stages)))
-
 
 def parse_spec(values: Mapping[str, Any]) -> PipelineSpec:
     """Parse a pipeline from JSON values; :mod:`.placement` checks the order of its stages.
@@ -134,15 +129,14 @@ class _Parser:
         lists = given.pop(INPUTS, None) if operation.combines else None
         self._check_names(bare, given)
         inputs = self._inputs(bare, lists, depth) if operation.combines else ()
-        self._sources += operation.dataset is not None
+        options = _options(bare, given)
+        self._sources += operation.sources(options)
         if self._sources > MAX_INPUTS:
             raise bare.error(
                 "is one source too many", hint=f"A pipeline may have {MAX_INPUTS} sources."
             )
-        options = _options(bare, given)
         stage = StageSpec(op, options, inputs, place, path)
-        if operation.complete is not None:
-            _complete(stage, options)
+        _complete(stage, options)
         return stage
 
     def _check_names(self, stage: StageSpec, given: Mapping[str, Any]) -> None:
@@ -219,17 +213,6 @@ def _identifying(stages: Sequence[StageSpec]) -> list[dict[str, Any]]:
             values[INPUTS] = [_identifying(inputs) for inputs in stage.inputs]
         identifying.append(values)
     return identifying
-
-
-def _dataset_ids(stages: Sequence[StageSpec]) -> list[str]:
-    ids = []
-    for stage in stages:
-        option = OPERATIONS[stage.op].dataset
-        if option is not None:
-            ids.append(str(stage.options[option]))
-        for inputs in stage.inputs:
-            ids.extend(_dataset_ids(inputs))
-    return ids
 
 
 def _compact_json(values: object) -> bytes:

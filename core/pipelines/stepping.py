@@ -129,6 +129,10 @@ class Stepper(ABC):
             PositionError: fewer batches remain.
         """
 
+    @abstractmethod
+    def fate(self) -> tuple[int | None, int]:
+        """If there is no batch: items read for the first one, None if unknown; and those left."""
+
     def _rank_block(
         self, read: Callable[[int, int], Block], low: int, high: int, total: int
     ) -> Block:
@@ -266,16 +270,25 @@ class SequentialStepper(Stepper):
         except CoreError:
             return False  # the next step meets the error again and raises it
 
+    def fate(self) -> tuple[int | None, int]:
+        """As :class:`Stepper` says; the state of a stage ends with the position of its source."""
+        block, after = self._items(0, self._first)
+        return None if self._makes_batches else after[-1], block_length(block)
+
     def _batch(self, epoch: int, state: State) -> Batch | None:
         """The items of one batch; None if there are none, or too few and ``last`` is drop."""
+        batch = self._items(epoch, state)
+        count = block_length(batch[0])
+        dropped = self.batching.last == "drop" and count < self.batching.size
+        return None if count == 0 or (dropped and not self._makes_batches) else batch
+
+    def _items(self, epoch: int, state: State) -> Batch:
         key = (epoch, state)
         entry = self._pool.take(lambda candidate: candidate[0] == key)
         if entry is None:
             entry = (key, self._read(epoch, state, self.batching.size))
         self._pool.give(entry)
-        count = block_length(entry[1][0])
-        dropped = self.batching.last == "drop" and count < self.batching.size
-        return None if count == 0 or (dropped and not self._makes_batches) else entry[1]
+        return entry[1]
 
     def _read(self, epoch: int, state: State, count: int) -> Batch:
         # A window of a bucketed stage has up to a million batches, which look at no item.

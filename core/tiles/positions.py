@@ -110,6 +110,17 @@ class Lattice:
             pitch *= length
         return index
 
+    def pick(self, places: Indices) -> Indices:
+        """Return the indices at places in C order."""
+        indices, pitch = np.zeros(len(places), np.int64), 1
+        for length, (start, stop, step) in zip(
+            reversed(self.scan), reversed(self.slices), strict=True
+        ):
+            places, along = np.divmod(places, len(range(start, stop, step)))
+            indices += (start + step * along) * pitch
+            pitch *= length
+        return indices
+
     def within(self, low: int, high: int) -> Positions | None:
         """Return the indices from ``low`` to ``high`` - 1, along one axis; None if none is."""
         size = math.prod(self.scan)
@@ -145,16 +156,11 @@ class Stretch:
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         """Return the indices at places ``low`` to ``high`` of the stretch."""
-        lattice = self.lattice
-        places = np.arange(self.first + low[0], self.first + high[0])
-        indices, pitch = np.zeros(len(places), np.int64), 1
-        for length, (start, stop, step) in zip(
-            reversed(lattice.scan), reversed(lattice.slices), strict=True
-        ):
-            places, along = np.divmod(places, len(range(start, stop, step)))
-            indices += (start + step * along) * pitch
-            pitch *= length
-        return indices
+        return self.pick(np.arange(low[0], high[0]))
+
+    def pick(self, places: Indices) -> Indices:
+        """Return the indices at places of the stretch."""
+        return self.lattice.pick(self.first + places)
 
     def extremes(self) -> tuple[int, int]:
         """Return the lowest and highest flat index."""
@@ -191,6 +197,10 @@ class Listed:
         """Return the indices in a range of the list."""
         # A copy: kernels take no array that cannot be written to.
         return np.array(self.indices[low[0] : high[0]])
+
+    def pick(self, places: Indices) -> Indices:
+        """Return the indices at places of the list."""
+        return self.indices[places]
 
     def extremes(self) -> tuple[int, int]:
         """Return the lowest and highest flat index."""

@@ -34,6 +34,11 @@ def _frames(desk: Desk, name: str, rows: int) -> None:
     desk.dataset(f"{name}.npy")
 
 
+def _labels(desk: Desk, name: str) -> None:
+    np.save(desk.roots / f"{name}.npy", np.zeros((40_000, 1), "<i8"))
+    desk.dataset(f"{name}.npy")
+
+
 def _losses(desk: Desk, name: str) -> None:
     (desk.roots / f"{name}.bin").write_bytes(large_stream(16))
     desk.dataset(f"{name}.bin", format="loss")
@@ -75,6 +80,7 @@ def _zstd(desk: Desk, name: str) -> None:
 FILES: Mapping[str, Callable[[Desk, str], None]] = {
     "few": partial(_frames, rows=100),
     "values": partial(_frames, rows=40_000),
+    "labels": _labels,
     "losses": _losses,
     "one": partial(_lines, length=2_000_000, count=1),
     "lines": partial(_lines, length=14, count=40_000),
@@ -135,6 +141,17 @@ def batch(size: int, **options: object) -> Stage:
 ORDINARY: Mapping[str, Sequence[Stage]] = {
     "frames": [source("values"), batch(256)],
     "shuffled frames": [source("values"), {"op": "permute", "seed": 1}, batch(256)],
+    "labelled frames of a view": [
+        source(
+            "values",
+            view={"sig": [[4, 12], [4, 12]], "dtype": "<f4"},
+            unit="frame",
+            fields=["data", "index", "nav"],
+            labels="d1-labels",
+        ),
+        {"op": "permute"},
+        batch(256),
+    ],
     "frames in blocks": [
         source("values"),
         {"op": "shuffle", "kind": "block", "size": 1000},
@@ -255,6 +272,11 @@ HOSTILE: Mapping[str, Sequence[Stage]] = {
     "listed frames of a view": [
         source("many", view={"select": {"frames": [*range(100_000)]}}),
         batch(64),
+    ],
+    "as many labels as may be": [
+        source("many", fields=["index", "nav"], labels="d1-many"),
+        {"op": "permute"},
+        batch(1 << 20),
     ],
     "the largest tiles of a view": [
         source("many", view={"target_bytes": 64 << 20}, unit="tile"),

@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -58,6 +59,7 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
     done = 0
     with (
+        warnings.catch_warnings(action="ignore"),
         client.pipeline(spec).batches(
             after,
             rank=args.rank,
@@ -78,7 +80,8 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
                 replace_file(args.token_file, f"{batch.token}\n".encode())
             done += 1
     if not args.quiet:
-        say(f"{done} batches{', the last of the pipeline' if batches.data_finished else ''}")
+        ended = ", the last of the pipeline" if batches.data_finished else ""
+        say("; ".join([f"{done} batches{ended}", *batches.notes]))
 
 
 def spec_of(text: str) -> dict[str, Any]:

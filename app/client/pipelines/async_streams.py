@@ -39,6 +39,7 @@ class AsyncBatchStream(AsyncResumable[Batch | EpochEnd]):
     Attributes:
         data_finished: no batch follows, as far as is known.
         profile: seconds per stage, as the last answer had them.
+        notes: what people should know, as the last answer had it.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class AsyncBatchStream(AsyncResumable[Batch | EpochEnd]):
         super().__init__(channel, requests.info.token if token is None else token)
         self.data_finished = False
         self.profile: Mapping[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
         self._requests = requests
         self._offset, self._every = position.skip, every
         self._next = position.skip if token is None else None
@@ -88,7 +90,7 @@ class AsyncBatchStream(AsyncResumable[Batch | EpochEnd]):
         self._take_end(reader.end, progressed=self.token != before)
 
     def _take_end(self, end: BatchesEnd, *, progressed: bool) -> None:
-        self.profile = end.profile
+        self.profile, self.notes = end.profile, end.notes
         if end.data_finished:
             due, known = self._next, self._batches
             if due is not None and known is not None and due < known:
@@ -202,6 +204,11 @@ class AsyncLanes(AsyncClosing):
     def profile(self) -> Mapping[str, Any]:
         """Seconds per stage, as the last answer had them."""
         return self._lanes[0].stream.profile
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know, as the last answer had it."""
+        return self._lanes[0].stream.notes
 
     @property
     def data_finished(self) -> bool:

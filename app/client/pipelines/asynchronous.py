@@ -12,6 +12,7 @@ error, a pause or ``aclose`` the next call opens anew there.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -37,6 +38,7 @@ class AsyncBatches(AsyncClosing):
 
     Attributes:
         profile: seconds per stage, as the service's last answer had them.
+        notes: what people should know, such as why there is no batch; also warned of.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class AsyncBatches(AsyncClosing):
         self._requests = requests
         self._selection = requests.selection
         self.profile: Mapping[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
         self._restart(position)
 
     def _restart(self, position: Position) -> None:
@@ -129,6 +132,10 @@ class AsyncBatches(AsyncClosing):
         item = await self._source.take()
         self._finished = self._source.data_finished
         self.profile = self._source.profile
+        if item is None:
+            self.notes = self._source.notes
+            for note in self.notes:
+                warnings.warn(note, stacklevel=4)
         return item
 
     def _accept(self, item: Batch | EpochEnd) -> Batch | None:

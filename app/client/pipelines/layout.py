@@ -229,11 +229,13 @@ class BatchesEnd:
         reason: exhausted, count, bytes, time, epoch or drain.
         data_finished: no batch follows.
         profile: seconds per stage, as the service measured them.
+        notes: what people should know, such as why there is no batch.
     """
 
     reason: str
     data_finished: bool
     profile: Mapping[str, Any]
+    notes: tuple[str, ...]
 
 
 class BatchReader(FrameAnswer[Batch | EpochEnd, BatchesEnd]):
@@ -281,8 +283,13 @@ class BatchReader(FrameAnswer[Batch | EpochEnd, BatchesEnd]):
             raise ProtocolError("the END frame does not say how it ended")
         if reason == "exhausted" and not finished:
             raise ProtocolError("the data is exhausted, but not finished")
-        profile = header.get("profile")
-        self.end = BatchesEnd(reason, finished, profile if isinstance(profile, dict) else {})
+        profile, notes = header.get("profile"), header.get("notes")
+        self.end = BatchesEnd(
+            reason,
+            finished,
+            profile if isinstance(profile, dict) else {},
+            tuple(map(str, notes)) if isinstance(notes, list) else (),
+        )
 
 
 def _number(header: Mapping[str, Any], name: str) -> int:

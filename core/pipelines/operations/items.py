@@ -58,11 +58,17 @@ def _scan(context: BuildContext) -> Stage:
     return Scan(context.items, fn=options["fn"], field=options["field"], args=options["args"])
 
 
+_MEANT = {
+    "crop": "sig in a view of the source, with the unit frame",
+    **dict.fromkeys(("normalize", "normalise", "standardize"), "scale, with mean and std"),
+}
+"""Functions that people know by other names."""
+
 MAP = Operation(
     name="map",
     takes="items",
     options={
-        "fn": Option(one_of(*sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}))),
+        "fn": Option(one_of(*sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}), **_MEANT)),
         "args": Option(mapping, {}),
         "seed": Option(seed, 0),
     },
@@ -78,6 +84,7 @@ FILTER = Operation(
     cost=_cost_of_reading_ahead,
     copies=2,
     reads=_reads_ahead,
+    drops=True,
     sequential=always,
 )
 
@@ -89,6 +96,7 @@ SELECT_MANY = Operation(
     cost=_cost_of_reading_ahead,
     copies=2,
     reads=_reads_ahead,
+    drops=True,
     reorders=True,
 )
 

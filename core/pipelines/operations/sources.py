@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
+from ...arrays import Indices
 from ...errors import PipelineError
 from ...iterate.base import Indexed, Stage
-from ...iterate.combine import zipped
+from ...iterate.combine import Zip, zipped
 from ...iterate.mapping import named_map
 from ...iterate.mixing import mixed
-from ...iterate.positions import Range
+from ...iterate.positions import Range, Reordering
 from ..operation import BuildContext, Operation, Options
 from ..options import Option, Refused, mapping, name, names, one_of, optional, seed, span, weights
 
 
+@runtime_checkable
+class KnowsScan(Protocol):
+    """A source of frames that knows where in a scan they are."""
+
+    scan: tuple[int, ...]
+    """Shape of the scan."""
+
+    def places(self, positions: Indices) -> Indices:
+        """Flat index in the scan of each item, shape (k,)."""
+
+
+class _Placed(Reordering):
+    """Of what there is for each position of a scan, that for the items of a source of frames."""
+
+    def __init__(self, inner: Indexed, length: int | None, frames: KnowsScan) -> None:
+        super().__init__(inner, length)
+        self._frames = frames
+
+    def where(self, positions: Indices) -> Indices:
+        """Ask the frames where they are."""
+        return self._frames.places(positions)
+
+
 def _source(context: BuildContext) -> Stage:
     options = context.spec.options
+    fields, limits, joined = options["fields"], options["range"], options.get("labels", {})
     choices = {key: options[key] for key in ("fields", "unit", "view")}
+    if fields is not None:
+        # Where only labels are asked for, no frame is read.
+        choices["fields"] = [field for field in fields if field not in joined] or ["index"]
+        fields = [*fields, *(label for label in joined if label not in fields)]
     given = {key: value for key, value in choices.items() if value is not None}
     stage = context.open_source(options["dataset"], given)
-    fields, limits = options["fields"], options["range"]
+    if joined:
+        stage = _labelled(context, stage, joined)
     present = [field.name for field in stage.schema]
     if fields is not None and present != fields:
         stage = _with_fields(stage, fields, present)
@@ -32,6 +63,38 @@ def _source(context: BuildContext) -> Stage:
             f"A range may stop at {stage.length} at most.",
         )
     return Range(stage, start=limits[0], stop=limits[1])
+
+
+def _labelled(context: BuildContext, frames: Indexed, datasets: Mapping[str, str]) -> Indexed:
+    """Frames with the labels of their positions in the scan."""
+    if not isinstance(frames, KnowsScan):
+        raise context.spec.error(
+            "need frames, of an array that does not grow",
+            "labels",
+            "Of a view, set unit to frame. Combine other items by zip.",
+        )
+    inputs: list[Indexed] = [frames]
+    for label, dataset in datasets.items():
+        if label in (field.name for field in frames.schema):
+            hint = 'Give it another name: {"label": id}.'
+            raise context.spec.error(f"name {label!r}, a field of the frames", "labels", hint)
+        found = context.open_source(dataset, {"fields": [label], "scan": list(frames.scan)})
+        inputs.append(_Placed(found, frames.length, frames))
+    return Zip(inputs)
+
+
+def _labels(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON value
+    """Names of fields and ids of datasets; an id alone is that of the field ``label``."""
+    if not isinstance(value, str | dict) or not value:
+        raise Refused("name no dataset", 'Give the id of one, or {"label": id}.')
+    given = {"label": value} if isinstance(value, str) else mapping(value)
+    return {name(key): name(ident) for key, ident in given.items()}
+
+
+def _complete_source(options: Options, _inputs: int) -> None:
+    if options["labels"] is None:
+        # As if there were no such option: the identity of a pipeline covers all that it has.
+        del options["labels"]
 
 
 def _with_fields(stage: Indexed, fields: Sequence[str], present: Sequence[str]) -> Indexed:
@@ -94,10 +157,12 @@ SOURCE = Operation(
         "fields": Option(optional(names), None),
         "unit": Option(optional(name), None),
         "view": Option(optional(mapping), None),
+        "labels": Option(optional(_labels), None),
     },
+    complete=_complete_source,
     make=_source,
     copies=3,
-    dataset="dataset",
+    sources=lambda options: 1 + len(options["labels"] or ()),
 )
 
 ZIP = Operation(

@@ -93,7 +93,10 @@ def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple
         return nav, shape[len(nav) :]
     if sig is None:
         if len(shape) < _DIMENSIONS:
-            raise ShapeError(f"an array of shape {shape} needs sig_shape to have frames")
+            raise ShapeError(
+                f"an array of shape {shape} needs sig_shape to have frames",
+                hint='Give "sig_shape": [1] if each value is a frame, or the label of one',
+            )
         return shape[:-2], shape[-2:]
     check_shape(sig, "sig_shape")
     if len(sig) <= len(shape) and shape[len(shape) - len(sig) :] == sig:

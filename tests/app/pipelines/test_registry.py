@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import secrets
@@ -194,6 +195,124 @@ def test_tiles_of_a_view(place: Place) -> None:
     assert [field["name"] for field in only["schema"]] == ["shape"]
 
 
+SELECTED: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, list(range(30))),
+    ({"select": {"nav": [[1, 5, 3], [0, 6, 4]]}}, [6, 10, 24, 28]),
+    ({"select": {"nav": [[1, 5, 3], [0, 6, 4]]}, "tile_shape": [3, 2, 3]}, [6, 10, 24, 28]),
+    ({"select": {"frames": [7, 29, 7]}}, [7, 29, 7]),
+    ({"select": {"mask": base64.b64encode(np.packbits(np.arange(30) % 7 == 2).tobytes()).decode()}},
+     [2, 9, 16, 23]),
+    ({"sync_offset": 4}, list(range(26))),
+    ({"sync_offset": -4, "missing": "zero"}, list(range(30))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("view", "expected"), SELECTED)
+def test_frames_of_a_view(place: Place, view: dict[str, Any], expected: list[int]) -> None:
+    frames = np.random.default_rng(2).integers(0, 99, (5, 6, 4, 5)).astype("<u2")
+    np.save(place.root / "scan.npy", frames)
+    place.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
+    cut = {**view, "sig": [[1, 3], [1, 4]], "dtype": "<f4"}
+    fields = ["index", "data", "nav"]
+    about = place.register(source("scan", view=cut, unit="frame", fields=fields), BATCH)
+    assert [field["name"] for field in about["schema"]] == fields
+    assert [field["shape"] for field in about["schema"]] == [[], [2, 3], [2]]
+    batches = place.batches(about["id"])
+    assert joined(batches, "index") == expected
+    assert joined(batches, "nav") == [[place // 6, place % 6] for place in expected]
+    sync = view.get("sync_offset", 0)
+    padded = np.concatenate([np.zeros((max(-sync, 0), 4, 5)), frames.reshape(30, 4, 5)])
+    found = np.concatenate([np.asarray(block["data"]) for block in batches])
+    assert found.dtype == np.dtype("<f4")
+    np.testing.assert_array_equal(found, padded[max(sync, 0) :][expected, 1:3, 1:4])
+
+
+LABELS = np.random.default_rng(4).integers(0, 9, 30)
+
+
+@pytest.mark.parametrize(
+    ("labels", "form"),
+    [
+        (LABELS.reshape(5, 6), {}),
+        (LABELS.reshape(5, 6), {"nav_shape": [5, 6], "sig_shape": [1]}),
+        (LABELS, {"sig_shape": [1]}),
+        (np.stack([LABELS, -LABELS], axis=1), {}),
+        (np.stack([LABELS, -LABELS], axis=1).reshape(5, 6, 2), {}),
+        (LABELS, {"format": "parquet"}),
+    ],
+)
+def test_labels_stay_with_their_frames(place: Place, labels: Array, form: dict[str, Any]) -> None:
+    np.save(place.root / "scan.npy", np.arange(30 * 4, dtype="<u2").reshape(5, 6, 2, 2))
+    place.dataset("scan", None, files=["scan.npy"])
+    if form:
+        pq.write_table(pa.table({"label": LABELS, "other": LABELS}), place.root / "parquet")
+    with (place.root / "labels").open("wb") as file:
+        np.save(file, labels)
+    form = {"files": ["parquet"], **form} if "format" in form else form
+    place.dataset("labels", None, **form)
+    view = {"sig": [[0, 1], [0, 1]], "select": {"nav": [[0, 5, 2], [1, 6, 1]]}}
+    for options in ({}, {"view": view, "unit": "frame"}):
+        about = place.register(source("scan", labels="labels", **options), *SHUFFLED)
+        whole = place.batches(about["id"])
+        places = np.array(joined(whole, "data")).reshape(-1, *([2, 2] if not options else [1, 1]))
+        places = places[:, 0, 0] // 4
+        assert len(places) == 2 * (30 if not options else 15)
+        expected = labels.reshape(30, -1).squeeze(1) if labels.size == 30 else labels.reshape(30, 2)
+        assert joined(whole, "label") == expected[places].tolist()
+        # From any token, the rest comes; and each rank has its rows.
+        opened = place.pipelines.open(SINGLE_USER, about["id"])
+        tokens = [opened.tokens.token(state) for _, state in steps(opened)]
+        halves = [opened.pipeline.step(opened.start, rank, 2) for rank in (0, 1)]
+        opened.close()
+        for done, token in enumerate(tokens, 1):
+            rest = place.batches(about["id"], token)
+            assert joined(rest, "label") == joined(whole[done:], "label")
+        assert joined([half.block for half in halves if half], "label") == joined(
+            whole[:1], "label"
+        )
+        only = place.register(source("scan", labels="labels", fields=["label"], **options), BATCH)
+        assert [field["name"] for field in only["schema"]] == ["label"]
+        assert len(joined(place.batches(only["id"]), "label")) == len(places) // 2
+    with (place.root / "labels").open("wb") as file:
+        np.save(file, labels + 1)
+    pq.write_table(pa.table({"label": LABELS + 1}), place.root / "parquet")
+    with pytest.raises(DataChangedError):
+        place.batches(about["id"], tokens[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": "turned"}, r"'turned' have the shape \[6, 5, 1\], but the scan has \[5, 6\]"),
+        ({"labels": "few"}, r"have 10 items, but the scan has \[5, 6\]"),
+        ({"labels": "packed"}, r"parts of frames of \[5, 6\]"),
+        ({"labels": "late"}, r"have 28 frames, but the scan has \[5, 6\]"),
+        ({"labels": "grows"}, "'grows' may grow"),
+        ({"labels": {"data": "turned"}}, "labels name 'data', a field of the frames"),
+        ({"labels": "turned", "view": {}}, "labels need frames"),
+        ({"labels": 5}, "labels name no dataset"),
+        ({"labels": {}}, "labels name no dataset"),
+        ({"labels": {"a": 1}}, "labels is 1"),
+        ({"dataset": "grows", "labels": "turned"}, "of an array that does not grow"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(
+    place: Place, options: dict[str, Any], message: str
+) -> None:
+    raw = {"format": "raw", "sig_shape": [2, 2], "dtype": "u1"}
+    place.dataset("scan", bytes(120), nav_shape=[5, 6], **raw)
+    place.dataset("few", text(0, 10), format="lines")
+    place.dataset("grows", bytes(120), growing=True, **raw)
+    one = {"format": "raw", "sig_shape": [1], "dtype": "u1"}
+    place.dataset("turned", bytes(30), nav_shape=[6, 5], **one)
+    place.dataset("late", bytes(30), nav_shape=[5, 6], partial=True, sync_offset=2, **one)
+    gaps = {**raw, "sig_shape": [5, 6], "frame_header": 3}
+    place.dataset("packed", bytes(33), nav_shape=[1], **gaps)
+    with pytest.raises(PipelineError, match=message) as caught:
+        place.register({**source("scan"), **options}, BATCH)
+    assert caught.value.hint
+
+
 def test_losses_rows_and_lines(place: Place) -> None:
     stream = random_stream(np.random.default_rng(3), kind="loss", samples=9, events=7)
     place.dataset("losses", stream.encode(), format="loss")
@@ -241,7 +360,8 @@ def test_several_sources(place: Place) -> None:
         (source("text", range=[3, 11]), CoreError),
         (source("text", view={}), CoreError),
         (source("scan", unit="tile"), CoreError),
-        (source("scan", unit="frame", view={}), CoreError),
+        (source("scan", unit="frame", view={"bin": {"nav": 5}}), PipelineError),
+        (source("scan", unit="tile", view={}, fields=["index"]), PipelineError),
         (source("scan", view={"id": "0123"}), NotFoundError),
         (source("scan", view={"colour": 1}), PipelineError),
         (source("grows", view={}), PipelineError),

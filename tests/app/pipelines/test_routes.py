@@ -233,6 +233,45 @@ def test_one_of_so_many(place: Place, order: list[dict[str, Any]]) -> None:
     assert [frame.header["seq"] for frame in rest if frame.kind == "DATA"] == [3, 5]
 
 
+NONE = {"op": "filter", "pred": "length_between", "args": {"field": "text", "low": 9, "high": 10}}
+FEW = ", too few for a batch, and last is drop"
+FOURS = {**NONE, "args": {"field": "text", "low": 4, "high": 5}}
+
+
+@pytest.mark.parametrize(
+    ("stages", "note"),
+    [
+        ([NONE], "50 items came in, none came out of filter (stage 1)"),
+        ([{"op": "permute"}, FOURS, NONE],
+         "50 items came in, none came out of filter (stage 2) and filter (stage 3)"),
+        ([FOURS, {**BATCH, "size": 11, "last": "drop"}],
+         f"50 items came in, 10 came out of filter (stage 1){FEW}"),
+        ([NONE, {"op": "bucket_batch", "read_ahead": 8, "key": "text", "size": 4}],
+         "no item reached the stage that makes batches"),
+        ([FOURS, BATCH, {"op": "limit", "count": 0}], "the limit is 0 batches"),
+    ],
+)  # fmt: skip
+def test_an_end_without_batches_says_why(
+    place: Place, stages: list[dict[str, Any]], note: str
+) -> None:
+    ends = [] if any("size" in stage for stage in stages) else [BATCH]
+    about = place.pipeline(source("text"), *stages, *ends)
+    for after in ({}, {"after": about["token"]}):
+        (only,) = place.frames(about["id"], **after)
+        assert (only.kind, only.header["reason"]) == ("END", "exhausted")
+        assert only.header["notes"] == [f"there is no batch: {note}"]
+    past = place.problem("GET", f"/v1/pipelines/{about['id']}/batch")
+    assert past["hint"].endswith(note)
+
+
+def test_an_end_after_batches_has_no_notes(place: Place) -> None:
+    about = place.pipeline(source("text"), FOURS, BATCH)
+    frames = place.frames(about["id"])
+    assert "notes" not in frames[-1].header
+    (end,) = place.frames(about["id"], after=frames[-1].header["token"])
+    assert "notes" not in end.header
+
+
 def test_ranks_share_every_batch(place: Place, plain: dict[str, Any]) -> None:
     for world in (1, 2, 3, 8):
         shares = [place.frames(plain["id"], rank=rank, world=world) for rank in range(world)]

@@ -51,6 +51,15 @@ def test_a_line_for_each(
     assert [line["sequence"] for line in lines(capsys)] == [3, 4, 5]
 
 
+def test_without_a_batch_it_says_why(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.pipeline.epochs, service.pipeline.notes = 0, ["nothing is left"]
+    assert run(service, TEXT) == 0
+    said = "0 batches, the last of the pipeline; nothing is left"
+    assert capsys.readouterr().err == f"thalweg: {said}\n"
+
+
 def test_going_on_from_a_token_file(
     service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,7 @@ class FakePipeline:
         bend: does something to the frames of an answer, once.
         change: members of the description that are others.
         delays: seconds before a batch, by number.
+        notes: at the end, of why there is no batch.
     """
 
     items: int = 22
@@ -55,6 +56,7 @@ class FakePipeline:
     bend: Callable[[Frames], Frames] | None = None
     change: dict[str, Any] = field(default_factory=dict)
     delays: dict[int, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def per_epoch(self) -> int:
@@ -151,7 +153,7 @@ class FakePipeline:
             "data_finished": last == self.batches,
             "token": self.token(max(range(first, last, every), default=first - 1) + 1),
             "profile": {"source": 0.25},
-        }
+        } | ({"notes": self.notes} if self.notes else {})
         made.append((END, end, b""))
         return made
 

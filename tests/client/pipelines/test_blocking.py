@@ -279,6 +279,19 @@ def test_an_exact_tie(service: FakeService, client: Client, told: bool, way: Way
 
 
 @WAYS
+def test_without_a_batch_it_says_why(service: FakeService, client: Client, way: Way) -> None:
+    service.pipeline.epochs, service.pipeline.tells_length = 0, False
+    service.pipeline.notes = ["nothing is left"]
+    batches = client.pipeline(SPEC).batches(**way)
+    with pytest.warns(UserWarning, match="nothing is left") as told:
+        assert sequences(batches) == []
+    # Where somebody iterates, in the blocking way or the other one.
+    assert ["tests/client" in warning.filename for warning in told] == [True]
+    assert batches.notes == ("nothing is left",)
+    assert batches.data_finished
+
+
+@WAYS
 def test_epochs(service: FakeService, pipeline: Pipeline, way: Way) -> None:
     batches = pipeline.batches(epoch=True, **way)
     assert [sequences(batches) for _ in range(4)] == [ALL[:6], ALL[6:], [], []]

@@ -22,9 +22,14 @@ NAMED: list[tuple[str, dict[str, Any], str, list[Any]]] = [
     ("length", {"field": "w"}, "length", [1, 2, 0]),
     ("rename", {"field": "i", "to": "j"}, "j", [1, -2, 3]),
     ("scale", {"field": "i", "factor": 0.5, "offset": 1}, "i", [1.5, 0.0, 2.5]),
+    ("scale", {"field": "i", "mean": 1, "std": 2}, "i", [0.0, -1.5, 1.0]),
+    ("scale", {"field": "i", "std": 3, "dtype": "<f4"}, "i",
+     (np.array([1, -2, 3], "f4") / np.float32(3)).tolist()),
+    ("scale", {"field": "i", "factor": 0.1, "dtype": ">f2"}, "i",
+     (np.array([1, -2, 3], "f2") * np.float16(0.1)).tolist()),
     ("select", {"fields": ["i"]}, "i", [1, -2, 3]),
     ("sqrt", {"field": "m"}, "m", np.sqrt(np.arange(12)).reshape(3, 2, 2).tolist()),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fn", "args", "field", "expected"), NAMED)
@@ -58,6 +63,13 @@ def test_named_random_transforms() -> None:
     ("fn", "args"),
     [
         ("scale", {"field": "none"}),
+        ("scale", {"field": "i", "std": 0}),
+        ("scale", {"field": "i", "std": -1}),
+        ("scale", {"field": "i", "std": 1e-60, "dtype": "<f4"}),
+        ("scale", {"field": "i", "std": 1e60, "dtype": "<f4"}),
+        ("scale", {"field": "i", "mean": 1e60, "dtype": "<f4"}),
+        ("scale", {"field": "i", "mean": 1, "factor": 2}),
+        ("scale", {"field": "i", "mean": 1, "dtype": "<i4"}),
         ("scale", {"field": "i", "factor": "2"}),
         ("scale", {"field": "i", "factor": float("inf")}),
         ("scale", {"field": "i", "factor": 10**400}),

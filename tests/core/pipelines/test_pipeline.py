@@ -224,6 +224,20 @@ def test_what_changes_no_batch_changes_no_digest() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("fn", "hint"),
+    [
+        ("Normalize", "Use scale, with mean and std."),
+        ("crop", "Use sig in a view of the source, with the unit frame."),
+        ("sqr", "Did you mean sqrt? Use absolute, "),
+    ],
+)
+def test_functions_by_other_names(fn: str, hint: str) -> None:
+    error = refused(spec(SOURCE, {"op": "map", "fn": fn, "args": {}}, BATCH))
+    assert (error.stage, error.field) == (1, "fn")
+    assert str(error.hint).startswith(hint)
+
+
 def test_identity_is_frozen() -> None:
     parsed = parse_pipeline(
         spec(SOURCE, {"op": "permute", "seed": 7, "epochs": 1}, {"op": "batch", "size": 32})
@@ -234,20 +248,6 @@ def test_identity_is_frozen() -> None:
         b'{"last":"keep","op":"batch","size":32}]}'
     )
     assert parsed.digest.hex() == "b9ac23ee4f9064e6b3adb3b4382f18dc"
-    assert parsed.datasets == ("a",)
-
-
-def test_datasets_are_named_once() -> None:
-    parsed = parse_pipeline(
-        spec(
-            {
-                "op": "mix",
-                "inputs": [[{"op": "source", "dataset": d}] for d in ("b", "a", "b")],
-            },
-            BATCH,
-        )
-    )
-    assert parsed.datasets == ("b", "a")
 
 
 # -- refused -----------------------------------------------------------------------------------

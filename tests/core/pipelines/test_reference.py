@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
+from core.arrays import Indices
 from core.errors import PipelineError
 from core.iterate.base import Column
 from core.iterate.iterator import StepIterator
@@ -26,6 +28,23 @@ DATA: dict[str, Column] = {
     "label": np.arange(8),
     "words": ragged(*[[1] * n for n in (1, 2, 3, 1, 2, 3, 1, 2)]),
 }
+
+
+class Scan(ArraySource):
+    """Frames of a scan of eight positions."""
+
+    scan = (8,)
+
+    def places(self, positions: Indices) -> Indices:
+        return positions
+
+
+def open_source(dataset: str, options: Mapping[str, Any]) -> ArraySource:
+    fields = options.get("fields", DATA)
+    if "scan" in options:
+        assert (dataset, options["scan"]) == ("labels1", [8])
+        return ArraySource({name: np.arange(8) for name in fields})
+    return Scan({name: DATA.get(name, np.arange(8)) for name in fields})
 
 
 def test_it_has_every_stage_and_function() -> None:
@@ -70,7 +89,7 @@ FUNCTIONS = [
 def test_every_example_runs(name: str, stage: dict[str, Any]) -> None:
     assert name.split(maxsplit=1)[0] == stage["op"]
     spec = parse_pipeline({"order": 1, "stages": pipeline_of(stage)})
-    pipeline = build_pipeline(spec, lambda _dataset, _options: ArraySource(DATA))
+    pipeline = build_pipeline(spec, open_source)
     assert next(StepIterator(pipeline)).block
 
 

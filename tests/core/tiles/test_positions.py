@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from core.errors import SelectionError, ShapeError
-from core.tiles.positions import resolve
-from core.tiles.view import Frames, Grid, Mask
+from core.tiles.positions import Lattice, Listed, Stretch, present, resolve
+from core.tiles.view import Every, Frames, Grid, Mask, Select
 
 SCAN = (2, 5)
 
@@ -41,3 +41,16 @@ def test_a_slice_may_end_where_its_axis_does() -> None:
         resolve(Grid(((1, 2, 1), (0, 6, 4))), SCAN)
     with pytest.raises(ShapeError, match="1 axes"):
         resolve(Grid(((0, 2, 1),)), SCAN)
+
+
+@pytest.mark.parametrize(
+    "select", [Every(), Grid(((0, 2, 1), (1, 5, 2))), Frames.of((7, 0, 7)), Mask(b"\x52\x40")]
+)
+def test_positions_are_picked_as_a_box_has_them(select: Select) -> None:
+    positions = resolve(select, SCAN)
+    chosen = [positions, present(positions, 8, -1)]
+    for each in chosen:
+        assert isinstance(each, Lattice | Stretch | Listed)
+        box = each.box((0,) * len(each.shape), each.shape).reshape(-1)
+        places = np.array([len(box) - 1, 0, 0])
+        assert each.pick(places).tolist() == box[places].tolist()
