@@ -243,10 +243,13 @@ class Sealer:
     def _isolate(self, claimed: Job, alone: Alone) -> None:
         """Have a suspect computed alone, and count its death if it was its own."""
         try:
-            if self._begin(claimed) is None:
+            run, begun = self._begin(claimed), time.monotonic()
+            if run is None:
                 self.jobs.delete(claimed)
                 return
             death = alone.run(claimed)
+            if death is None and claimed.seals:
+                self._count_alone(run, begun)
         except _NotSealedError:
             self._leave(claimed)
             return
@@ -298,8 +301,19 @@ class Sealer:
             log.exception("sealing failed")
             self._fail(lease.job, e)
         if ended:
-            metrics = self.workshop.losses.metrics
-            metrics.seal_seconds.labels(ended).observe(time.monotonic() - begun)
+            self._time(ended, begun)
+
+    def _time(self, ended: str, begun: float) -> None:
+        seconds = self.workshop.losses.metrics.seal_seconds
+        seconds.labels(ended).observe(time.monotonic() - begun)
+
+    def _count_alone(self, run: RunRecord, begun: float) -> None:
+        """Count a run that another process computed: its metrics end with it."""
+        with contextlib.suppress(NotFoundError):
+            state = self.workshop.runs.again(run).state
+            if state in {"done", "failed"}:
+                self.workshop.runs.on_state(state)
+                self._time(state, begun)
 
     def _leave(self, job: Job) -> None:
         """Leave a job whose run is open: its request is about to seal the run, or has died."""
