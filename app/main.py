@@ -238,6 +238,7 @@ def _add_services(
     disk = _closing(resources, Workers(_WAITING_THREADS))
     workshop = Workshop(streams, heads, state.losses, threads, sums_bytes=settings.request_memory)
     state.sealer = _closing(resources, parts.make_sealer(settings, storage, workshop, lent))
+    state.sealer.on_ended = metrics.on_sealed
     state.runs = RunService(
         runs=streams.runs,
         streams=streams,

@@ -246,6 +246,10 @@ class Metrics:
         """Count a run that came into a state."""
         self.runs.labels(state).inc()
 
+    def on_sealed(self, ended: str, seconds: float) -> None:
+        """Count a run whose reports were computed, or cannot be."""
+        self.seal_seconds.labels(ended).observe(seconds)
+
     def on_upload_bytes(self, count: int) -> None:
         """Count bytes of an upload, which is a posted stream, too."""
         self.body_bytes.inc(count)

@@ -188,7 +188,7 @@ class Roots:
         visits = Visits(self.max_entries)
         for pattern in patterns:
             count = len(paths)
-            matches = self._matches(pattern, limit - count, visits)
+            matches = self._matches(pattern, count, limit, visits)
             paths |= dict.fromkeys(sorted(matches, key=numerically))
             if len(paths) != count + len(matches):
                 raise InvalidOptionError(
@@ -254,7 +254,7 @@ class Roots:
                 raise _too_large(f"{name!r} has more than {limit} files", "files", limit)
         return sorted(files, key=numerically), directories
 
-    def _matches(self, pattern: str, limit: int, visits: Visits) -> list[Path]:
+    def _matches(self, pattern: str, known: int, limit: int, visits: Visits) -> list[Path]:
         shown = self._shown(pattern)
         error: ServiceError = _outside(shown)
         for candidate in self._candidates(pattern):
@@ -264,8 +264,9 @@ class Roots:
             with contextlib.suppress(FileMissingError):
                 for match in self._walk(root, parts, visits):
                     matches.add(Path(match))
-                    if len(matches) > limit:
-                        raise _too_large(f"{shown!r} matches over {limit} files", "files", limit)
+                    if known + len(matches) > limit:
+                        detail = f"the files are more than {limit} with those of {shown!r}"
+                        raise _too_large(detail, "files", limit)
             if matches:
                 return list(matches)
             error = FileMissingError(f"{shown!r} matches no file", path=shown)

@@ -25,12 +25,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
+from app.engine.ledger import Ledger
 from app.errors import (
     BusyError,
     NotFoundError,
@@ -97,6 +98,8 @@ class Sealer:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.ahead = SegmentsAhead(workshop, jobs, self._news, self._stopped)
+        self.on_ended: Callable[[str, float], None] = lambda _state, _seconds: None
+        """Is told the state and the seconds of each run that was computed, or cannot be."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -243,10 +246,13 @@ class Sealer:
     def _isolate(self, claimed: Job, alone: Alone) -> None:
         """Have a suspect computed alone, and count its death if it was its own."""
         try:
-            if self._begin(claimed) is None:
+            run, begun = self._begin(claimed), time.monotonic()
+            if run is None:
                 self.jobs.delete(claimed)
                 return
             death = alone.run(claimed)
+            if death is None and claimed.seals:
+                self._count_alone(run, begun)
         except _NotSealedError:
             self._leave(claimed)
             return
@@ -290,16 +296,23 @@ class Sealer:
             self._try_again(lease.job, e)
         except (CoreError, ServiceError, MemoryError) as e:
             ended = "failed"
-            limit = self.workshop.losses.ledger.limit
-            self._fail(lease.job, _too_large(limit) if isinstance(e, MemoryError) else e)
+            too_large = isinstance(e, MemoryError)
+            self._fail(lease.job, _too_large(self.workshop.losses.ledger) if too_large else e)
         except Exception as e:
             ended = "failed"
             log = structlog.get_logger().bind(run=job.run)
             log.exception("sealing failed")
             self._fail(lease.job, e)
         if ended:
-            metrics = self.workshop.losses.metrics
-            metrics.seal_seconds.labels(ended).observe(time.monotonic() - begun)
+            self.on_ended(ended, time.monotonic() - begun)
+
+    def _count_alone(self, run: RunRecord, begun: float) -> None:
+        """Count a run that another process computed: its metrics end with it."""
+        with contextlib.suppress(NotFoundError):
+            state = self.workshop.runs.again(run).state
+            if state in {"done", "failed"}:
+                self.workshop.runs.on_state(state)
+                self.on_ended(state, time.monotonic() - begun)
 
     def _leave(self, job: Job) -> None:
         """Leave a job whose run is open: its request is about to seal the run, or has died."""
@@ -391,12 +404,12 @@ class Sealer:
         self.jobs.delete(job)
 
 
-def _too_large(limit: int) -> TooLargeError:
+def _too_large(ledger: Ledger) -> TooLargeError:
     return TooLargeError(
         "to compute the run takes more memory than there is for it",
         hint="Have the operator raise THALWEG_MEMORY_LIMIT, then seal the run again",
         limit="memory",
-        allowed=limit,
+        allowed=ledger.limit,
         setting="THALWEG_MEMORY_LIMIT",
     )
 

@@ -295,8 +295,9 @@ def test_five_thousand_files_in_the_order_of_their_numbers(roots: Roots, data: P
     assert len(roots.expand(["many/scan_*5.raw"])) == 500
     with pytest.raises(TooLargeError):
         roots.expand(["many/*.raw"], limit=4999)
-    with pytest.raises(TooLargeError):
+    with pytest.raises(TooLargeError, match="more than 5000 with those of 'many") as caught:
         roots.expand(["a.raw", "many/*.raw"], limit=5000)
+    assert caught.value.members == {"limit": "files", "allowed": 5000, "setting": None}
 
 
 def test_patterns(roots: Roots, data: Path) -> None:
