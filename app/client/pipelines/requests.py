@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -126,6 +127,14 @@ class BatchRequests:
         query |= {"rank": self.selection.rank, "world": self.selection.world}
         path = path_of("pipelines", self.info.id, "batches")
         return Request("GET", f"{path}?{urlencode(query)}")
+
+    @property
+    def batch_bytes(self) -> int:
+        """Size of the rows of a batch; less than that if it varies."""
+        items = (
+            abs(math.prod(each.shape)) * each.dtype.itemsize for each in self.info.layout.fields
+        )
+        return sum(items) * (self.info.batch_size or 0) // self.world
 
     def batches(self, token: str | None) -> int | None:
         """Number of all batches, for a reader that begins at a token; None if unknown.

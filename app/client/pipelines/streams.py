@@ -22,6 +22,9 @@ from .selection import Position
 _STATUS_NOT_FOUND = 404
 _WORTH_A_THREAD = 0.5e-3
 """Seconds: handing a batch from one thread to another takes a fifth of it."""
+_LARGE = 4 << 20
+"""Bytes. For an open answer the service holds some batches, whether they are being read or not. Of
+larger ones, those of many workers would fill its memory: each asks for one at a time."""
 
 _LIMITS = frozenset({"count", "bytes", "time", "epoch"})
 """Reasons why an answer ends before the pipeline does."""
@@ -39,6 +42,7 @@ class BatchStream(Resumable[Batch | EpochEnd]):
 
     Attributes:
         data_finished: no batch follows, as far as is known.
+        answer: batches of one answer; None for all.
         profile: seconds per stage, as the last answer had them.
         notes: what people should know, as the last answer had it.
     """
@@ -54,6 +58,7 @@ class BatchStream(Resumable[Batch | EpochEnd]):
         token = position.token
         super().__init__(channel, requests.info.token if token is None else token)
         self.data_finished = False
+        self.answer: int | None = None
         self.profile: Mapping[str, Any] = {}
         self.notes: tuple[str, ...] = ()
         self._requests = requests
@@ -78,7 +83,8 @@ class BatchStream(Resumable[Batch | EpochEnd]):
         return self.done
 
     def _attempt(self) -> Generator[Batch | EpochEnd, None, None]:
-        request = self._requests.stream(self.token, self._offset, self._every, self._left)
+        limit = self.answer or self._left
+        request = self._requests.stream(self.token, self._offset, self._every, limit)
         self._channel.open(request)
         before = self.token
         reader = BatchReader(self._requests.info.layout, self._next, self._every)
@@ -197,6 +203,8 @@ class Lanes(Closing):
             start = Position(position.token, position.skip + k * every)
             share = None if limit is None else max(-(-(limit - k) // self._count), 0)
             stream = BatchStream(channel, requests, start, every * self._count, share)
+            if every > 1 and requests.batch_bytes > _LARGE:
+                stream.answer = 1
             self._lanes.append(_Lane(channel, stream))
         self._taken = 0
         self._left: float | None = None

@@ -587,6 +587,22 @@ def test_streams_side_by_side_share_the_batches(service: FakeService, pipeline: 
     assert {s.query["every"] for s in service.streams} == {"6"}
 
 
+def test_workers_ask_for_large_batches_one_by_one(
+    service: FakeService, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 4 * (8 + 4 * 6 + 8)
+    for module in (streams, async_streams):
+        monkeypatch.setattr(module, "_LARGE", size - 1)
+    assert sequences(pipeline.batches(every=4, max_batches=2)) == [0, 4]
+    assert sequences(pipeline.batches(every=4)) == [0, 4, 8]
+    assert [s.query["max_batches"] for s in service.streams] == ["1"] * 5
+    service.seen.clear()
+    assert sequences(pipeline.batches()) == ALL
+    assert sequences(pipeline.batches(every=4, world=2)) == [0, 4, 8]
+    assert sequences(pipeline.batches(parallel=2)) == ALL
+    assert not any("max_batches" in s.query for s in service.streams)
+
+
 def test_exceptions_come_in_order(service: FakeService, connect: Connect) -> None:
     service.pipeline.delays = {0: 0.05, 1: 0.05}
     batches = connect(service, retries=0).pipeline(SPEC).batches(parallel=3)
