@@ -10,6 +10,7 @@ import numpy as np
 
 from app.errors import InvalidOptionError
 from core.arrays import Array, Octets
+from core.errors import OptionError
 from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
@@ -171,6 +172,32 @@ class OpenDataset(_Open):
             return view
         wide = np.result_type(stored, np.float32, *([np.complex64] * self.corrections.is_complex))
         return replace(view, dtype=wide.newbyteorder("<").str)
+
+    def divided(self, sig_shape: tuple[int, ...]) -> OpenDataset:
+        """Return the array with its frames divided into smaller ones, over the same open files.
+
+        Raises:
+            OptionError: the smaller ones do not lie in the files one after another.
+        """
+        found = self.recording
+        pixels, size = math.prod(found.sig_shape), math.prod(sig_shape)
+        if pixels == size:
+            return self
+        plain = found.stored is not None and not (self.source.arrays or self.corrections)
+        gaps = any(each.stride != found.frame_bytes for each in found.extents)
+        if not plain or gaps or pixels % size or self.sync_offset:
+            raise OptionError(
+                f"the frames of {self.spec.id!r}, of {list(found.sig_shape)}, cannot be divided"
+                f" into parts of {list(sig_shape)}",
+                hint=f'Register it with "sig_shape": {list(sig_shape)}, or save it as npy',
+            )
+        extents = tuple(
+            replace(each, frames=each.frames * pixels // size, stride=each.stride * size // pixels)
+            for each in found.extents
+        )
+        frame_bytes = found.frame_bytes * size // pixels
+        recording = replace(found, extents=extents, sig_shape=sig_shape, frame_bytes=frame_bytes)
+        return replace(self, source=replace(self.source, recording=recording))
 
     def plan(self, view: View) -> Plan:
         """Plan the tiles of a view.

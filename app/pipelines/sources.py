@@ -368,7 +368,7 @@ class LabelsSource(Indexed):
         if math.prod(whole[:axes]) != self.length:
             raise _no_labels(dataset, f"the shape {list(whole)}", scan)
         label = whole[axes:] or (1,)
-        divided = _divided(dataset, label)
+        divided = dataset.divided(label)
         plan = make_plan(divided.recording, View(), nav_shape=scan, sync_offset=dataset.sync_offset)
         self._frames = FramesSource(divided, plan)
         if self._frames.length != self.length:
@@ -386,37 +386,6 @@ class LabelsSource(Indexed):
         data = self._frames.at(positions)["data"]
         assert isinstance(data, np.ndarray)  # noqa: S101 - frames are not ragged
         return {self._name: data.reshape(len(positions), *self._label)}
-
-
-def _divided(dataset: OpenDataset, sig_shape: tuple[int, ...]) -> OpenDataset:
-    """Return an array with its frames divided into smaller ones.
-
-    Raises:
-        OptionError: the smaller ones do not lie in the files one after another.
-    """
-    found = dataset.recording
-    pixels, size = math.prod(found.sig_shape), math.prod(sig_shape)
-    if pixels == size:
-        return dataset
-    plain = found.stored is not None and not (dataset.source.arrays or dataset.corrections)
-    gaps = any(each.stride != found.frame_bytes for each in found.extents)
-    if not plain or gaps or pixels % size or dataset.sync_offset:
-        raise OptionError(
-            f"the labels {dataset.spec.id!r} are parts of frames of {list(found.sig_shape)}",
-            hint=f'Register them with "sig_shape": {list(sig_shape)}, or save them as npy',
-        )
-    extents = tuple(
-        dataclasses.replace(
-            each, frames=each.frames * pixels // size, stride=each.stride * size // pixels
-        )
-        for each in found.extents
-    )
-    frame_bytes = found.frame_bytes * size // pixels
-    divided = dataclasses.replace(
-        found, extents=extents, sig_shape=sig_shape, frame_bytes=frame_bytes
-    )
-    source = dataclasses.replace(dataset.source, recording=divided)
-    return dataclasses.replace(dataset, source=source)
 
 
 def _no_labels(dataset: Opened, found: str, scan: tuple[int, ...]) -> OptionError:

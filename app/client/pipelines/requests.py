@@ -134,7 +134,7 @@ class BatchRequests:
         items = (
             abs(math.prod(each.shape)) * each.dtype.itemsize for each in self.info.layout.fields
         )
-        return sum(items) * (self.info.batch_size or 0) // self.world
+        return sum(items) * (self.info.batch_size or 0) // self.selection.world
 
     def batches(self, token: str | None) -> int | None:
         """Number of all batches, for a reader that begins at a token; None if unknown.
