@@ -193,7 +193,7 @@ class AsyncLanes(AsyncClosing):
         selection: BatchSelection,
         limit: int | None,
     ) -> None:
-        every, self._count = selection.every, selection.connections
+        every, self._count = selection.every, selection.parallel or 1
         self._depth = -(-selection.prefetch // self._count)
         self._lanes: list[_Lane] = []
         for k in range(self._count):
