@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 from torchdata.nodes import Loader, Prefetcher  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
-from app.client import Batch, ProblemError, Ragged, StateError  # noqa: E402
+from app.client import Batch, ProblemError, ProtocolError, Ragged, StateError  # noqa: E402
 from app.client.torch import IterableDataset, PipelineNode, Sample, tensors_of  # noqa: E402
 from app.client.transport import retry as _retry  # noqa: E402
 from tests.client.fakes.exchange import Fault  # noqa: E402
@@ -188,6 +188,16 @@ def test_one_loader_takes_a_state_and_no_other(service: FakeService) -> None:
     assert [[number(sample) for sample in loader] for loader in loaders] == [ALL[4:], ALL, ALL]
     dataset.load_state_dict({"token": "4.f0.k"})
     assert [[number(sample) for sample in each] for each in (dataset, loaders[0])] == [ALL[4:], ALL]
+
+
+def test_a_state_outlives_a_start_that_fails(service: FakeService) -> None:
+    dataset = IterableDataset(service.url, SPEC)
+    dataset.load_state_dict({"token": "4.f0.k"})
+    service.pipeline.change = {"schema": None}
+    with pytest.raises(ProtocolError):
+        iter(dataset)
+    service.pipeline.change = {}
+    assert [number(sample) for sample in dataset] == ALL[4:]
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -88,8 +88,3 @@ class BatchSelection:
             raise ValueError(f"every cannot be {self.every}")
         if not 0 <= self.rank < self.world:
             raise ValueError(f"rank {self.rank} is not one of 0 to {self.world - 1}")
-
-    @property
-    def connections(self) -> int:
-        """Streams to read in turn, each on a connection of its own."""
-        return self.parallel or 1

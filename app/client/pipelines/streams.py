@@ -195,7 +195,7 @@ class Lanes(Closing):
         limit: int | None,
     ) -> None:
         selection = requests.selection
-        every, self._count = selection.every, selection.connections
+        every, self._count = selection.every, selection.parallel or 1
         self._depth = -(-selection.prefetch // self._count)
         self._lanes: list[_Lane] = []
         for k in range(self._count):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -29,10 +30,10 @@ Tensors: TypeAlias = dict[str, Any]
 _PIPED = 1 << 19
 """Bytes of a tensor that reaches the main process sooner through the pipe of its worker than by
 a file descriptor, which torch opens, sends over a socket and maps for each."""
-_WORKERS = 1024
-"""A worker of a higher number takes no state."""
-_STATE = 1024
-"""Bytes of a state; its token has at most 512."""
+_TEXT = 1024
+"""Where the state lies behind the numbers of workers; others start at the beginning."""
+_STATE = 2048
+"""Bytes of a state; its token has at most 512 characters."""
 
 
 class Sample(NamedTuple):
@@ -125,13 +126,6 @@ def _tensor(column: Column) -> Any:  # noqa: ANN401 - a tensor, or a dict of the
     return torch.from_numpy(array)
 
 
-def samples(client: Client, batches: Batches, convert: Callable[[Batch], Any]) -> Iterator[Sample]:
-    """Batches with their tokens; a generator, so that dropping it closes both."""
-    with client, batches:
-        for batch in batches:
-            yield Sample(convert(batch), batch.token)
-
-
 class _Start:
     """Where the next iteration begins: a state that one iteration takes, and no other.
 
@@ -140,35 +134,34 @@ class _Start:
     """
 
     def __init__(self) -> None:
-        self._cells = torch.zeros(2 + _WORKERS, dtype=torch.int64).share_memory_()
-        self._text = torch.zeros(_STATE, dtype=torch.uint8).share_memory_()
+        self.process = os.getpid()
+        # The number of the state, the iteration that takes it, by worker the number of the state
+        # it took last, and the state as text.
+        self._cells = torch.zeros(_TEXT + _STATE // 8, dtype=torch.int64).share_memory_()
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Set the state for the next iteration."""
-        text = json.dumps(dict(state)).encode()
-        self._text.numpy()[:] = np.frombuffer(text.ljust(_STATE), np.uint8)
+        text = bytearray(json.dumps(dict(state)).encode().ljust(_STATE))
+        self._cells[_TEXT:] = torch.frombuffer(text, dtype=torch.int64)
         self._cells[0] += 1
         self._cells[1] = 0
 
     def state(self) -> dict[str, Any]:
         """The state loaded last; the beginning if none was."""
-        state = json.loads(self._text.numpy().tobytes()) if self._cells[0] else {"token": None}
-        return dict(state)
+        text = self._cells[_TEXT:].numpy().tobytes()
+        return dict(json.loads(text)) if self._cells[0] else {"token": None}
 
-    def take(self, iteration: int, worker: int) -> dict[str, Any]:
-        """The state to begin at: the one loaded, for each worker of the iteration that comes first.
-
-        Args:
-            iteration: other than 0, and the same in all workers of one iteration.
-            worker: number of the worker.
-        """
-        loaded = int(self._cells[0])
+    def take(self) -> dict[str, Any]:
+        """Where this process begins an iteration."""
+        info = get_worker_info()
+        # Workers of one iteration have seeds in a row.
+        worker, iteration = (0, -1) if info is None else (info.id, info.seed - info.id or 1)
+        mine, number = 2 + worker, self._cells[0]
         if not self._cells[1]:
             self._cells[1] = iteration
-        taken = worker >= _WORKERS or self._cells[2 + worker] == loaded
-        if taken or self._cells[1] != iteration:
+        if mine >= _TEXT or self._cells[mine] == number or self._cells[1] != iteration:
             return {"token": None}
-        self._cells[2 + worker] = loaded
+        self._cells[mine] = number
         return self.state()
 
 
@@ -225,12 +218,15 @@ class IterableDataset(TorchDataset[Sample]):
 
     def __iter__(self) -> Iterator[Sample]:
         # Not a generator: a state asked for before the first batch must be the start.
-        worker = get_worker_info()
-        iteration, number = (-1, 0) if worker is None else (worker.seed - worker.id or 1, worker.id)
-        start = _arguments(self._start.take(iteration, number))
         client, pipeline = self._open()
-        self._reading = pipeline.batches(**start, **self._options)
-        return samples(client, self._reading, self._convert)
+        self._reading = pipeline.batches(**_arguments(self._start.take()), **self._options)
+        return self._samples(client, self._reading)
+
+    def _samples(self, client: Client, batches: Batches) -> Iterator[Sample]:
+        # Dropping the generator closes both.
+        with client, batches:
+            for batch in batches:
+                yield Sample(self._convert(batch), batch.token)
 
     def _open(self) -> tuple[Client, Pipeline]:
         client = Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
@@ -265,7 +261,7 @@ class IterableDataset(TorchDataset[Sample]):
             StateError: it is not a state, or one of another number of workers.
         """
         _arguments(state)
-        if get_worker_info() is not None:
+        if self._start.process != os.getpid():
             self._start = _Start()  # a StatefulDataLoader loads what is for this worker only
         self._start.load(state)
         self._reading = None

@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdata.nodes import BaseNode
 
-from ..client import Client
-from ..pipelines.batch import Batch
-from ..pipelines.blocking import Batches
-from ..transport.http import TIMEOUT
-from ..transport.retry import RETRIES
-from .dataset import Sample, samples, tensors_of
+from .dataset import IterableDataset, Sample
 
 
 class PipelineNode(BaseNode[Sample]):
@@ -24,34 +19,13 @@ class PipelineNode(BaseNode[Sample]):
     Args:
         url: of the service.
         spec: of the pipeline, as for ``Client.pipeline``.
-        key: bearer key, or None.
-        rank: which rows of each global batch: those of this reader ...
-        world: ... of so many.
-        prefetch: batches to ask for before they are needed.
-        convert: turns a batch into what is handed out with its token.
-        timeout: seconds without a byte after which a connection counts as broken.
-        retries: failures in a row, without progress between them, to tolerate.
+        options: key, rank, world, prefetch, convert, timeout and retries, as for
+            ``IterableDataset``.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a choice of the caller
-        self,
-        url: str,
-        spec: Mapping[str, Any],
-        *,
-        key: str | None = None,
-        rank: int = 0,
-        world: int = 1,
-        prefetch: int = 0,
-        convert: Callable[[Batch], Any] = tensors_of,
-        timeout: float = TIMEOUT,
-        retries: int = RETRIES,
-    ) -> None:
+    def __init__(self, url: str, spec: Mapping[str, Any], **options: Any) -> None:  # noqa: ANN401
         super().__init__()
-        self._client = Client(url, key, timeout=timeout, retries=retries)
-        self._spec = dict(spec)
-        self._options: dict[str, Any] = {"rank": rank, "world": world, "prefetch": prefetch}
-        self._convert = convert
-        self._batches: Batches | None = None
+        self._dataset = IterableDataset(url, spec, **options)
         self._samples: Iterator[Sample] = iter(())
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
@@ -62,11 +36,8 @@ class PipelineNode(BaseNode[Sample]):
             ThalwegError: the service refused the pipeline, or could not be reached.
         """
         super().reset(initial_state)
-        if self._batches is None:
-            with self._client as client:
-                self._batches = client.pipeline(self._spec).batches(**self._options)
-        self._batches.setstate(initial_state)
-        self._samples = samples(self._client, self._batches, self._convert)
+        self._dataset.load_state_dict({"token": None} if initial_state is None else initial_state)
+        self._samples = iter(self._dataset)
 
     def next(self) -> Sample:
         """The next batch.
@@ -79,6 +50,4 @@ class PipelineNode(BaseNode[Sample]):
 
     def get_state(self) -> dict[str, Any]:
         """Where it is, as JSON values."""
-        # BaseNode has called reset before.
-        assert self._batches is not None  # noqa: S101 - for the type checker
-        return self._batches.getstate()
+        return self._dataset.state_dict()
