@@ -120,6 +120,9 @@ class Dataset:
             return self._frames_at(axes)
         view = self.view(nav=axes)
         frames = view.read()
+        shape, sig = self.nav_shape, self.sig_shape
+        wanted = np.broadcast_to(True, shape)[axes].size
+        _check_present(frames.size // math.prod(sig), wanted)
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
 
     def _frames_at(self, axes: tuple[Any, ...]) -> Array:
@@ -129,11 +132,7 @@ class Dataset:
         positions = np.arange(math.prod(shape)).reshape(shape)[axes]
         view = self.view(frames=positions.ravel())
         frames = view.read()
-        if missing := positions.size - len(frames):
-            raise IndexError(
-                f"{missing} of {positions.size} positions have no frame: give view(frames=…)"
-                " missing='zero' or 'nan'"
-            )
+        _check_present(len(frames), positions.size)
         return frames.reshape(positions.shape + frames.shape[1:])
 
     def frame(self, *position: int) -> Array:
@@ -244,6 +243,14 @@ def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
         raise ProtocolError(f"the dataset has no {name}")
     return tuple(value)
+
+
+def _check_present(found: int, wanted: int) -> None:
+    if found < wanted:
+        raise IndexError(
+            f"{wanted - found} of {wanted} positions have no frame: give view(…) missing='zero'"
+            " or 'nan'"
+        )
 
 
 class Datasets(Calls):

@@ -86,6 +86,9 @@ def test_lists_of_positions_have_all_their_frames(url: str) -> None:
         assert np.array_equal(late[[0, 2], 1], VALUES.reshape(120, 16, 12)[[4, 24]])
         with pytest.raises(IndexError, match="3 of 20 positions have no frame"):
             late[[0, 11]]
+        with pytest.raises(IndexError, match="3 of 120 positions have no frame"):
+            late[:, :]
+        assert late[2:4, 5].shape == (2, 16, 12)
 
 
 def test_frames_are_indexed_as_arrays_are(small: Dataset) -> None:
