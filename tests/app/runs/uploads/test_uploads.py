@@ -107,6 +107,9 @@ def test_metrics_count_runs_parts_bytes_and_seals(up: Uploader) -> None:
     wait_until(lambda: other.describe()["state"] == "done")
     assert other.ask("DELETE", other.path).status == 204
     wait_until(lambda: up.service.metric("thalweg_uploads_running") == 0)
+    # It is timed after its state has been stored.
+    sealed = 'thalweg_seal_seconds_count{outcome="done"}'
+    wait_until(lambda: counts().get(sealed, 0) > before.get(sealed, 0))
     after = counts()
 
     def more(name: str) -> float:
