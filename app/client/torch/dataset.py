@@ -241,7 +241,11 @@ class IterableDataset(TorchDataset[Sample]):
         Raises:
             TypeError: there is no end, or it is not known before all have been read.
         """
-        return self._length if self._length is not None else len(self._open()[1])
+        if self._length is not None:
+            return self._length
+        client, pipeline = self._open()
+        with client:
+            return len(pipeline)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iteration is, or the next one begins, as JSON values."""
