@@ -34,15 +34,14 @@ def _name_list(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.replace("x", ",").split(","))
-
-
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return value
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return int(text)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(_count, text.replace("x", ",").split(",")))
 
 
 def _add_value(
@@ -197,7 +196,7 @@ def _add_sets(parser: argparse.ArgumentParser, *, required: bool = False) -> Non
 
 
 def _set_ids(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    return list(map(_count, text.split(",")))
 
 
 def _add_whole_runs(parser: argparse.ArgumentParser) -> None:

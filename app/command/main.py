@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from app.errors import InvalidOptionError
 from app.logs import configure_logging
 from core.errors import CoreError, OptionError, ReportError
 
@@ -92,6 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (OptionError, ReportError) as e:
         return _fail(e, EXIT_DATA if e.offset is not None else EXIT_USAGE)
+    except InvalidOptionError as e:
+        return _fail(OptionError(str(e), hint=e.hint), EXIT_USAGE)
     except CoreError as e:
         return _fail(e, EXIT_DATA)
     except BrokenPipeError:

@@ -623,7 +623,9 @@ def test_a_single_table_may_be_a_file(
         assert said in capsys.readouterr().err
 
 
-def test_rows_of_some_summaries_and_events(run_directory: Path, tmp_path: Path) -> None:
+def test_rows_of_some_summaries_and_events(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def written(*options: str) -> list[str]:
         out = tmp_path / "selt.csv"
         stream = str(run_directory / "summary.bin")
@@ -640,3 +642,18 @@ def test_rows_of_some_summaries_and_events(run_directory: Path, tmp_path: Path) 
         *wanted,
     ]
     assert wanted != rows
+    stream, occurrence = run_directory / "summary.bin", run_directory / "occurrence.bin"
+    run = ["aggregate", str(stream), "--reports", "ept", "--occurrence", str(occurrence)]
+    assert main([*run, "--event-ids", "1", "--out", str(tmp_path / "ept.csv")]) == 2
+    assert "ept has no column EventId. Leave event_ids out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--max-samples", "x"], ["--max-samples", "-1"], ["--sets", "1;2"], ["--sets", ""]]
+)
+def test_what_is_not_a_number_is_quoted(
+    wrong: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["aggregate", "-", *wrong])
+    assert f"{wrong[1]!r} is not a number" in capsys.readouterr().err
