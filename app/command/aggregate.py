@@ -110,8 +110,8 @@ def aggregate(args: argparse.Namespace) -> int:
     log = structlog.get_logger()
     if job.partials:
         log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
-    elif job.inputs.occurrence is not None:
-        _log_occurrences(ends, job.inputs.occurrence)
+    if job.inputs.occurrence is not None:
+        _log_occurrences(ends, job.inputs.occurrence, aggregation.merged_events)
     if pictures is not None:
         header = aggregation.header
         of_streams = None if header is None else header.summary_set
@@ -172,10 +172,10 @@ def _log_bound(job: Job) -> None:
     )
 
 
-def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence) -> None:
-    """Tell which events streams and occurrences do not have in common."""
+def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence, merged: int) -> None:
+    """Tell which events streams, or all that was merged, and occurrences do not have in common."""
     log = structlog.get_logger()
-    events = sum(end.events for end in ends)
+    events = merged or sum(end.events for end in ends)
     absent = sum(end.events_without_occurrence or 0 for end in ends)
     if absent:
         log.warning("events never occur, so they have no rows by period", events=absent, of=events)

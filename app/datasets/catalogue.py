@@ -270,6 +270,9 @@ class Catalogue:
                 return cached
             cached.close()
         opened = self._opened(spec)
+        if isinstance(opened, OpenDataset):
+            with on_error(opened.files.close):
+                opened.check_uncut()
         shared = opened.share()
         self._cache(key, opened)
         return shared

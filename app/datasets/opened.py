@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from app.errors import InvalidOptionError
+from app.errors import DataChangedError, InvalidOptionError
 from core.arrays import Array, Octets
 from core.errors import OptionError
 from core.iterate.base import Schema
@@ -133,6 +133,22 @@ class OpenDataset(_Open):
                 hint="Correct nav_shape, or dtype and sig_shape; add"
                 ' "partial": true if frames are to be left out, or positions to stay empty',
                 option="nav_shape",
+            )
+
+    def check_uncut(self) -> None:
+        """Check that a scan, whose entry fitted the files, has not lost frames since.
+
+        Raises:
+            DataChangedError: it has, and would look like one that was recorded in part.
+        """
+        entry, found = self.spec, self.recording
+        if entry.nav_shape is None or entry.partial or entry.growing:
+            return
+        positions = math.prod(entry.nav_shape)
+        if positions > found.frames - min(self.sync_offset, 0):
+            raise DataChangedError(
+                f"the scan has {positions:,} positions, but the files have {found.frames:,} frames",
+                hint='If they were not cut, declare the dataset anew with "partial": true',
             )
 
     @property

@@ -72,6 +72,11 @@ class JsonBodies:
                     f"{_BODY} is not JSON: it is compressed",
                     hint="Send JSON as it is, without Content-Encoding",
                 )
+            if text.startswith(b"--"):
+                raise BadRequestError(
+                    f"{_BODY} is not JSON: it is a form",
+                    hint="Send the JSON alone, as curl --data-binary @FILE does, not -F",
+                )
             of_text = hold.nbytes
             if len(text) > MAX_REST:
                 value = await self._threads.start(_parse, text, hold.grow)

@@ -18,7 +18,7 @@ import structlog
 
 from app.engine.bus_errors import Watch, watch
 from core.arrays import Rows
-from core.errors import CoreError, InputError, OptionError, ReportError
+from core.errors import CoreError, IncompleteError, InputError, OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
@@ -213,8 +213,18 @@ class Aggregation:
 
             tables.begin()
             ends = run(sink, spill)
+            self._check_merged_events()
             tables.end()
         return ends
+
+    def _check_merged_events(self) -> None:
+        """Refuse partial files that do not have the declared events, with those of the streams."""
+        declared, merged = self._job.expect_events, self.merged_events
+        if self._job.partials and declared not in {None, merged}:
+            raise IncompleteError(
+                f"the partitions have {merged:,} events, and {declared:,} were declared",
+                hint="A partition is missing, or the declared number is wrong",
+            )
 
     def _run_streams(self, sink: _JobSink, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
@@ -287,7 +297,10 @@ class Aggregation:
         job = self._job
         if job.spill_dir is not None:
             return Path(job.spill_dir)
-        return Path(tempfile.gettempdir() if job.out == STDOUT else job.out)
+        out = Path(job.out)
+        if job.out == STDOUT:
+            return Path(tempfile.gettempdir())
+        return out.parent if out.suffix == f".{job.format}" and not out.is_dir() else out
 
     def _resources(self, spill: SpillFiles, ledgers: int) -> LedgerResources:
         on_merged = self._exchange if self._exchange.wanted else None
@@ -315,7 +328,7 @@ class Aggregation:
                 self._computed,
                 sink,
                 **self._options(resources),
-                expect_events=job.expect_events,
+                expect_events=None if job.partials else job.expect_events,
                 expect_bytes=job.expect_bytes,
                 name=name,
                 seen=seen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from core.errors import InputError
 from core.losses.inputs import (
     Data,
     parse_event_rates,
@@ -38,6 +39,15 @@ PARSERS: Mapping[str, Parser] = {
 """Parsers by the name of their file."""
 
 
+_PACKED = {
+    b"\x1f\x8b": "compressed with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"PK\3\4": "a zip archive",
+    b"--": "a form, as curl -F sends it",
+}
+"""How files begin that hold others."""
+
+
 def parse_input(
     name: str, data: Data, periods: int | None = None, source: str | None = None
 ) -> Any:  # noqa: ANN401 - the class of the file's content
@@ -52,4 +62,9 @@ def parse_input(
     Raises:
         InputError: the content is not valid.
     """
+    if isinstance(data, bytes | bytearray | memoryview):
+        head = bytes(data[:4])
+        for magic, found in _PACKED.items():
+            if head.startswith(magic):
+                raise InputError(f"it is {found}", hint="Unpack it first", source=source)
     return PARSERS[name](data, periods, source)

@@ -24,7 +24,7 @@ from .results.published import DAMAGED, PublishedFile
 from .schemas import ReportsBody
 from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
 from .sealing.sealer import Sealer
-from .spec import RunSpec
+from .spec import RunSpec, invalid
 
 RETRY_SECONDS = 2
 """Seconds after which to ask again for a report that is being computed."""
@@ -82,9 +82,7 @@ class RunReportsService:
             reports = parse_reports(",".join(body.reports))
             options = self._workshop.spec(run, variant).options
         except ValidationError as e:
-            error = e.errors(include_url=False, include_context=False)[0]
-            place = ".".join(map(str, error["loc"])) or "the body"
-            raise InvalidOptionError(f"{place}: {error['msg']}", option=place) from e
+            raise invalid(e) from e
         own = RunSpec.of(run).options
         for fixed in ("float_width", "nan", "negative", "sample_order", "partitions"):
             if getattr(options, fixed) != getattr(own, fixed):
@@ -279,7 +277,10 @@ class RunReportsService:
     @staticmethod
     def _missing_set(name: ReportName) -> ReportMissingError:
         if name.set_id is None:
-            return ReportMissingError("the run has several summary sets", hint="Name one with set=")
+            return ReportMissingError(
+                "the run has several summary sets",
+                hint="Name one by set=, or some by --sets of thalweg run fetch",
+            )
         return ReportMissingError(
             f"the run has no report {name.report} of the summary set {name.set_id}",
             hint="Streams of summaries have one set, which set= need not name",

@@ -28,6 +28,13 @@ _SAME = ("no_of_periods", "confidence", "curves", "tvar", "nan", "negative", "sa
 """Options of a run that queries have by the same name and form."""
 
 
+def invalid(error: ValidationError) -> InvalidOptionError:
+    """Return what is wrong with a body, in the words of the service."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"])) or "the body"
+    return InvalidOptionError(f"{place}{wording(first)}", option=place)
+
+
 @dataclass(frozen=True, slots=True)
 class RunSpec:
     """The spec of a run.
@@ -54,9 +61,7 @@ class RunSpec:
         try:
             body = RunBody.model_validate(values)
         except ValidationError as e:
-            error = e.errors(include_url=False)[0]
-            place = ".".join(map(str, error["loc"])) or "the body"
-            raise InvalidOptionError(f"{place}{wording(error)}", option=place) from e
+            raise invalid(e) from e
         return cls(body.perspective, tuple(body.reports), body.options, dict(body.inputs)), (
             body.days
         )

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import closing
+from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,14 +16,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.errors import NotFoundError
+from app.errors import DataChangedError, NotFoundError, ServiceError, problem_of
 from app.http.dependencies import IdentityDep, StrictRoute, from_state
+from app.http.identity import Identity
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats
 from core.budget import current
+from core.errors import CoreError
 from core.tiles.positions import Lattice
 from core.tiles.recording import Axis
 
@@ -69,7 +72,7 @@ async def zarr(
     """Read a key of the zarr store of a view."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await tiles.threads.start(tiles.views.registered, who, view)
+        opened = await tiles.threads.start(_open, tiles, who, view, key)
         with closing(opened):
             store = ZarrFacade(opened)
             compute = store.find(key)
@@ -90,6 +93,31 @@ async def zarr(
             await exchange.end(content)
 
     return ExchangeResponse(handle)
+
+
+def _open(tiles: TileService, who: Identity, view: str, key: str) -> OpenView:
+    """Open the view of a store: its id, or ``id.fingerprint``, which pins the version of the data.
+
+    Raises:
+        DataChangedError: the data is of another version; or a chunk is asked for whose files,
+            dataset or view are gone. zarr takes a 404 for a chunk of fill values.
+        CoreError, ServiceError: the view cannot be opened.
+    """
+    ident, _, version = view.partition(".")
+    try:
+        opened = tiles.views.registered(who, ident)
+    except (CoreError, ServiceError) as e:
+        if problem_of(e).status == HTTPStatus.NOT_FOUND and key.startswith("data/c/"):
+            raise DataChangedError(f"the data is gone: {e}", hint="Open the store anew") from e
+        raise
+    found = opened.tokens.fingerprint.hex()
+    if version not in {"", found}:
+        opened.close()
+        raise DataChangedError(
+            f"the data had the fingerprint {version[:40]} and has {found} now",
+            hint="Open the store anew",
+        )
+    return opened
 
 
 def _array(

@@ -83,35 +83,37 @@ class _Args:
             if scalar and (candidate.ragged or candidate.shape):
                 raise _refuse(f"field {name!r} is not one number per item")
             return candidate
-        raise _refuse(f"field is {name!r}", f"One of {', '.join(f.name for f in self.schema)}.")
+        raise _refuse(
+            f"field is {name!r}", f"Give one of {', '.join(f.name for f in self.schema)}."
+        )
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A finite number."""
+        """Give a finite number."""
         value = self._arguments.get(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise _refuse(f"{name} is {value!r}", "A number.")
+            raise _refuse(f"{name} is {value!r}", "Give a number.")
         try:
             number = float(value)
         except OverflowError:
             number = np.inf
         if not np.isfinite(number):
-            raise _refuse(f"{name} is {value!r}", "A finite number.")
+            raise _refuse(f"{name} is {value!r}", "Give a finite number.")
         return number
 
     def text(self, name: str, default: str | None = None) -> str:
         """A non-empty name."""
         value = self._arguments.get(name, default)
         if not isinstance(value, str) or not value:
-            raise _refuse(f"{name} is {value!r}", "A name.")
+            raise _refuse(f"{name} is {value!r}", "Give a name.")
         return value
 
     def texts(self, name: str) -> list[str]:
-        """A list of names."""
+        """Give a list of names."""
         value = self._arguments.get(name)
         if not isinstance(value, (list, tuple)) or not value:
-            raise _refuse(f"{name} is {value!r}", "A list of names.")
+            raise _refuse(f"{name} is {value!r}", "Give a list of names.")
         if not all(isinstance(candidate, str) for candidate in value):
-            raise _refuse(f"{name} is {value!r}", "A list of names.")
+            raise _refuse(f"{name} is {value!r}", "Give a list of names.")
         return list(value)
 
     def dtype(self) -> np.dtype[Any]:
@@ -120,9 +122,11 @@ class _Args:
         try:
             dtype = np.dtype(value)
         except TypeError as error:
-            raise _refuse(f"dtype is {value!r}", "A numpy dtype of numbers, such as f4.") from error
+            raise _refuse(
+                f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4."
+            ) from error
         if dtype.kind not in _NUMBERS:
-            raise _refuse(f"dtype is {value!r}", "A numpy dtype of numbers, such as f4.")
+            raise _refuse(f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4.")
         return dtype
 
 
@@ -185,11 +189,13 @@ def _scale(arguments: Arguments, schema: Schema) -> Transform:
     field = args.field()
     dtype = args.dtype().newbyteorder("=") if "dtype" in arguments else _real(field)
     if dtype.kind != "f":
-        raise _refuse(f"dtype is {dtype}", "A floating dtype, such as <f4; or append clip.")
+        raise _refuse(f"dtype is {dtype}", "Give a floating dtype, such as <f4; or append clip.")
     out = replace(field, dtype=dtype)
     if {"mean", "std"} & set(arguments):
         if {"factor", "offset"} & set(arguments):
-            raise _refuse("mean and std contradict factor and offset", "One pair or the other.")
+            raise _refuse(
+                "mean and std contradict factor and offset", "Give one pair or the other."
+            )
         mean, std = _moments(args, dtype)
         return _elementwise(schema, field, out, lambda v: (v.astype(dtype) - mean) / std)
     factor, offset = dtype.type(args.number("factor", 1)), dtype.type(args.number("offset", 0))
@@ -201,9 +207,9 @@ def _moments(args: _Args, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     with np.errstate(all="ignore"):
         mean, std = (dtype.type(args.number(*each)) for each in (("mean", 0), ("std", 1)))
     if not 0 < std < np.inf:
-        raise _refuse(f"std is {std} as {dtype}", "A number above 0.")
+        raise _refuse(f"std is {std} as {dtype}", "Give a number above 0.")
     if not np.isfinite(mean):
-        raise _refuse(f"mean is {mean} as {dtype}", "A number within its range.")
+        raise _refuse(f"mean is {mean} as {dtype}", "Give a number within its range.")
     return mean, std
 
 
@@ -250,7 +256,7 @@ def _select(arguments: Arguments, schema: Schema) -> Transform:
     known = {candidate.name: candidate for candidate in schema}
     for name in names:
         if name not in known:
-            raise _refuse(f"there is no field {name!r}", f"One of {', '.join(known)}.")
+            raise _refuse(f"there is no field {name!r}", f"Give one of {', '.join(known)}.")
     return (lambda block: {name: block[name] for name in names}), tuple(known[n] for n in names)
 
 

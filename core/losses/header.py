@@ -60,7 +60,9 @@ def _recognised(head: bytes) -> tuple[str, str]:
     if head.isascii() and head.decode().isprintable():
         return "text", "Send a binary loss stream; tables such as occurrences are inputs of reports"
     gul = "gul begins with 01 00 00 01 or 02 00 00 01"
-    return "not a known type", f"{gul}, loss with 01 00 00 02, summary with 01 00 00 03"
+    others = "loss with 01 00 00 02, summary with 01 00 00 03"
+    advice = "curl -d changes bytes, --data-binary or -T do not"
+    return "not a known type", f"{gul}, {others}; {advice}"
 
 
 def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHeader | None:

@@ -119,7 +119,7 @@ def _random_access(stage: StageSpec, seen: _Seen) -> None:
         instead = f", or {operation.alternative}" if operation.alternative else ""
         raise stage.error(
             f"needs random access, but {before.op} before it is sequential",
-            hint=f"Put it before {before.op}{instead}.",
+            hint=f"Put {stage.op} before {before.op}{instead}.",
         )
     if operation.epochs is not None and not seen.outermost:
         raise stage.error(

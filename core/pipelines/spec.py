@@ -117,11 +117,10 @@ class _Parser:
         op = values.get("op")
         op = ALIASES.get(op, op) if isinstance(op, str) else op
         if not isinstance(op, str) or op not in OPERATIONS:
+            fault = "the stage has no op" if op is None else f"there is no stage {str(op)[:60]!r}"
+            known = sorted(OPERATIONS.keys() - {"delay"})
             raise PipelineError(
-                f"there is no stage {str(op)[:60]!r}",
-                stage=place,
-                field=f"{path}op",
-                hint=f"{names_hint(str(op), sorted(OPERATIONS))}.",
+                fault, stage=place, field=f"{path}op", hint=f"{names_hint(str(op), known)}."
             )
         operation = OPERATIONS[op]
         bare = StageSpec(op, {}, (), place, path)

@@ -286,7 +286,9 @@ def _sig_box(view: View, sig_shape: tuple[int, ...]) -> Box:
     if view.sig is None:
         return tuple((0, length) for length in sig_shape)
     if len(view.sig) != len(sig_shape):
-        raise ShapeError(f"sig has {len(view.sig)} axes, but a frame has {list(sig_shape)}")
+        raise ShapeError(
+            f"sig is of {len(view.sig)} axes, but a frame has the shape {list(sig_shape)}"
+        )
     for axis, ((_, stop), length) in enumerate(zip(view.sig, sig_shape, strict=True)):
         if stop > length:
             raise SelectionError(

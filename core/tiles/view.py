@@ -84,6 +84,7 @@ class Shuffle:
     seed: int
 
 
+_MOST = 2**62
 Select = Every | Frames | Mask | Grid | Shuffle
 
 
@@ -376,7 +377,7 @@ def _reject_unknown(spec: Mapping[str, Any], known: set[str], name: str) -> None
         )
 
 
-def _integer(value: Any, name: str, minimum: int, maximum: int = 2**62) -> int:  # noqa: ANN401 - JSON
+def _integer(value: Any, name: str, minimum: int, maximum: int = _MOST) -> int:  # noqa: ANN401 - JSON
     if isinstance(value, bool):
         raise OptionError(f"{name} is {value!r}, not a whole number")
     try:
@@ -384,7 +385,8 @@ def _integer(value: Any, name: str, minimum: int, maximum: int = 2**62) -> int: 
     except TypeError:
         raise OptionError(f"{name} is {value!r}, not a whole number") from None
     if not minimum <= number <= maximum:
-        raise OptionError(f"{name} is {number}, not {minimum} to {maximum}")
+        most = "" if maximum == _MOST else f" and at most {maximum}"
+        raise OptionError(f"{name} is {number}, but must be at least {minimum}{most}")
     return number
 
 

@@ -201,6 +201,20 @@ def test_a_state_outlives_a_start_that_fails(service: FakeService) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2])
+def test_a_state_that_only_workers_know_is_warned_of(service: FakeService) -> None:
+    dataset = IterableDataset(service.url, SPEC)
+    dataset.load_state_dict({"token": None})
+    take(DataLoader(dataset, batch_size=None, num_workers=2), 3)
+    with pytest.warns(UserWarning, match="keep the token of the last batch"):
+        dataset.state_dict()
+    dataset.load_state_dict({"token": None})
+    assert dataset.state_dict() == {"token": None}
+    states: list[Any] = ["token", None, {}]
+    for wrong in states:
+        with pytest.raises(StateError, match="a state of batches"):
+            dataset.load_state_dict(wrong)
+
+
 def test_batches_of_batches_are_warned_of(service: FakeService, size: int) -> None:
     dataset = IterableDataset(service.url, SPEC, convert=lambda batch: batch.count)
     with pytest.warns(UserWarning, match="give it batch_size=None"):

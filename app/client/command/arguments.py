@@ -99,10 +99,30 @@ def spec_file(path: Path) -> dict[str, Any]:
         OSError: the file cannot be read.
         ValueError: it does not hold a JSON object.
     """
-    value = json.loads(path.read_bytes())
+    try:
+        value = json.loads(path.read_bytes())
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{path} is not JSON, but bytes: is it compressed?") from e
     if not isinstance(value, dict):
         raise ValueError(f"{path} does not hold a JSON object")  # noqa: TRY004 - of the file
     return value
+
+
+def spec_of(text: str) -> dict[str, Any]:
+    """The spec given as JSON, or in a file.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or does not hold a JSON object.
+    """
+    if text.lstrip().startswith("{"):
+        spec: dict[str, Any] = json.loads(text)
+        return spec
+    if not Path(text).exists():
+        raise ValueError(
+            f"there is no file {text[:80]!r}: give JSON, or a file of it (thalweg pipelines show ID"
+            " prints that of a registered pipeline)"
+        )
+    return spec_file(Path(text))
 
 
 REPORT_OPTIONS: dict[str, dict[str, Any]] = {
@@ -195,7 +215,7 @@ def new_command(
         description: of its own help.
     """
     parser: argparse.ArgumentParser = group.add_parser(name, help=about, description=description)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
     parser.add_argument("--url", default=url, help="of the service (THALWEG_URL)")
     key = os.environ.get("THALWEG_KEY")

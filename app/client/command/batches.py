@@ -19,7 +19,7 @@ from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
-from .arguments import count, new_command, spec_file
+from .arguments import count, new_command, spec_of
 from .console import say
 
 
@@ -80,20 +80,8 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
                 replace_file(args.token_file, f"{batch.token}\n".encode())
             done += 1
     if not args.quiet:
-        ended = ", the last of the pipeline" if batches.data_finished else ""
+        ended = ", the last of the pipeline" if done and batches.data_finished else ""
         say("; ".join([f"{done} batches{ended}", *batches.notes]))
-
-
-def spec_of(text: str) -> dict[str, Any]:
-    """The spec given as JSON, or in a file.
-
-    Raises:
-        OSError, ValueError: the file cannot be read, or does not hold a JSON object.
-    """
-    if not text.lstrip().startswith("{"):
-        return spec_file(Path(text))
-    spec: dict[str, Any] = json.loads(text)
-    return spec
 
 
 def read_token(path: Path) -> str | None:

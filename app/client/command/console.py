@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..errors import ProblemError
+from ..errors import ProblemError, StateError
 from ..hints import hint_of
 from ..losses.saving import Progress
 from ..runs.uploading import Uploading
@@ -66,7 +66,13 @@ def stopped(bar: Bar | None, state: str | None) -> None:
     """Clear the bar, and say how to complete what was not finished."""
     if bar is not None:
         bar.clear()
-    if state is not None and Path(state).exists():
+    if state is None or not Path(state).exists():
+        return
+    error = sys.exc_info()[1]
+    changed = isinstance(error, ProblemError) and error.code == "data-changed"
+    if changed or isinstance(error, StateError):
+        say(f"{state} is of something else: remove it to start over")
+    else:
         say(f"progress is saved in {state}: the same command resumes from there")
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -22,7 +24,7 @@ from ..errors import ThalwegError
 from ..losses.requests import INPUTS
 from ..transport.retry import is_retryable
 from . import batches, post, runs, tiles
-from .arguments import new_command
+from .arguments import new_command, spec_of
 from .console import (
     EXIT_BROKEN_PIPE,
     EXIT_CONNECTION,
@@ -99,7 +101,7 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.pipeline(batches.spec_of(args.spec)).info)
+    print_json(client.pipeline(spec_of(args.spec)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:
@@ -134,6 +136,26 @@ def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(EXIT_TERMINATED)
 
 
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse a command line; files may follow options, and unknown options are told the nearest."""
+    args, rest = build_parser().parse_known_args(argv)
+    unknown = [text for text in rest if text.startswith("-")]
+    if unknown:
+        known = set(re.findall(r"--[a-z-]+", args.parser.format_help()))
+        nearest = get_close_matches(unknown[0].partition("=")[0], known, 1)
+        text = f"there is no option {unknown[0]}"
+        args.parser.error(f"{text}. Did you mean {nearest[0]}?" if nearest else text)
+    # Words after an option, which argparse takes to have been left out before it.
+    name = next((name for name in ("file", "value", "reduction") if hasattr(args, name)), None)
+    if rest and name is not None and isinstance(getattr(args, name), list):
+        args.file += rest
+    elif len(rest) == 1 and name is not None and getattr(args, name) is None:
+        setattr(args, name, rest[0])
+    elif rest:
+        args.parser.error(f"unexpected: {' '.join(rest)}")
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
@@ -143,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    args = build_parser().parse_args(argv)
+    args = _parsed(argv)
     signal.signal(signal.SIGTERM, _terminate)
     try:
         with Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client:

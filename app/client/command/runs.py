@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
-from ..errors import ThalwegError
+from ..errors import ProblemError, ThalwegError
 from ..files.state import StateFile
+from ..hints import hint_of
 from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..losses.sources import SourceLike, open_source
@@ -116,7 +117,12 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
         "-o", "--out", type=Path, default=Path(), help="file, or directory (default: this one)"
     )
     fetch.add_argument("--format", choices=_FORMATS, help="default: the extension of --out, or csv")
-    fetch.add_argument("--sets", type=numbers, metavar="LIST", help="summary sets, such as 1,2")
+    fetch.add_argument(
+        "--sets",
+        type=numbers,
+        metavar="LIST",
+        help="summary sets, such as 1,2 (needed of a run with several)",
+    )
     fetch.add_argument(
         "--summary-ids", metavar="LIST", help="only these summaries, such as 1,5,10-20"
     )
@@ -358,7 +364,11 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
             say(f"partition {part.partition}: {result.bytes:,} bytes are stored")
         return 0
     connection = isinstance(result, ThalwegError) and is_retryable(result)
-    fail(f"partition {part.partition}: {result}", 0)
-    if (_directory(args) / str(part.partition)).exists():
+    refusal = result if isinstance(result, ProblemError) and not connection else None
+    told = refusal.said(hint_of(refusal.problem, command=True)) if refusal else str(result)
+    fail(f"partition {part.partition}: {told}", 0)
+    if refusal is not None and refusal.code != "partition-taken":
+        say(f"partition {part.partition}: upload it again with --partition and --replace")
+    elif (_directory(args) / str(part.partition)).exists():
         say(f"partition {part.partition}: the same command goes on where it stopped")
     return EXIT_CONNECTION if connection else EXIT_DATA

@@ -26,6 +26,7 @@ from .arguments import (
     ranges,
     size,
     spec_file,
+    spec_of,
 )
 from .console import make_bar, print_json, say, stopped
 
@@ -194,6 +195,8 @@ def _frame(args: argparse.Namespace, client: Client) -> None:
 
 
 def _reduce(args: argparse.Namespace, client: Client) -> None:
+    if args.dtype or args.casting:
+        raise ValueError("--dtype and --casting are of tiles: results of reductions are float64")
     dataset = client.datasets[args.dataset]
     _write_arrays(args.out, dataset.reduce(_reduction(args), dataset.view(**_options(args))))
 
@@ -241,7 +244,7 @@ def _datasets(args: argparse.Namespace, client: Client) -> None:
     if args.action == "show":
         info = client.datasets[args.value].info
     else:
-        spec = json.loads(args.value) if args.file is None else spec_file(args.file)
+        spec = spec_of(args.value) if args.file is None else spec_file(args.file)
         info = client.datasets.register(spec).info
     print_json(info)
 

@@ -25,7 +25,7 @@ from .requests import (
     Several,
 )
 from .rows import End, Position, ReportTable, Table
-from .saving import Observe, Saving, labels, save_mode, wire_format
+from .saving import Observe, Saving, format_of, labels, save_mode, wire_format
 
 T = TypeVar("T")
 
@@ -277,7 +277,7 @@ class AsyncLosses(AsyncCalls):
         report: str | Several,
         source: AsyncSourceLike | None,
         path: str | Path | int,
-        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        format: str | None = None,  # noqa: A002 - its name everywhere in the contract
         *,
         exec: Sequence[str] | None = None,  # noqa: A002 - as above
         mode: Mode | None = None,
@@ -299,7 +299,7 @@ class AsyncLosses(AsyncCalls):
             source: as for ``post``.
             path: of the file; of a directory for several reports; or a file descriptor.
             format: csv, ndjson, bin, arrow or parquet; for ept and aal also svg and png, which
-                are pictures.
+                are pictures. By default the ending of the path says it, or it is csv.
             exec: as for ``post``.
             mode: as for ``post``; ``duplex`` for bin only.
             part_size: bytes of a part.
@@ -316,6 +316,7 @@ class AsyncLosses(AsyncCalls):
             OSError: the table cannot be written.
             TypeError, ValueError: an argument is wrong.
         """
+        format = format or format_of(path)  # noqa: A001 - as above
         choices = Choices(save_mode(format, mode), part_size)
         opened = open_async_source(source, exec)
         async with self._connector.channel(release=opened.close) as channel:

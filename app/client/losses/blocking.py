@@ -25,7 +25,7 @@ from .requests import (
     Several,
 )
 from .rows import End, Position, ReportTable, Table
-from .saving import Observe, Saving, labels, save_mode, wire_format
+from .saving import Observe, Saving, format_of, labels, save_mode, wire_format
 from .sources import SourceLike, open_source
 
 T = TypeVar("T")
@@ -276,7 +276,7 @@ class Losses(Calls):
         report: str | Several,
         source: SourceLike | None,
         path: str | Path | int,
-        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        format: str | None = None,  # noqa: A002 - its name everywhere in the contract
         *,
         exec: Sequence[str] | None = None,  # noqa: A002 - as above
         mode: Mode | None = None,
@@ -298,7 +298,7 @@ class Losses(Calls):
             source: as for ``post``.
             path: of the file; of a directory for several reports; or a file descriptor.
             format: csv, ndjson, bin, arrow or parquet; for ept and aal also svg and png, which
-                are pictures.
+                are pictures. By default the ending of the path says it, or it is csv.
             exec: as for ``post``.
             mode: as for ``post``; ``duplex`` for bin only.
             part_size: bytes of a part.
@@ -315,6 +315,7 @@ class Losses(Calls):
             OSError: the table cannot be written.
             TypeError, ValueError: an argument is wrong.
         """
+        format = format or format_of(path)  # noqa: A001 - as above
         choices = Choices(save_mode(format, mode), part_size)
         opened = open_source(source, exec)
         with self._connector.channel(release=opened.close) as channel:

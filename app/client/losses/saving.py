@@ -97,6 +97,12 @@ class Progress:
 Observe: TypeAlias = Callable[[Progress], None]
 
 
+def format_of(path: str | Path | int) -> str:
+    """The format that the ending of a file says; csv if it says none."""
+    ending = "" if isinstance(path, int) else Path(path).suffix.removeprefix(".")
+    return ending if ending in FORMATS else "csv"
+
+
 def save_mode(table_format: str, mode: Mode | None) -> Mode:
     """The mode in which to ask for a format.
 

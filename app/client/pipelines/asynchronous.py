@@ -169,7 +169,7 @@ class AsyncPipeline:
 
     Attributes:
         spec: as it was given.
-        id: the same for the same spec and data.
+        id: the same for the same spec.
         token: at its beginning.
         info: the service's whole description.
         schema: fields of its batches.

@@ -87,4 +87,4 @@ class BatchSelection:
         if self.every < 1:
             raise ValueError(f"every cannot be {self.every}")
         if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank {self.rank} is not one of 0 to {self.world - 1}")
+            raise ValueError(f"rank {self.rank} is not below world, {self.world}")

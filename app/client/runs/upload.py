@@ -119,8 +119,11 @@ class Upload(Repeated):
         self._channel.work(self._load_state, self._source.interrupt)
         try:
             self.complete()
-        except BaseException:
-            self._save_state(always=True)
+        except BaseException as error:
+            if self.stream is None and isinstance(error, ProblemError):
+                self._state.remove()
+            else:
+                self._save_state(always=True)
             raise
         if keep_state:
             self._save_state(always=True)
@@ -167,6 +170,8 @@ class Upload(Repeated):
 
     def _create(self) -> None:
         request = self._requests.create_stream(self._partition, self._source.size)
+        # Whoever is killed now finds the stream by its partition.
+        self._save_state(always=True)
         try:
             reply = self._channel.ask(request)
             self._take_limits(reply.head)
@@ -280,7 +285,7 @@ class Upload(Repeated):
         self.sent += size
 
     def _save_state(self, *, always: bool) -> None:
-        if self.stream is None or not (always or self._state.is_due):
+        if not (always or self._state.is_due):
             return
         state = UploadState(
             self._requests.run,
@@ -337,6 +342,8 @@ def _find_uploaded(
     """Ask for the stream that a state file names; None if it is not whole, or there is no file."""
     loaded = channel.work(partial(StateFile(path, MEMBER).load, UploadState.parse))
     if loaded is None or (loaded.run, loaded.partition) != (requests.run, partition):
+        return None
+    if loaded.stream is None:
         return None
     head = (channel.call(retrieve_offset(requests.stream_target(loaded.stream)))).head
     if head.headers.get("upload-complete") != "?1":

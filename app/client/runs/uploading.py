@@ -78,7 +78,7 @@ class UploadState:
     Attributes:
         run: its id.
         partition: of the run.
-        stream: its id.
+        stream: its id; None before it is created.
         source: identity of the source, None if it has none.
         offset: bytes committed.
         passed: digest of these, if they cannot be read again.
@@ -86,7 +86,7 @@ class UploadState:
 
     run: str
     partition: int
-    stream: str
+    stream: str | None
     source: Mapping[str, Any] | None
     offset: int
     passed: str | None
@@ -101,7 +101,7 @@ class UploadState:
         return cls(
             str(content["run"]),
             int(content["partition"]),
-            str(content["stream"]),
+            content["stream"],
             content["source"],
             int(content["offset"]),
             content["passed"],

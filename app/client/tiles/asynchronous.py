@@ -135,8 +135,12 @@ class AsyncView:
         return (await self._keep()).id
 
     async def zarr_url(self) -> str:  # blocking: a property
-        """Address of the view as a zarr group, for ``zarr.open`` and ``xarray.open_zarr``."""
-        return f"{self._connector.url}/zarr/{await self.id()}"
+        """Address of the view as a zarr group, for ``zarr.open`` and ``xarray.open_zarr``.
+
+        It is of the data as it is now: once the data has changed, reading fails.
+        """
+        kept = await self._keep()
+        return f"{self._connector.url}/zarr/{kept.id}.{kept.fingerprint}"
 
     async def _keep(self) -> _Kept:
         """Have the service keep the view, once.

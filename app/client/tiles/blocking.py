@@ -139,8 +139,12 @@ class View:
 
     @property
     def zarr_url(self) -> str:
-        """Address of the view as a zarr group, for ``zarr.open`` and ``xarray.open_zarr``."""
-        return f"{self._connector.url}/zarr/{self.id}"
+        """Address of the view as a zarr group, for ``zarr.open`` and ``xarray.open_zarr``.
+
+        It is of the data as it is now: once the data has changed, reading fails.
+        """
+        kept = self._keep()
+        return f"{self._connector.url}/zarr/{kept.id}.{kept.fingerprint}"
 
     def _keep(self) -> _Kept:
         """Have the service keep the view, once.

@@ -72,6 +72,7 @@ class ViewSpec:
             self._json["tile_shape"] = _integers(given["tile_shape"], "tile_shape")
         if "dtype" in given:
             self._json["dtype"] = np.dtype(given["dtype"]).str  # type: ignore[call-overload]
+        self._mask_shape = np.asarray(given["mask"]).shape if "mask" in given else None
         self._ranges = {name: _ranges(given[name]) for name in ("nav", "sig") if name in given}
         if any(isinstance(axis, int) for axis in self._ranges.get("sig", ())):
             raise ValueError("sig takes a slice per axis, as (slice(32, 96), slice(0, 64))")
@@ -82,7 +83,7 @@ class ViewSpec:
     @property
     def needs_shape(self) -> bool:
         """Whether the shape of the dataset must be known."""
-        return bool(self._ranges)
+        return bool(self._ranges) or self._mask_shape is not None
 
     def json(self, nav_shape: tuple[int, ...], sig_shape: tuple[int, ...]) -> dict[str, Any]:
         """The view as JSON values.
@@ -95,6 +96,10 @@ class ViewSpec:
             ValueError: slices do not fit the shape.
         """
         spec = dict(self._json)
+        if self._mask_shape not in {None, nav_shape}:
+            raise ValueError(
+                f"the mask has the shape {self._mask_shape}, and the scan {tuple(nav_shape)}"
+            )
         if "nav" in self._ranges:
             nav = _resolved(self._ranges["nav"], nav_shape, "nav")
             spec["select"] = {"nav": [list(axis) for axis in nav]}
@@ -131,7 +136,9 @@ def _integers(value: Any, name: str) -> list[int]:  # noqa: ANN401 - anything it
 def _mask(value: Any) -> str:  # noqa: ANN401 - an array
     mask = np.asarray(value)
     if mask.dtype != np.bool_:
-        raise ValueError(f"a mask must be bool, not {mask.dtype} (pass a list as frames)")
+        raise ValueError(
+            f"a mask must be bool, not {mask.dtype}: pass image > 0, or a list as frames"
+        )
     return base64.b64encode(np.packbits(mask.reshape(-1)).tobytes()).decode()
 
 

@@ -221,7 +221,7 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
             numbers = [float(number) for number in text.split(",")]
         except ValueError:
             numbers = []
-        if not radii or len(numbers) <= len(radii):
+        if not radii or len(numbers) < 2 + len(radii):
             raise ValueError(f"{reduction!r} is neither disk:Y,X,R nor annulus:Y,X,INNER,OUTER")
         centre, sizes = numbers[: -len(radii)], numbers[-len(radii) :]
         detector = {"centre": centre, **dict(zip(radii, sizes, strict=True))}

@@ -151,6 +151,11 @@ class _Start:
         text = self._cells[_TEXT:].numpy().tobytes()
         return dict(json.loads(text)) if self._cells[0] else {"token": None}
 
+    @property
+    def is_with_workers(self) -> bool:
+        """Whether workers have taken the state loaded last."""
+        return int(self._cells[1]) not in {0, -1}
+
     def take(self) -> dict[str, Any]:
         """Where this process begins an iteration."""
         info = get_worker_info()
@@ -252,6 +257,12 @@ class IterableDataset(TorchDataset[Sample]):
         info = get_worker_info()
         if self._reading is None:
             # No iteration yet: the state loaded, or the beginning.
+            if info is None and self._start.is_with_workers:
+                warnings.warn(
+                    "workers of a DataLoader are reading, and the dataset does not know how far:"
+                    " keep the token of the last batch, or use a StatefulDataLoader",
+                    stacklevel=2,
+                )
             return self._start.state()
         state = self._reading.getstate()
         if info is None:
@@ -281,7 +292,9 @@ def _arguments(state: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         StateError: it is not a state, or one of another number of workers.
     """
-    own = {name: value for name, value in dict(state).items() if name != "workers"}
+    if not isinstance(state, Mapping):
+        raise StateError('a state of batches is {"token": ...}')
+    own = {name: value for name, value in state.items() if name != "workers"}
     position = Position.parse(own)
     info = get_worker_info()
     worker, workers = (0, 1) if info is None else (info.id, info.num_workers)

@@ -437,6 +437,7 @@ def _too_large(detail: str, limit: str, allowed: int) -> TooLargeError:
 def _outside(name: str) -> PathRefusedError:
     return PathRefusedError(
         f"{name!r} is not below a served directory",
-        hint="Ask the operator which directories the server serves",
+        hint="Name a file below one of those that the server was started with, by --dataset-roots"
+        " DIR or THALWEG_DATASET_ROOTS",
         path=name,
     )

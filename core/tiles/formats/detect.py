@@ -16,6 +16,13 @@ HEAD = 4096
 EXAMINED = 16
 """Maximum number of frame files examined; the other files of a recording are alike."""
 
+_PACKED = {
+    b"\x1f\x8b": "compressed with gzip",
+    b"PK\3\4": "a zip archive, as npz files are",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+}
+"""How files begin that hold others."""
+
 _DESCRIPTIONS = {form.description for form in FORMATS.values()}
 
 
@@ -25,7 +32,22 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
     Raises:
         AmbiguousFormatError: no format or several fit.
     """
-    return _only(_candidates(files, reader), files)
+    candidates = _candidates(files, reader)
+    if not candidates and files:
+        _check_packed(files[0], reader)
+    return _only(candidates, files)
+
+
+def _check_packed(file: FileInfo, reader: RangeReader) -> None:
+    head = reader.read(0, 0, 4)
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            raise AmbiguousFormatError(
+                f"it is {name}",
+                source=file.name,
+                offset=0,
+                hint="Unpack it, or save an array with numpy.save: frames are read where they lie",
+            )
 
 
 def _candidates(files: Sequence[FileInfo], reader: RangeReader) -> list[Format]:

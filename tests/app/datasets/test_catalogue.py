@@ -139,6 +139,18 @@ WRONG: list[tuple[list[dict[str, Any]], str]] = [
 ]
 
 
+def test_a_scan_that_is_cut_is_no_scan_recorded_in_part(desk: Desk) -> None:
+    path = desk.root / "cut.raw"
+    np.zeros((6, 4, 5), "<u2").tofile(path)
+    entry = {"files": ["cut.raw"], "format": "raw", "dtype": "<u2", "sig_shape": [4, 5]}
+    desk.register(id="cut", **entry, nav_shape=[2, 3])
+    os.truncate(path, 5 * 40)
+    with pytest.raises(DataChangedError, match="6 positions, but the files have 5 frames"):
+        desk.catalogue.open(SINGLE_USER, "cut")
+    desk.register(id="part", **entry, nav_shape=[2, 3], partial=True)
+    desk.catalogue.open(SINGLE_USER, "part").close()
+
+
 @pytest.mark.parametrize(("axes", "named"), WRONG)
 def test_axes_that_contradict_the_array_are_refused(
     desk: Desk, axes: list[dict[str, Any]], named: str

@@ -128,6 +128,15 @@ def test_what_does_not_fit_is_refused(folder: Folder, capfd: pytest.CaptureFixtu
     gone = _refused(folder, capfd, *folder.inputs, "--partials", "/no/such.part", **alone)
     assert "/no/such.part: cannot be read" in gone
     assert "digest" in _refused(folder, capfd, "--partials", part, **alone)
+    few = _refused(
+        folder, capfd, *folder.inputs, "--partials", part, "--expect-events", "9999", **alone
+    )
+    assert "stream-incomplete" in few
+    assert "9,999 were declared" in few
+    out = str(folder.path / "one.csv")
+    alike = ["aggregate", *folder.inputs, "--partials", part, "--reports", "aal", "--out", out]
+    assert main(alike) == 0
+    assert (folder.path / "one.csv").is_file()
     bare = _refused(folder, capfd, "--partials", part, reports="events")
     assert "partial files need occurrences" in bare
     tiny = _refused(folder, capfd, *folder.whole, "--memory-budget", "20kB", *folder.streams)

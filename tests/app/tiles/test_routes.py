@@ -111,6 +111,29 @@ def test_a_zarr_store_lists_what_has_an_address(place: Place) -> None:
     assert place.ask("GET", f"/zarr/{view}/data/c/0").status == 404
 
 
+def test_chunks_whose_data_is_gone_are_no_fill_values(place: Place) -> None:
+    """zarr reads zeros where the answer is 404."""
+    file = place.root / "gone.npy"
+    np.save(file, FRAMES)
+    assert place.ask("POST", "/v1/datasets", b'{"id": "gone", "files": ["gone.npy"]}').status == 201
+    about = place.ask("POST", "/v1/datasets/gone/views", b"{}").json()
+    chunk = "data/c/0/0/0/0"
+    plain, pinned = f"/zarr/{about['id']}", f"/zarr/{about['id']}.{about['fingerprint']}"
+    assert place.ask("GET", f"{plain}/{chunk}").body == place.ask("GET", f"{pinned}/{chunk}").body
+    np.save(file, FRAMES + 1)
+    assert place.ask("GET", f"{plain}/{chunk}").status == 200
+    for key in (chunk, "zarr.json", "data/zarr.json"):
+        answer = place.ask("GET", f"{pinned}/{key}")
+        assert (answer.status, answer.json()["code"]) == (412, "data-changed"), key
+    file.unlink()
+    assert place.ask("GET", f"{plain}/{chunk}").status == 412
+    assert place.ask("DELETE", "/v1/datasets/gone").status == 204
+    for store in (plain, pinned):
+        assert place.ask("GET", f"{store}/{chunk}").status == 412
+        assert place.ask("GET", f"{store}/zarr.json").status == 404
+    assert place.ask("GET", f"/zarr/none/{chunk}").status == 412
+
+
 def test_a_chunk_has_one_address(place: Place) -> None:
     assert place.ask("GET", f"/zarr/{place.view}/data/c/0/0/0/0").status == 200
     for key in ("00/0/0/0", "0/0/0/00", "0/0/0", "0/0/0/0/0", "+0/0/0/0"):

@@ -56,7 +56,7 @@ def test_without_a_batch_it_says_why(
 ) -> None:
     service.pipeline.epochs, service.pipeline.notes = 0, ["nothing is left"]
     assert run(service, TEXT) == 0
-    said = "0 batches, the last of the pipeline; nothing is left"
+    said = "0 batches; nothing is left"
     assert capsys.readouterr().err == f"thalweg: {said}\n"
 
 
@@ -135,7 +135,7 @@ def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: 
     ("code", "args"),
     [
         (2, ["{"]),
-        (1, ["none.json"]),
+        (2, ["none.json"]),
         (2, [TEXT, "--rank", "2", "--world", "2"]),
         (2, [TEXT, "--world", "0"]),
         (1, [TEXT, "--world", "5"]),

@@ -23,7 +23,6 @@ MASK = np.array([[True, False, True], [False, False, True]])
         ({"frames": [3, 1, 1]}, {"select": {"frames": [3, 1, 1]}}),
         ({"frames": np.array([3, 1], "u2")}, {"select": {"frames": [3, 1]}}),
         ({"frames": range(2, 4)}, {"select": {"frames": [2, 3]}}),
-        ({"mask": MASK}, {"select": {"mask": base64.b64encode(b"\xa4").decode()}}),
         ({"nav": slice(1, None)}, {"select": {"nav": [[1, 10, 1], [0, 20, 1]]}}),
         ({"nav": (slice(-3, -1), slice(1, 99, 5))}, {"select": {"nav": [[7, 9, 1], [1, 20, 5]]}}),
         ({"nav": [(1, 4), (2, 9, 3)]}, {"select": {"nav": [[1, 4, 1], [2, 9, 3]]}}),
@@ -61,6 +60,13 @@ def test_options(options: Any, wanted: dict[str, Any]) -> None:  # noqa: ANN401
 def test_options_that_cannot_be(options: Any) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=r"exclude|list|mask|forward|slice|start|steps"):
         ViewSpec(options).json((10, 20), (8, 8))
+
+
+def test_masks_have_the_shape_of_the_scan() -> None:
+    wanted = {"select": {"mask": base64.b64encode(b"\xa4").decode()}}
+    assert ViewSpec({"mask": MASK}).json(MASK.shape, (8, 8)) == wanted
+    with pytest.raises(ValueError, match=r"the mask has the shape \(6,\), and the scan \(2, 3\)"):
+        ViewSpec({"mask": MASK.ravel()}).json((2, 3), (8, 8))
 
 
 def test_positions_that_the_scan_lacks() -> None:

@@ -111,7 +111,7 @@ def test_frames_are_indexed_as_arrays_are(small: Dataset) -> None:
     with pytest.raises(ValueError, match="2 indices"):
         small.frame(5)
     view = small.view()
-    assert view.zarr_url.endswith(f"/zarr/{view.id}")
+    assert view.zarr_url.endswith(f"/zarr/{view.id}.{small.fingerprint}")
     assert view.zarr_url.startswith("http://127.0.0.1:")
 
 

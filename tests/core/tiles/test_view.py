@@ -78,7 +78,7 @@ def test_packed_indices_are_those_of_a_list() -> None:
     packed = parse_view({"select": {"frames": Integers(values)}})
     assert packed == parse_view({"select": {"frames": values.tolist()}})
     for index in (-1, 2**62 + 1):
-        with pytest.raises(OptionError, match=f"is {index}, not 0 to"):
+        with pytest.raises(OptionError, match=f"is {index}, but must be at least 0"):
             parse_view({"select": {"frames": Integers(np.array([3, index, 5]))}})
 
 
