@@ -146,7 +146,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         text = f"there is no option {unknown[0]}"
         args.parser.error(f"{text}. Did you mean {nearest[0]}?" if nearest else text)
     # Words after an option, which argparse takes to have been left out before it.
-    name = next((name for name in ("file", "value", "reduction") if hasattr(args, name)), None)
+    name = next((name for name in ("value", "reduction", "file") if hasattr(args, name)), None)
     if rest and name is not None and isinstance(getattr(args, name), list):
         args.file += rest
     elif len(rest) == 1 and name is not None and getattr(args, name) is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
-from ..errors import ProblemError, ThalwegError
+from ..errors import ProblemError, StateError, ThalwegError
 from ..files.state import StateFile
 from ..hints import hint_of
 from ..losses.requests import INPUTS
@@ -156,6 +156,16 @@ def _create(args: argparse.Namespace, client: Client) -> None:
         **options,
     )
     sys.stdout.write(f"{run.id}\n")
+    for text in _lacking(run):
+        say(text)
+
+
+def _lacking(run: Run) -> list[str]:
+    """What is missing before the run can be sealed, besides streams."""
+    return [
+        f"sealing needs {name}: thalweg run input {run.id} {name} FILE"
+        for name in run.document.get("missing_inputs", ())
+    ]
 
 
 def _compute(args: argparse.Namespace, client: Client) -> None:
@@ -170,7 +180,10 @@ def _status(args: argparse.Namespace, client: Client) -> None:
         document = {**run.document, "partitions": [asdict(stream) for stream in streams]}
         print_json(document)
         return
-    lines = [_described(run)]
+    lines = [_described(run), *(f"  {text}" for text in _lacking(run))]
+    expected = run.document.get("options", {}).get("partitions")
+    if expected is not None:
+        lines.append(f"  {len(streams)} of {expected} partitions")
     for stream in streams:
         of = "" if stream.length is None else f" of {stream.length:,}"
         text = f"  partition {stream.partition}: {stream.state}, {stream.offset:,}{of} bytes"
@@ -296,6 +309,12 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
         if own is not None:
             states.remove(own)
         partitions.append(next(free) if own is None else own.partition)
+    expected = client.runs.status(args.id).document.get("options", {}).get("partitions")
+    if expected is not None and max(partitions) > expected:
+        raise ValueError(
+            f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
+            " --replace uploads one anew"
+        )
     for left in {state.partition for state in states}:
         say(f"partition {left} is unfinished: its own file, or --replace, completes it")
     return partitions
@@ -367,8 +386,9 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
     refusal = result if isinstance(result, ProblemError) and not connection else None
     told = refusal.said(hint_of(refusal.problem, command=True)) if refusal else str(result)
     fail(f"partition {part.partition}: {told}", 0)
-    if refusal is not None and refusal.code != "partition-taken":
-        say(f"partition {part.partition}: upload it again with --partition and --replace")
-    elif (_directory(args) / str(part.partition)).exists():
+    has_fault = refusal is not None and (refusal.offset is not None or "failed" in refusal.code)
+    if has_fault or isinstance(result, StateError):
+        say(f"partition {part.partition}: --partition {part.partition} --replace uploads it anew")
+    elif not refusal and (_directory(args) / str(part.partition)).exists():
         say(f"partition {part.partition}: the same command goes on where it stopped")
     return EXIT_CONNECTION if connection else EXIT_DATA

@@ -130,7 +130,7 @@ def missing(package: str, form: str) -> FormatError:
     """Build the error for a library that is not installed."""
     hint = None
     if extra := _EXTRAS.get(form):
-        hint = f"Install the extra {extra}: pip install 'thalweg-server[{extra}]'"
+        hint = f"Install the extra {extra}: pip install -e '.[{extra}]' in the checkout"
     return FormatError(
         f"reading {form} needs the package {package}, which is not installed", hint=hint
     )

@@ -21,5 +21,5 @@ def require_library() -> None:
     if not can_draw():
         raise OptionError(
             "pictures need matplotlib, which is not installed",
-            hint="Install the extra plot, in a checkout with pip install '.[plot]'",
+            hint="Install the extra plot, in a checkout with pip install -e '.[plot]'",
         )

@@ -22,7 +22,7 @@ from app.client.command.main import main
 from ..fakes.clock import FakeClock
 from ..fakes.exchange import Fault
 from ..fakes.faces import leftovers
-from ..fakes.runs import RUN
+from ..fakes.runs import RUN, Stored
 from ..fakes.service import FakeService
 
 ROOT = Path(app.client.__file__).parents[2]
@@ -197,6 +197,22 @@ def test_files_take_the_lowest_free_partitions(
     assert upload(service, RUN, files[3]) == 0
     order = [0, 1, 0, 2, 3, 0]
     assert [stream.data[-1] for _, stream in sorted(service.run.streams.items())] == order[1:]
+
+
+def test_a_stream_whose_creation_was_the_last_thing_is_gone_on_with(
+    service: FakeService, tmp_path: Path
+) -> None:
+    file, state = tmp_path / "p.bin", tmp_path / f"{RUN}.thalweg-state" / "1"
+    file.write_bytes(DATA)
+    service.script[:] = [Fault(stop_reading=100_000)]
+    assert upload(service, RUN, file, "--retries", 0) == 3
+    before = json.loads(state.read_bytes()) | {"stream": None, "offset": 0}
+    state.write_text(json.dumps(before))
+    service.run.streams["s1"] = Stored(1, None)
+    assert upload(service, RUN, file) == 0
+    assert service.run.streams["s1"].data == DATA
+    assert list(service.run.streams) == ["s1"]
+    assert not state.exists()
 
 
 def test_stdin_is_a_stream(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:

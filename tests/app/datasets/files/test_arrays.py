@@ -822,7 +822,7 @@ def test_a_library_that_is_not_there_is_named(
     with contextlib.closing(DecoderPool()) as pool, pytest.raises(FormatError) as caught:
         open_recording(Roots([store.parent]), [name], Hints(), decoders=pool)
     assert f"package {module}, which is not installed" in str(caught.value)
-    assert f"thalweg-server[{form}]" in str(caught.value.hint)
+    assert f"'.[{form}]'" in str(caught.value.hint)
 
 
 def test_a_process_without_decoders_says_so(store: Path) -> None:
