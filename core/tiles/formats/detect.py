@@ -32,10 +32,7 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
     Raises:
         AmbiguousFormatError: no format or several fit.
     """
-    candidates = _candidates(files, reader)
-    if not candidates and files:
-        _check_packed(files[0], reader)
-    return _only(candidates, files)
+    return _only(_candidates(files, reader), files, reader)
 
 
 def _check_packed(file: FileInfo, reader: RangeReader) -> None:
@@ -69,9 +66,11 @@ def _candidates(files: Sequence[FileInfo], reader: RangeReader) -> list[Format]:
     return [FORMATS[name] for name in candidates]
 
 
-def _only(candidates: Sequence[Format], files: Sequence[FileInfo]) -> Format:
+def _only(candidates: Sequence[Format], files: Sequence[FileInfo], reader: RangeReader) -> Format:
     if len(candidates) == 1:
         return candidates[0]
+    if not candidates and files:
+        _check_packed(files[0], reader)
     source = files[0].name if files else None
     if candidates:
         raise AmbiguousFormatError(
@@ -139,7 +138,7 @@ def understand(
     if name is None:
         candidates = _candidates(files, reader)
         described = hints.dtype is not None and hints.sig_shape is not None
-        form = FORMATS["raw"] if described and not candidates else _only(candidates, files)
+        form = FORMATS["raw"] if described and not candidates else _only(candidates, files, reader)
     else:
         form = FORMATS[name]
     order = form.order([file.name for file in files])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 
 import numpy as np
@@ -75,6 +76,16 @@ def test_unknown_files_are_headerless_only_if_the_owner_says_what_is_in_them() -
     assert "dtype and sig_shape" in str(caught.value.hint)
     hints = Hints(dtype=np.dtype("<u2"), sig_shape=(4, 4))
     assert np.array_equal(frames_of(files, read(files, hints)), FRAMES)
+
+
+def test_packed_files_are_named() -> None:
+    packed = gzip.compress(b"x" * 900)
+    with pytest.raises(AmbiguousFormatError, match="it is compressed with gzip") as caught:
+        read({"a.npy": packed})
+    assert "Unpack it" in str(caught.value.hint)
+    infos, memory = opened({"a.npz": b"PK\3\4" + bytes(900)})
+    with pytest.raises(AmbiguousFormatError, match="a zip archive, as npz files are"):
+        detect(infos, memory)
 
 
 def test_no_files_empty_files_and_unknown_names_are_refused() -> None:
