@@ -148,6 +148,8 @@ class Aggregation:
             )
         if job.sets is not None:
             _check_sets(job)
+        if job.partials and job.expect_bytes is not None:
+            raise OptionError("expect_bytes is of a stream, and partial files are none")
         several = len(job.streams) > 1
         if several and (job.expect_events is not None or job.expect_bytes is not None):
             raise OptionError("expect_events and expect_bytes apply to a single stream only")

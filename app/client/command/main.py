@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BROKEN_PIPE
     except OSError as e:
         return fail(e, EXIT_DATA)
-    except (ValueError, IndexError) as e:
+    except (TypeError, ValueError, IndexError) as e:
         return fail(e, EXIT_USAGE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -133,6 +133,8 @@ def test_what_does_not_fit_is_refused(folder: Folder, capfd: pytest.CaptureFixtu
     )
     assert "stream-incomplete" in few
     assert "9,999 were declared" in few
+    size = ("--partials", part, "--expect-bytes", "1")
+    assert "partial files are none" in _refused(folder, capfd, *folder.inputs, *size, **alone)
     out = str(folder.path / "one.csv")
     alike = ["aggregate", *folder.inputs, "--partials", part, "--reports", "aal", "--out", out]
     assert main(alike) == 0

@@ -53,6 +53,7 @@ def test_the_catalogue(
         ["datasets", "register", "{"],
         ["datasets", "register", "{}", "--file", "x"],
         ["tiles", "scan", "-o", "out.txt"],
+        ["datasets", "register", '{"id": "a", "files": ["a"], "dtype": "unit16"}'],
         ["tiles", "scan", "-o", "out.npy", "--dtype", "nonsense"],
         ["tiles", "scan", "-o", "out.npy", "--nav", "::,::,::"],
     ],
