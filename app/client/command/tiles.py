@@ -99,7 +99,9 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
 def _add_out(parser: argparse.ArgumentParser, metavar: str, about: str) -> None:
     parser.add_argument("-o", "--out", required=True, metavar=metavar, help=about)
     parser.add_argument(
-        "--force", action="store_true", help="replace a finished file, or one of changed data"
+        "--force",
+        action="store_true",
+        help="replace a finished file, or what is unfinished of changed data",
     )
 
 

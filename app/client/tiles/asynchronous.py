@@ -60,7 +60,7 @@ class AsyncTiles(AsyncItems[Tile]):
 
     @property
     def token(self) -> str | None:
-        """Token to resume with after the last tile delivered; None at the beginning."""
+        """Token to resume with after the last tile delivered; None before the first request."""
         return self._after if self._stream is None else self._stream.token
 
     @property
@@ -313,7 +313,8 @@ class AsyncView:
     ) -> None:
         """Write the whole view to a .npy file, or to a .raw file without a header.
 
-        The file appears once it is complete. Values are in C order, whatever the tiles.
+        The file appears once it is complete, in place of one of that name. Values are in C order,
+        whatever the tiles.
 
         Args:
             path: of the file.

@@ -65,9 +65,8 @@ def dataset_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: it holds an image, instead of the path of its file.
     """
-    corrections = spec.get("corrections")
     for name in ("dark", "gain"):
-        if isinstance(corrections, Mapping) and np.ndim(corrections.get(name)):
+        if isinstance((spec.get("corrections") or {}).get(name), np.ndarray | list | tuple):
             raise TypeError(
                 f"corrections takes the path of {name}, below the dataset roots of the service, not"
                 " an array: save it there with numpy.save"
