@@ -397,9 +397,7 @@ def test_a_wrong_command_is_told_apart_from_wrong_data(
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "args", [["aggregate"], ["--nan", "maybe"], ["nonsense"], [], ["sample", "--ev", "1"]]
-)
+@pytest.mark.parametrize("args", [["aggregate"], ["--nan", "maybe"], ["nonsense"], []])
 def test_usage_errors_exit_with_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(args)
