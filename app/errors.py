@@ -280,7 +280,7 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
 }
 
 _LOCATION = (
-    *("offset", "event", "block", "hint", "stage", "field", "position"),
+    *("source", "offset", "event", "block", "hint", "stage", "field", "position"),
     *("stage_name", "budget", "limit", "allowed", "setting", "inputs"),
 )
 """Attributes that locate a fault; each error of the engine has some of them."""
@@ -384,7 +384,8 @@ def problem_of(error: Exception) -> Problem:
         location = {name: getattr(error, name, None) for name in _LOCATION}
         if isinstance(error, core.LimitError):
             location["setting"] = _SETTINGS.get(error.limit)
-        document = problem(error.code, error.message, **location)
+        place = "" if error.source is None else f"{error.source}: "
+        document = problem(error.code, place + error.message, **location)
         # Several classes may share a code: the class decides.
         for kind in type(error).__mro__:
             if kind in _CORE:

@@ -7,6 +7,7 @@
     * ProducerFailed: the command whose output was posted failed
     * SourceError: the stream to post cannot be read, or has changed
     * StateError: a state file does not fit the call
+        * OtherFileError: another process writes the file, or it is no state file
 """
 
 from __future__ import annotations
@@ -103,6 +104,10 @@ class StateError(ThalwegError):
     """A state file is damaged, in use, or of another call."""
 
 
+class OtherFileError(StateError):
+    """Another process writes the file, or it is no state file: it is left alone."""
+
+
 def problem_error(status: int, body: bytes, headers: Mapping[str, str]) -> ProblemError:
     """The error that an answer reports, be it a problem document or a proxy's page.
 
@@ -126,4 +131,5 @@ def problem_error(status: int, body: bytes, headers: Mapping[str, str]) -> Probl
 def data_changed(detail: str) -> ProblemError:
     """The error for changed data, where the client notices it before the service."""
     problem = {"code": "data-changed", "title": "Data changed", "status": 412, "detail": detail}
+    problem["hint"] = "Open the dataset anew"
     return ProblemError(412, problem)

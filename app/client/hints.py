@@ -47,6 +47,8 @@ _HINTS = {
 def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     """The hint of a problem document, for a command or for Python where that differs."""
     own: str | None = problem.get("hint")
+    if command and own is not None and "without after" in own:
+        return "Start over without the state or token file"
     hint = _HINTS.get(str(problem.get("code")))
     if hint is None or problem.get("state") == "failed":
         return own  # what has failed is not waited for: the service says what to do instead

@@ -175,6 +175,13 @@ _COMMANDS = {
 imported as they are asked for: the engine takes a second, which ``serve`` saves."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser of the command, or of one of its commands, that takes no abbreviated options."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of argparse
+        super().__init__(**options, allow_abbrev=False)
+
+
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """Build the parser of the command line.
 
@@ -183,7 +190,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
             that the supervisor of a service does not import the engine for them; None for
             all options of all commands.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="thalweg-server",
         description="Resumable streams of loss reports, dataset tiles and batches.",
     )

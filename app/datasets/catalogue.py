@@ -22,7 +22,7 @@ from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError,
 from app.state.ownership import Namespaces
 from core.arrays import Array
 from core.budget import current
-from core.errors import ShapeError
+from core.errors import AmbiguousFormatError, ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.formats.detect import understand
 from core.tiles.frames import FileFrames
@@ -122,6 +122,7 @@ class Catalogue:
         opened = self._opened(stored := replace(spec, sync_offset=spec.sync_offset or None))
         try:
             if isinstance(opened, OpenDataset):
+                opened.check_headerless()
                 opened.check_axes()
                 opened.check_scan(spec.sync_offset)
                 if opened.sync_offset and spec.sync_offset == 0:
@@ -330,7 +331,14 @@ class Catalogue:
         source.files.beside[role] = files
         if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
             raise ShapeError(f"{pattern} is too large for a single frame")
-        recording = understand(files.infos, files)
+        try:
+            recording = understand(files.infos, files)
+        except AmbiguousFormatError as e:
+            raise AmbiguousFormatError(
+                f"{e.message}, so that it cannot be the image {role}",
+                hint="Save it with numpy.save: its file has to tell type and shape",
+                source=e.source,
+            ) from e
         shape = recording.nav_shape + recording.sig_shape
         leading = len(shape) - len(sig_shape)
         pixels = math.prod(sig_shape)
@@ -341,7 +349,7 @@ class Catalogue:
             or shape != (1,) * leading + sig_shape
         ):
             raise ShapeError(
-                f"{role} {pattern} has shape {list(shape)}, but a frame has {list(sig_shape)}",
+                f"{role} has shape {list(shape)}, but a frame has {list(sig_shape)}",
                 source=pattern,
             )
         current().hold("corrections", _CORRECTION_BYTES * pixels)

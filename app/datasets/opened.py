@@ -14,6 +14,7 @@ from core.errors import OptionError
 from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
+from core.tiles.formats.detect import check_headerless
 from core.tiles.frames import FileFrames, FrameSource
 from core.tiles.plan import Plan, make_plan
 from core.tiles.reader import TileReader
@@ -134,6 +135,16 @@ class OpenDataset(_Open):
                 ' "partial": true if frames are to be left out, or positions to stay empty',
                 option="nav_shape",
             )
+
+    def check_headerless(self) -> None:
+        """Check that what is read as headerless does not look like another kind of file.
+
+        Raises:
+            AmbiguousFormatError: it does, and the entry does not give both format and header.
+        """
+        deliberate = self.spec.format is not None and self.spec.file_header is not None
+        if self.recording.format == "raw" and not deliberate:
+            check_headerless(self.files.infos, self.files)
 
     def check_uncut(self) -> None:
         """Check that a scan, whose entry fitted the files, has not lost frames since.
@@ -262,6 +273,7 @@ class OpenDataset(_Open):
             "sig_shape": list(recording.sig_shape),
             "dtype": recording.dtype.str,
             "stored_dtype": None if recording.stored is None else recording.stored.str,
+            "corrected_dtype": self.typed(View()).dtype,
             "frames": recording.frames,
             "frame_bytes": recording.frame_bytes,
             "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],

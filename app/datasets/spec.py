@@ -250,7 +250,7 @@ def _invalid(name: str, problem: str, hint: str | None = None) -> InvalidOptionE
 def _string(spec: Mapping[str, Any], name: str) -> str | None:
     value = spec.get(name)
     if value is not None and (not isinstance(value, str) or not value):
-        raise _invalid(name, f"is {value!r}, not a string")
+        raise _invalid(name, f"is {value!r:.80}, not a string")
     return value
 
 

@@ -33,7 +33,8 @@ class ProblemDocument(BaseModel):
     status: int
     detail: str
     code: str = Field(json_schema_extra={"enum": _CODES})
-    offset: int | None = Field(None, description="Offset of the first faulty byte of the stream")
+    source: str | None = Field(None, description="Name of the faulty file or stream")
+    offset: int | None = Field(None, description="Offset of its first faulty byte")
     event: int | None = None
     block: int | None = Field(None, description="Item or summary id")
     hint: str | None = Field(None, description="How to fix it")

@@ -57,6 +57,8 @@ _NO_NAME = re.compile(rb'[\x00-\x1f\x7f()<>@,;:\[\]={} \t\\"]')
 _NO_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 """A byte that its value cannot have."""
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
+_PHRASES[412] += " (the data changed, or the protocol version is unknown)"
+"""Some clients, such as zarr's over HTTP, show nothing else of a problem."""
 STATUS_LINE = {
     status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode()
     for status in range(100, 600)

@@ -45,7 +45,7 @@ class TileTokens:
         if token.fingerprint != self.fingerprint:
             raise DataChangedError(
                 "the files of the dataset, or what it declares of them, changed after this token",
-                hint="Start again without after",
+                hint="Open the dataset anew, and start without after",
                 was=token.fingerprint.hex(),
                 now=self.fingerprint.hex(),
             )

@@ -21,6 +21,11 @@ CASES = [
         "thalweg run compute RUN --report selt",
         'client.runs.add_reports(run, ["selt"])',
     ),
+    (
+        {"code": "data-changed", "hint": "Start without after"},
+        "Start over without the state or token file",
+        "Start without after",
+    ),
     ({"code": "report-not-ready", "state": "created"}, "thalweg run seal RUN", "runs.seal(run)"),
 ]
 
@@ -34,7 +39,7 @@ def test_a_hint_names_the_option_or_the_argument(
     assert python in str(hint_of(problem))
     error = ProblemError(400, problem)
     assert python in str(error)
-    assert error.hint == "PUT it"
+    assert error.hint == problem["hint"]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,24 @@ def arguments(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str,
             yield name, action
 
 
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A parser and those below it."""
+    yield parser
+    for action in parser._actions:
+        for below in action.choices.values() if isinstance(action.choices, dict) else ():
+            yield from parsers(below)
+
+
 @pytest.mark.parametrize("build", [build_client, build_server], ids=["client", "server"])
 def test_every_argument_has_help(build: Callable[[], argparse.ArgumentParser]) -> None:
     found = list(arguments(build(), ""))
     assert [(name, action.dest) for name, action in found if not action.help] == []
     assert len(found) > 100
+
+
+@pytest.mark.parametrize("build", [build_client, build_server], ids=["client", "server"])
+def test_no_option_can_be_abbreviated(build: Callable[[], argparse.ArgumentParser]) -> None:
+    """One that is added later would change what an abbreviation means."""
+    found = list(parsers(build()))
+    assert [parser.prog for parser in found if parser.allow_abbrev] == []
+    assert len(found) > 10

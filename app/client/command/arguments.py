@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -92,38 +91,32 @@ def format_of(out: str | Path, formats: Iterable[str]) -> str:
     )
 
 
-def spec_file(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it does not hold a JSON object.
-    """
-    try:
-        value = json.loads(path.read_bytes())
-    except UnicodeDecodeError as e:
-        raise ValueError(f"{path} is not JSON, but bytes: is it compressed?") from e
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} does not hold a JSON object")  # noqa: TRY004 - of the file
-    return value
-
-
-def spec_of(text: str) -> dict[str, Any]:
+def spec_of(text: str, example: str) -> dict[str, Any]:
     """The spec given as JSON, or in a file.
+
+    Args:
+        text: JSON, or the path of a file.
+        example: where such a spec comes from, or how it looks, for errors; a sentence.
 
     Raises:
         OSError, ValueError: the file cannot be read, or does not hold a JSON object.
     """
-    if text.lstrip().startswith("{"):
-        spec: dict[str, Any] = json.loads(text)
-        return spec
-    if not Path(text).exists():
-        raise ValueError(
-            f"there is no file {text[:80]!r}: give JSON, or a file of it (thalweg pipelines show ID"
-            " prints that of a registered pipeline)"
-        )
-    return spec_file(Path(text))
+    inline = text.lstrip().startswith("{")
+    if not inline and not Path(text).exists():
+        raise ValueError(f"there is no file {text[:80]!r}: give JSON, or a file of it. {example}")
+    name = "what is given" if inline else text
+    try:
+        value = json.loads(text if inline else Path(text).read_bytes())
+    except ValueError as e:
+        found = "but bytes" if isinstance(e, UnicodeDecodeError) else e
+        raise ValueError(f"{name} is not JSON, {found}. {example}") from e
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} does not hold a JSON object. {example}")  # noqa: TRY004 - of the file
+    return value
 
+
+PIPELINE = "thalweg pipelines show ID prints that of a registered pipeline"
+"""An example of a spec."""
 
 REPORT_OPTIONS: dict[str, dict[str, Any]] = {
     "event_rates": {"type": Path, "metavar": "F", "help": "of melt, instead of the occurrences'"},
@@ -181,6 +174,25 @@ STREAM_OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Options of streams: of posts and of runs."""
 
+_CONNECTION: dict[str, dict[str, Any]] = {
+    "url": {"help": "of the service (THALWEG_URL)"},
+    "key": {"help": "bearer key (THALWEG_KEY)"},
+    "timeout": {
+        "type": float,
+        "metavar": "S",
+        "help": f"seconds of silence after which a connection is broken (default {TIMEOUT:.0f})",
+    },
+    "retries": {
+        "type": count,
+        "metavar": "N",
+        "help": f"failures in a row to tolerate (default {RETRIES})",
+    },
+}
+CONNECTION_OPTIONS = {
+    name: how | {"default": argparse.SUPPRESS} for name, how in _CONNECTION.items()
+}
+"""Options that precede commands or follow them: one that is not there replaces none before it."""
+
 REPORTS_HELP = (
     "comma-separated: events, selt, melt, qelt, splt, mplt, qplt, aal, aal_mean, alct, ept, psept"
 )
@@ -214,27 +226,24 @@ def new_command(
         about: its line in the help of the group.
         description: of its own help.
     """
-    parser: argparse.ArgumentParser = group.add_parser(name, help=about, description=description)
+    parser: argparse.ArgumentParser = group.add_parser(
+        name, help=about, description=description, allow_abbrev=False
+    )
     parser.set_defaults(run=run, parser=parser)
-    url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
-    parser.add_argument("--url", default=url, help="of the service (THALWEG_URL)")
-    key = os.environ.get("THALWEG_KEY")
-    parser.add_argument("--key", default=key, help="bearer key (THALWEG_KEY)")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=TIMEOUT,
-        metavar="S",
-        help=f"seconds of silence after which a connection is broken (default {TIMEOUT:.0f})",
-    )
-    parser.add_argument(
-        "--retries",
-        type=count,
-        default=RETRIES,
-        metavar="N",
-        help=f"failures in a row to tolerate (default {RETRIES})",
-    )
+    add_options(parser, CONNECTION_OPTIONS)
     return parser
+
+
+def new_group(
+    commands: Any,  # noqa: ANN401 - as above
+    name: str,
+    about: str,
+    description: str | None = None,
+) -> Any:  # noqa: ANN401 - as above
+    """Add a group of commands, which share its name."""
+    parser = commands.add_parser(name, help=about, description=description, allow_abbrev=False)
+    add_options(parser, CONNECTION_OPTIONS)
+    return parser.add_subparsers(required=True, metavar="COMMAND")
 
 
 def add_behaviour(

@@ -19,7 +19,7 @@ from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
-from .arguments import count, new_command, spec_of
+from .arguments import PIPELINE, count, new_command, spec_of
 from .console import say
 
 
@@ -54,7 +54,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
-    spec = spec_of(args.spec)
+    spec = spec_of(args.spec, PIPELINE)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     done = 0

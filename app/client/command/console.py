@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..errors import ProblemError, StateError
+from ..errors import OtherFileError, ProblemError, StateError
 from ..hints import hint_of
 from ..losses.saving import Progress
 from ..runs.uploading import Uploading
@@ -62,17 +62,23 @@ def _shows_progress(args: argparse.Namespace) -> bool:
     return not args.quiet and not args.no_progress and sys.stderr.isatty()
 
 
-def stopped(bar: Bar | None, state: str | None) -> None:
+def is_stale(error: BaseException | None) -> bool:
+    """Whether a state file is of something else, so that starting over helps."""
+    if isinstance(error, ProblemError):
+        return error.code == "data-changed"
+    return isinstance(error, StateError) and not isinstance(error, OtherFileError)
+
+
+def stopped(bar: Bar | None, state: str | None, way_out: str = "remove it to start over") -> None:
     """Clear the bar, and say how to complete what was not finished."""
     if bar is not None:
         bar.clear()
     if state is None or not Path(state).exists():
         return
     error = sys.exc_info()[1]
-    changed = isinstance(error, ProblemError) and error.code == "data-changed"
-    if changed or isinstance(error, StateError):
-        say(f"{state} is of something else: remove it to start over")
-    else:
+    if is_stale(error):
+        say(f"{state} is of something else: {way_out}")
+    elif not isinstance(error, StateError):
         say(f"progress is saved in {state}: the same command resumes from there")
 
 

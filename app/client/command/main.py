@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import signal
 import sys
@@ -22,9 +23,10 @@ from .. import __version__
 from ..client import Client
 from ..errors import ThalwegError
 from ..losses.requests import INPUTS
-from ..transport.retry import is_retryable
+from ..transport.http import TIMEOUT
+from ..transport.retry import RETRIES, is_retryable
 from . import batches, post, runs, tiles
-from .arguments import new_command, spec_of
+from .arguments import CONNECTION_OPTIONS, PIPELINE, add_options, new_command, new_group, spec_of
 from .console import (
     EXIT_BROKEN_PIPE,
     EXIT_CONNECTION,
@@ -43,7 +45,12 @@ def build_parser() -> argparse.ArgumentParser:
         prog="thalweg",
         description="Event reports from loss streams, tiles of datasets and batches of"
         " pipelines, from a Thalweg service.",
+        allow_abbrev=False,
     )
+    add_options(parser, CONNECTION_OPTIONS)
+    url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
+    key = os.environ.get("THALWEG_KEY")
+    parser.set_defaults(url=url, key=key, timeout=TIMEOUT, retries=RETRIES)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     post.add_command(commands)
@@ -54,16 +61,14 @@ def build_parser() -> argparse.ArgumentParser:
     _add_pipelines(commands)
     stages = new_command(commands, "stages", _stages, "describe the stages of pipelines")
     stages.add_argument("name", nargs="?", help="of a stage; default: all of them")
-    group = commands.add_parser("token", help="inspect tokens").add_subparsers(required=True)
+    group = new_group(commands, "token", "inspect tokens")
     inspect = new_command(group, "inspect", _inspect, "print what a token says")
     inspect.add_argument("token", help="as an answer or a state file has it")
     return parser
 
 
 def _add_inputs(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
-    group = commands.add_parser("inputs", help="store and delete auxiliary files").add_subparsers(
-        required=True
-    )
+    group = new_group(commands, "inputs", "store and delete auxiliary files")
     put = new_command(group, "put", _put, "store a file and print its digest")
     put.add_argument("name", choices=INPUTS, help="which file it is")
     put.add_argument("file", type=Path, help="csv, packed or parquet, detected by content")
@@ -73,9 +78,7 @@ def _add_inputs(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 
 def _add_pipelines(commands: Any) -> None:  # noqa: ANN401 - as above
-    group = commands.add_parser(
-        "pipelines", help="register, list, show and delete pipelines"
-    ).add_subparsers(required=True)
+    group = new_group(commands, "pipelines", "register, list, show and delete pipelines")
     register = new_command(
         group, "register", _register_pipeline, "register a pipeline and print its description"
     )
@@ -101,7 +104,7 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.pipeline(spec_of(args.spec)).info)
+    print_json(client.pipeline(spec_of(args.spec, PIPELINE)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:

@@ -32,6 +32,7 @@ from .arguments import (
     given,
     names,
     new_command,
+    new_group,
     numbers,
     ranges,
 )
@@ -47,12 +48,13 @@ _CREATE_OPTIONS = REPORT_OPTIONS | STREAM_OPTIONS | _RUN_OPTIONS
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the commands to a command line."""
-    group = commands.add_parser(
+    group = new_group(
+        commands,
         "run",
-        help="durable runs: many partitions, resumable uploads, reports of them all",
-        description="A run takes the streams of its partitions, from as many machines as there"
-        " are, until it is sealed; then it has the reports of all of them.",
-    ).add_subparsers(required=True, metavar="COMMAND")
+        "durable runs: many partitions, resumable uploads, reports of them all",
+        "A run takes the streams of its partitions, from as many machines as there are, until it is"
+        " sealed; then it has the reports of all of them.",
+    )
     create = new_command(group, "create", _create, "create a run and print its id")
     create.add_argument(
         "--perspective", choices=("gul", "il", "ri", "rl"), required=True, help="of the losses"

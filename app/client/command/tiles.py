@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client import Client
+from ..errors import ProblemError, StateError
 from ..files.outputs import write_file
 from ..tiles.options import ViewOptions
 from .arguments import (
@@ -25,14 +27,25 @@ from .arguments import (
     new_command,
     ranges,
     size,
-    spec_file,
     spec_of,
 )
-from .console import make_bar, print_json, say, stopped
+from .console import is_stale, make_bar, print_json, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(\d+)?)?")
-_ENDINGS = (".npy", ".raw")
+_FOREIGN = {
+    b"\x1f\x8b": "compressed with gzip",
+    b"PK\3\4": "a zip archive, as .npz files are",
+    b"\x89PNG": "a PNG picture",
+    b"II*\0": "a TIFF picture",
+    b"MM\0*": "a TIFF picture",
+}
+"""How files begin that people take for masks."""
+_DATASET = (
+    "To register a data file below the dataset roots of the service, describe it: thalweg datasets"
+    """ register '{"files": ["scan.raw"], "dtype": "<u2", "sig_shape": [256, 256]}'"""
+)
+"""An example of a description."""
 _PICTURES: dict[str, dict[str, Any]] = {
     "result": {"metavar": "NAME", "help": "one of several, such as com_1"},
     "low": {"type": float, "metavar": "P", "help": "percentile that is darkest (default 1)"},
@@ -63,8 +76,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "Read a view of a dataset into a .npy file, or a .raw file without header.",
     )
     tiles.add_argument("dataset", metavar="DATASET", help="id of the dataset")
-    tiles.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .raw")
-    tiles.add_argument("--force", action="store_true", help="replace a finished file")
+    _add_out(tiles, "FILE", "ends in .npy or .raw")
     _add_view(tiles)
     shape = tiles.add_mutually_exclusive_group()
     shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
@@ -73,15 +85,36 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     frame = new_command(commands, "frame", _frame, "read one frame of a dataset into a file")
     frame.add_argument("dataset", metavar="DATASET", help="id of the dataset")
     frame.add_argument("position", type=_lengths, metavar="Y,X", help="in the scan, such as 5,7")
-    frame.add_argument("-o", "--out", required=True, metavar="FILE.npy", help="to write")
+    _add_out(frame, "FILE.npy", "to write")
     about = "reduce frames to an image, or pixels to a map of the scan"
     reduce = new_command(commands, "reduce", _reduce, about)
     _add_reduction(reduce, required=True)
-    reduce.add_argument("-o", "--out", required=True, metavar="FILE", help="ends in .npy or .npz")
+    _add_out(reduce, "FILE", "ends in .npy or .npz")
     image = new_command(commands, "image", _image, "draw a reduction as a picture")
     _add_reduction(image, required=False)
-    image.add_argument("-o", "--out", required=True, metavar="FILE.png", help="to write")
+    _add_out(image, "FILE.png", "to write")
     add_options(image, _PICTURES)
+
+
+def _add_out(parser: argparse.ArgumentParser, metavar: str, about: str) -> None:
+    parser.add_argument("-o", "--out", required=True, metavar=metavar, help=about)
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace a finished file, or what is unfinished of changed data",
+    )
+
+
+def _check_out(args: argparse.Namespace, *endings: str) -> None:
+    """Check before anything is asked for that the output can be written.
+
+    Raises:
+        ValueError: it has another ending, or is there.
+    """
+    if endings and Path(args.out).suffix not in endings:
+        raise ValueError(f"--out must end in {' or '.join(endings)}")
+    if Path(args.out).exists() and not args.force:
+        raise ValueError(f"{args.out} exists, perhaps of another view: --force replaces it")
 
 
 def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -155,7 +188,7 @@ def _options(args: argparse.Namespace) -> ViewOptions:
     binning = {"nav": args.bin_nav, "sig": args.bin_sig}
     options: Any = given(args, ViewOptions.__annotations__)
     if args.mask is not None:
-        options["mask"] = np.load(args.mask, allow_pickle=False)
+        options["mask"] = _mask(args.mask)
     if any(n is not None for n in binning.values()):
         options["bin"] = {name: n for name, n in binning.items() if n is not None}
     if args.dtype is not None:
@@ -166,6 +199,19 @@ def _options(args: argparse.Namespace) -> ViewOptions:
     return view
 
 
+def _mask(path: Path) -> npt.NDArray[Any]:
+    with path.open("rb") as file:
+        head = file.read(6)
+    if head != np.lib.format.MAGIC_PREFIX:
+        found = next((name for magic, name in _FOREIGN.items() if head.startswith(magic)), "")
+        raise ValueError(
+            f"{path} is {found or 'no .npy file'}: --mask takes what numpy.save wrote, bool and in"
+            " the shape of the scan"
+        )
+    mask: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+    return mask
+
+
 def _dtype(text: str) -> np.dtype[Any]:
     try:
         return np.dtype(text)
@@ -174,36 +220,40 @@ def _dtype(text: str) -> np.dtype[Any]:
 
 
 def _tiles(args: argparse.Namespace, client: Client) -> None:
-    if Path(args.out).suffix not in _ENDINGS:
-        raise ValueError("--out must end in .npy, or in .raw for values without a header")
-    if Path(args.out).exists() and not args.force:
-        raise ValueError(f"{args.out} exists, perhaps of another view: --force replaces it")
+    _check_out(args, ".npy", ".raw")
     state = str(args.state or f"{args.out}.thalweg-state")
     bar = make_bar(args)
     view = client.datasets[args.dataset].view(**_options(args))
+    save = partial(view.to_npy, args.out, state=state, progress=bar)
     try:
-        view.to_npy(args.out, state=state, progress=bar)
+        save()
+    except (ProblemError, StateError) as error:
+        if not args.force or not is_stale(error):
+            raise
+        Path(state).unlink(missing_ok=True)
+        save()
     finally:
-        stopped(bar, state)
+        stopped(bar, state, "--force starts over")
     if not args.quiet:
         shape = " x ".join(map(str, view.shape))
         say(f"{args.out}: {shape} of {view.dtype.str}, {view.nbytes} bytes")
 
 
 def _frame(args: argparse.Namespace, client: Client) -> None:
+    _check_out(args)
     _write_arrays(args.out, {"frame": client.datasets[args.dataset].frame(*args.position)})
 
 
 def _reduce(args: argparse.Namespace, client: Client) -> None:
     if args.dtype or args.casting:
         raise ValueError("--dtype and --casting are of tiles: results of reductions are float64")
+    _check_out(args)
     dataset = client.datasets[args.dataset]
     _write_arrays(args.out, dataset.reduce(_reduction(args), dataset.view(**_options(args))))
 
 
 def _image(args: argparse.Namespace, client: Client) -> None:
-    if Path(args.out).suffix != ".png":
-        raise ValueError("--out must end in .png")
+    _check_out(args, ".png")
     dataset = client.datasets[args.dataset]
     view, options = dataset.view(**_options(args)), given(args, _PICTURES)
     dataset.image(args.out, args.reduction and _reduction(args), view, **options)
@@ -244,7 +294,7 @@ def _datasets(args: argparse.Namespace, client: Client) -> None:
     if args.action == "show":
         info = client.datasets[args.value].info
     else:
-        spec = spec_of(args.value) if args.file is None else spec_file(args.file)
+        spec = spec_of(args.value or str(args.file), _DATASET)
         info = client.datasets.register(spec).info
     print_json(info)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ProtocolError
+from ..errors import ProtocolError, data_changed
 from ..files.outputs import write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
@@ -34,7 +34,10 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 class AsyncDataset:
     """Files of a detector, read as one array: ``client.datasets[id]``.
 
-    The service is not asked before something has to be known.
+    The service is not asked before something has to be known. From then on the handle is of the
+    data as it was: once that has changed, reading raises ProblemError with the code
+    ``data-changed``, and ``client.datasets[id]`` opens what there is now. Data that is declared
+    growing may grow.
 
     Args:
         connector: of the client.
@@ -75,12 +78,29 @@ class AsyncDataset:
         return _shape(info, "nav_shape") + _shape(info, "sig_shape")
 
     async def dtype(self) -> np.dtype[Any]:  # blocking: a property
-        """Type of the values, as they are stored."""
-        return np.dtype(str((await self.info()).get("dtype")))
+        """Type of the values that are read, unless a view asks for another."""
+        info = await self.info()
+        return np.dtype(_dtype(info))
 
     async def fingerprint(self) -> str:  # blocking: a property
         """Identifies the data: it differs once a file has changed."""
         return str((await self.info()).get("fingerprint"))
+
+    async def _pin(self) -> str | None:
+        """Fingerprint of the data that the handle and its views are of; None if it may grow."""
+        info = await self.info()
+        return None if info.get("growing") else str(info.get("fingerprint"))
+
+    async def _check(self, was: str | None) -> None:
+        """Check, after an answer that does not tell, that it is of the data of this fingerprint.
+
+        Raises:
+            ProblemError: it has changed (code ``data-changed``).
+        """
+        reply = await self._connector.call(Request("GET", path_of("datasets", self.id)))
+        now = reply.text("fingerprint")
+        if was not in {None, now}:
+            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
 
     async def view(self, **options: Unpack[ViewOptions]) -> AsyncView:
         """A view of the dataset; everything by default.
@@ -96,7 +116,7 @@ class AsyncDataset:
         shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if spec.needs_shape:
             shapes = (await self.nav_shape(), await self.sig_shape())
-        return AsyncView(self._connector, self.id, spec.json(*shapes))
+        return AsyncView(self._connector, self.id, spec.json(*shapes), await self._pin())
 
     async def __getitem__(self, index: Index | tuple[Index, ...]) -> Array:
         """Frames at positions of the scan, as NumPy would: ``scan[5, 7]`` is one frame.
@@ -144,7 +164,7 @@ class AsyncDataset:
         if self._info is None:
             return f"<dataset {self.id}>"
         scan, frame = (tuple(self._info.get(name, ())) for name in ("nav_shape", "sig_shape"))
-        return f"<dataset {self.id}: {scan} frames of {frame} {self._info.get('dtype')}>"
+        return f"<dataset {self.id}: {scan} frames of {frame} {_dtype(self._info)}>"
 
     async def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -188,11 +208,13 @@ class AsyncDataset:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
+        pinned = await self._pin()
         requests = TileRequests(self.id, {} if view is None else view.spec)
         request = requests.reduce(reduction_json(reduction))
         async with self._connector.channel() as channel:
             operation = AsyncReduction(channel, request, progress)
             await operation.complete()
+        await self._check(pinned)
         return operation.results
 
     async def image(
@@ -219,11 +241,17 @@ class AsyncDataset:
             "view": None if view is None else view.spec,
             **options,
         }
+        pinned = await self._pin()
         async with self._connector.channel() as channel:
             picture = (await channel.call(image(self.id, query))).body
             if not picture.startswith(_PNG):
                 raise ProtocolError("the answer is not a picture")
+            await self._check(pinned)
             await channel.work(partial(write_file, Path(path), picture))
+
+
+def _dtype(info: Mapping[str, Any]) -> str:
+    return str(info.get("corrected_dtype") or info.get("dtype"))
 
 
 def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:

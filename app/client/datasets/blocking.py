@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ProtocolError
+from ..errors import ProtocolError, data_changed
 from ..files.outputs import write_file
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
@@ -35,7 +35,10 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 class Dataset:
     """Files of a detector, read as one array: ``client.datasets[id]``.
 
-    The service is not asked before something has to be known.
+    The service is not asked before something has to be known. From then on the handle is of the
+    data as it was: once that has changed, reading raises ProblemError with the code
+    ``data-changed``, and ``client.datasets[id]`` opens what there is now. Data that is declared
+    growing may grow.
 
     Args:
         connector: of the client.
@@ -81,13 +84,30 @@ class Dataset:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the values, as they are stored."""
-        return np.dtype(str(self.info.get("dtype")))
+        """Type of the values that are read, unless a view asks for another."""
+        info = self.info
+        return np.dtype(_dtype(info))
 
     @property
     def fingerprint(self) -> str:
         """Identifies the data: it differs once a file has changed."""
         return str(self.info.get("fingerprint"))
+
+    def _pin(self) -> str | None:
+        """Fingerprint of the data that the handle and its views are of; None if it may grow."""
+        info = self.info
+        return None if info.get("growing") else str(info.get("fingerprint"))
+
+    def _check(self, was: str | None) -> None:
+        """Check, after an answer that does not tell, that it is of the data of this fingerprint.
+
+        Raises:
+            ProblemError: it has changed (code ``data-changed``).
+        """
+        reply = self._connector.call(Request("GET", path_of("datasets", self.id)))
+        now = reply.text("fingerprint")
+        if was not in {None, now}:
+            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
 
     def view(self, **options: Unpack[ViewOptions]) -> View:
         """A view of the dataset; everything by default.
@@ -103,7 +123,7 @@ class Dataset:
         shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if spec.needs_shape:
             shapes = (self.nav_shape, self.sig_shape)
-        return View(self._connector, self.id, spec.json(*shapes))
+        return View(self._connector, self.id, spec.json(*shapes), self._pin())
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Array:
         """Frames at positions of the scan, as NumPy would: ``scan[5, 7]`` is one frame.
@@ -151,7 +171,7 @@ class Dataset:
         if self._info is None:
             return f"<dataset {self.id}>"
         scan, frame = (tuple(self._info.get(name, ())) for name in ("nav_shape", "sig_shape"))
-        return f"<dataset {self.id}: {scan} frames of {frame} {self._info.get('dtype')}>"
+        return f"<dataset {self.id}: {scan} frames of {frame} {_dtype(self._info)}>"
 
     def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
@@ -195,11 +215,13 @@ class Dataset:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
+        pinned = self._pin()
         requests = TileRequests(self.id, {} if view is None else view.spec)
         request = requests.reduce(reduction_json(reduction))
         with self._connector.channel() as channel:
             operation = Reduction(channel, request, progress)
             operation.complete()
+        self._check(pinned)
         return operation.results
 
     def image(
@@ -226,11 +248,17 @@ class Dataset:
             "view": None if view is None else view.spec,
             **options,
         }
+        pinned = self._pin()
         with self._connector.channel() as channel:
             picture = (channel.call(image(self.id, query))).body
             if not picture.startswith(_PNG):
                 raise ProtocolError("the answer is not a picture")
+            self._check(pinned)
             channel.work(partial(write_file, Path(path), picture))
+
+
+def _dtype(info: Mapping[str, Any]) -> str:
+    return str(info.get("corrected_dtype") or info.get("dtype"))
 
 
 def _shape(info: Mapping[str, Any], name: str) -> tuple[int, ...]:

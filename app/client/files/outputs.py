@@ -39,7 +39,7 @@ from typing import TypeAlias
 
 from xxhash import xxh3_64
 
-from ..errors import StateError
+from ..errors import OtherFileError, StateError
 from ..transport.requests import BLOCK
 
 _SPOOL = 64 << 20
@@ -82,7 +82,7 @@ class PartialFile:
             self._prepare()
         except BlockingIOError as e:
             os.close(self._fd)
-            raise StateError(f"{self._partial} is being written by another process") from e
+            raise OtherFileError(f"{self._partial} is being written by another process") from e
         except (StateError, OSError):
             os.close(self._fd)
             raise

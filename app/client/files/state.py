@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import StateError
+from ..errors import OtherFileError
 from .outputs import rename_durably, write_all
 
 T = TypeVar("T")
@@ -50,19 +50,19 @@ class StateFile:
             parse: builds the state; it may raise KeyError, TypeError or ValueError.
 
         Raises:
-            StateError: the file is not a state file, or of another version.
+            OtherFileError: the file is not a state file, or of another version.
         """
         if self.path is None:
             return None
         try:
             content = json.loads(self.path.read_bytes())
             if content[self._member] != _VERSION:
-                raise StateError(f"{self.path} is of another version")
+                raise OtherFileError(f"{self.path} is of another version")
             return parse(content)
         except FileNotFoundError:
             return None
         except (AttributeError, KeyError, TypeError, ValueError) as e:
-            raise StateError(f"{self.path} is not a state file") from e
+            raise OtherFileError(f"{self.path} is not a state file") from e
 
     @property
     def is_due(self) -> bool:

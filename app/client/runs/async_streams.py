@@ -1,17 +1,17 @@
-"""The rows of a run while its streams arrive, what happens to it meanwhile, and lists of pages."""
+"""The rows of a run while its streams arrive, and what happens to it meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from ..errors import ConnectionFailed, ProtocolError
+from ..errors import ConnectionFailed
 from ..transport.answers import error_of
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable
 from ..transport.frames import FrameReader
-from ..transport.requests import Reply, Request
+from ..transport.requests import Request
 from .following import EventLines, RowFrames, RunEvent, RunRows
 
 T = TypeVar("T")
@@ -78,35 +78,3 @@ class AsyncEventStream(_RunStream[RunEvent]):
         await self._channel.finish()
         if not self.done:
             raise ConnectionFailed("the events were cut, or the server is stopping")
-
-
-async def pages(
-    ask: Callable[[Request], Awaitable[Reply]],
-    build: Callable[[str | None], Request],
-    member: str,
-    parse: Callable[[Mapping[str, Any]], T],
-) -> AsyncGenerator[T, None]:
-    """Yield the items of all pages of a list.
-
-    Args:
-        ask: sends a request.
-        build: the request for the page after the one that gave this value.
-        member: of the answer, which holds the items.
-        parse: makes an item of its JSON object.
-
-    Raises:
-        ProblemError, ConnectionFailed, ProtocolError: a page did not come.
-    """
-    after: str | None = None
-    while True:
-        page = (await ask(build(after))).json()
-        items = page.get(member)
-        if not isinstance(items, list):
-            raise ProtocolError(f"the answer has no {member}")
-        for item in items:
-            if not isinstance(item, dict):
-                raise ProtocolError(f"the {member} of the answer are not described")
-            yield parse(item)
-        if page.get("after") is None:
-            return
-        after = str(page["after"])

@@ -25,11 +25,10 @@ from pathlib import Path
 from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
 from ..files.state import PathLike, StateFile
 from ..losses.sources import Source, body_of, open_source
-from ..transport.async_channel import AsyncChannel
+from ..transport.async_channel import AsyncChannel, pages
 from ..transport.async_streams import AsyncRepeated, Cure
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
-from .async_streams import pages
 from .description import Part, Stream
 from .requests import RunRequests, append, retrieve_offset, stream_of_location
 from .uploading import (
@@ -184,8 +183,8 @@ class AsyncUpload(AsyncRepeated):
 
     async def _find_empty(self, problem: ProblemError) -> str:
         """The stream of the partition that an attempt created whose answer was lost."""
-        build = self._requests.list_streams
-        async for found in pages(self._channel.ask, build, "streams", Stream.parse):
+        path = self._requests.streams
+        async for found in pages(self._channel.ask, path, "streams", Stream.parse):
             if found.partition == self._partition:
                 if found.offset or found.complete:
                     raise problem
@@ -357,7 +356,7 @@ async def _replace(
     known = None
     if path is not None:
         known = await channel.work(partial(_known_stream, requests, partition, source, path))
-    async for stream in pages(channel.call, requests.list_streams, "streams", Stream.parse):
+    async for stream in pages(channel.call, requests.streams, "streams", Stream.parse):
         if stream.partition != partition:
             continue
         if stream.id == known:

@@ -15,11 +15,11 @@ from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import InputLike, input_bytes, put_input
 from ..losses.rows import ReportTable
-from ..transport.async_channel import AsyncCalls, AsyncChannel
+from ..transport.async_channel import AsyncCalls, AsyncChannel, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
 from ..transport.retry import Backoff
-from .async_streams import AsyncEventStream, AsyncRowStream, pages
+from .async_streams import AsyncEventStream, AsyncRowStream
 from .async_upload import AsyncUpload, upload_parts
 from .description import (
     FINISHED,
@@ -33,7 +33,7 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RunRequests, create_run, list_runs
+from .requests import RUNS, RunRequests, create_run
 from .uploading import Observe, Uploaded
 
 _FIRST_PAUSE = 0.2
@@ -128,7 +128,7 @@ class AsyncRuns(AsyncCalls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return AsyncItems(channel, pages(channel.call, list_runs, "runs", Run.parse))
+        return AsyncItems(channel, pages(channel.call, RUNS, "runs", Run.parse))
 
     async def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -145,8 +145,8 @@ class AsyncRuns(AsyncCalls):
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        build, call = RunRequests(run).list_streams, self._connector.call
-        return [stream async for stream in pages(call, build, "streams", Stream.parse)]
+        path, call = RunRequests(run).streams, self._connector.call
+        return [stream async for stream in pages(call, path, "streams", Stream.parse)]
 
     async def delete(self, run: RunLike) -> None:
         """Delete a run, with its streams and reports.

@@ -16,7 +16,7 @@ from ..files.state import PathLike
 from ..losses.requests import InputLike, input_bytes, put_input
 from ..losses.rows import ReportTable
 from ..losses.sources import SourceLike, open_source
-from ..transport.channel import Calls, Channel
+from ..transport.channel import Calls, Channel, pages
 from ..transport.requests import Request
 from ..transport.retry import Backoff
 from ..transport.streams import Items
@@ -32,8 +32,8 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RunRequests, create_run, list_runs
-from .streams import EventStream, RowStream, pages
+from .requests import RUNS, RunRequests, create_run
+from .streams import EventStream, RowStream
 from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded
 
@@ -129,7 +129,7 @@ class Runs(Calls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return Items(channel, pages(channel.call, list_runs, "runs", Run.parse))
+        return Items(channel, pages(channel.call, RUNS, "runs", Run.parse))
 
     def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -146,8 +146,8 @@ class Runs(Calls):
         Raises:
             ProblemError, ConnectionFailed: as for ``status``.
         """
-        build, call = RunRequests(run).list_streams, self._connector.call
-        return list(pages(call, build, "streams", Stream.parse))
+        path, call = RunRequests(run).streams, self._connector.call
+        return list(pages(call, path, "streams", Stream.parse))
 
     def delete(self, run: RunLike) -> None:
         """Delete a run, with its streams and reports.

@@ -28,21 +28,20 @@ def create_run(spec: Mapping[str, Any], key: str) -> Request:
     return Request("POST", RUNS, headers, json.dumps(spec).encode())
 
 
-def list_runs(after: str | None) -> Request:
-    """List a page of runs."""
-    return Request("GET", RUNS + _query(after=after))
-
-
 class RunRequests:
     """Builds the requests about one run.
 
     Args:
         run: the run, or its id.
+
+    Attributes:
+        streams: path of the list of its streams.
     """
 
     def __init__(self, run: RunLike) -> None:
         self.run = run if isinstance(run, str) else run.id
         self._path = path_of("runs", self.run)
+        self.streams = f"{self._path}/streams"
 
     def describe(self) -> Request:
         """Ask for the state of the run."""
@@ -61,10 +60,6 @@ class RunRequests:
         return Request("PUT", path_of("runs", self.run, "inputs", name), OCTETS, data)
 
     # -- streams -----------------------------------------------------------------------
-
-    def list_streams(self, after: str | None) -> Request:
-        """List a page of streams."""
-        return Request("GET", f"{self._path}/streams" + _query(after=after))
 
     def create_stream(self, partition: int, length: int | None) -> Request:
         """Create the stream of a partition, without bytes.

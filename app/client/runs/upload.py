@@ -26,13 +26,12 @@ from pathlib import Path
 from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
 from ..files.state import PathLike, StateFile
 from ..losses.sources import Source, body_of, open_source
-from ..transport.channel import Channel
+from ..transport.channel import Channel, pages
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
 from ..transport.streams import Cure, Repeated
 from .description import Part, Stream
 from .requests import RunRequests, append, retrieve_offset, stream_of_location
-from .streams import pages
 from .uploading import (
     Acknowledged,
     Observe,
@@ -185,8 +184,8 @@ class Upload(Repeated):
 
     def _find_empty(self, problem: ProblemError) -> str:
         """The stream of the partition that an attempt created whose answer was lost."""
-        build = self._requests.list_streams
-        for found in pages(self._channel.ask, build, "streams", Stream.parse):
+        path = self._requests.streams
+        for found in pages(self._channel.ask, path, "streams", Stream.parse):
             if found.partition == self._partition:
                 if found.offset or found.complete:
                     raise problem
@@ -358,7 +357,7 @@ def _replace(
     known = None
     if path is not None:
         known = channel.work(partial(_known_stream, requests, partition, source, path))
-    for stream in pages(channel.call, requests.list_streams, "streams", Stream.parse):
+    for stream in pages(channel.call, requests.streams, "streams", Stream.parse):
         if stream.partition != partition:
             continue
         if stream.id == known:

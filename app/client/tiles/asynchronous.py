@@ -60,7 +60,7 @@ class AsyncTiles(AsyncItems[Tile]):
 
     @property
     def token(self) -> str | None:
-        """Token to resume with after the last tile delivered; None at the beginning."""
+        """Token to resume with after the last tile delivered; None before the first request."""
         return self._after if self._stream is None else self._stream.token
 
     @property
@@ -99,21 +99,45 @@ class AsyncView:
         connector: of the client.
         dataset: id of the dataset.
         spec: the view, as JSON values.
+        fingerprint: of the data that it is of; None for any.
     """
 
-    def __init__(self, connector: AsyncConnector, dataset: str, spec: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        connector: AsyncConnector,
+        dataset: str,
+        spec: Mapping[str, Any],
+        fingerprint: str | None = None,
+    ) -> None:
         self._connector = connector
         self.dataset = dataset
         self.spec = dict(spec)
         self._requests = TileRequests(dataset, self.spec)
+        self._fingerprint = fingerprint
+        self._token: str | None = None
         self._plan: Plan | None = None
         self._kept: _Kept | None = None
 
     async def plan(self) -> Plan:  # blocking: a property
         """Shapes of the view and its tiles, and the place of each tile."""
         if self._plan is None:
-            self._plan = Plan.parse((await self._connector.call(self._requests.plan())).json())
+            reply = await self._connector.call(self._requests.plan())
+            plan = Plan.parse(reply.json())
+            if self._fingerprint is not None:
+                self._check(reply.text("fingerprint"))
+                self._token = reply.text("token")
+            self._plan = plan
         return self._plan
+
+    def _check(self, now: str) -> None:
+        """Check that the data is that of the view, or of the kept view.
+
+        Raises:
+            ProblemError: it has changed (code ``data-changed``).
+        """
+        was = self._fingerprint if self._kept is None else self._kept.fingerprint
+        if was not in {None, now}:
+            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
 
     async def shape(self) -> tuple[int, ...]:  # blocking: a property
         """Lengths of the axes of the whole view."""
@@ -155,6 +179,7 @@ class AsyncView:
                 self._plan = plan
             if self._plan != plan:
                 raise data_changed(f"the view had shape {self._plan.shape}, now {plan.shape}")
+            self._check(reply.text("fingerprint"))
             self._kept = _Kept(reply.text("id"), reply.text("fingerprint"), reply.text("token"))
         return self._kept
 
@@ -203,7 +228,7 @@ class AsyncView:
         return Stretch(plan, start, limit, memory)
 
     def _first(self) -> Start:
-        return Start(None if self._kept is None else self._kept.token, 0)
+        return Start(self._token if self._kept is None else self._kept.token, 0)
 
     async def _starts(self, tiles: list[int]) -> list[Start]:
         """Where to begin with each of some tiles, all of the same data."""
@@ -215,9 +240,7 @@ class AsyncView:
             token = kept.token if not tile else await self._token_after(kept.id, tile - 1)
             starts.append(Start(token, tile))
         reply = await self._connector.call(self._requests.keep())
-        now = reply.text("fingerprint")
-        if now != kept.fingerprint:
-            raise data_changed(f"the data had fingerprint {kept.fingerprint} and has {now} now")
+        self._check(reply.text("fingerprint"))
         return starts
 
     async def _token_after(self, view: str, tile: int) -> str:
@@ -290,7 +313,8 @@ class AsyncView:
     ) -> None:
         """Write the whole view to a .npy file, or to a .raw file without a header.
 
-        The file appears once it is complete. Values are in C order, whatever the tiles.
+        The file appears once it is complete, in place of one of that name. Values are in C order,
+        whatever the tiles.
 
         Args:
             path: of the file.

@@ -58,7 +58,7 @@ class Tiles(Items[Tile]):
 
     @property
     def token(self) -> str | None:
-        """Token to resume with after the last tile delivered; None at the beginning."""
+        """Token to resume with after the last tile delivered; None before the first request."""
         return self._after if self._stream is None else self._stream.token
 
     @property
@@ -97,13 +97,22 @@ class View:
         connector: of the client.
         dataset: id of the dataset.
         spec: the view, as JSON values.
+        fingerprint: of the data that it is of; None for any.
     """
 
-    def __init__(self, connector: Connector, dataset: str, spec: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        dataset: str,
+        spec: Mapping[str, Any],
+        fingerprint: str | None = None,
+    ) -> None:
         self._connector = connector
         self.dataset = dataset
         self.spec = dict(spec)
         self._requests = TileRequests(dataset, self.spec)
+        self._fingerprint = fingerprint
+        self._token: str | None = None
         self._plan: Plan | None = None
         self._kept: _Kept | None = None
 
@@ -111,8 +120,23 @@ class View:
     def plan(self) -> Plan:
         """Shapes of the view and its tiles, and the place of each tile."""
         if self._plan is None:
-            self._plan = Plan.parse((self._connector.call(self._requests.plan())).json())
+            reply = self._connector.call(self._requests.plan())
+            plan = Plan.parse(reply.json())
+            if self._fingerprint is not None:
+                self._check(reply.text("fingerprint"))
+                self._token = reply.text("token")
+            self._plan = plan
         return self._plan
+
+    def _check(self, now: str) -> None:
+        """Check that the data is that of the view, or of the kept view.
+
+        Raises:
+            ProblemError: it has changed (code ``data-changed``).
+        """
+        was = self._fingerprint if self._kept is None else self._kept.fingerprint
+        if was not in {None, now}:
+            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -159,6 +183,7 @@ class View:
                 self._plan = plan
             if self._plan != plan:
                 raise data_changed(f"the view had shape {self._plan.shape}, now {plan.shape}")
+            self._check(reply.text("fingerprint"))
             self._kept = _Kept(reply.text("id"), reply.text("fingerprint"), reply.text("token"))
         return self._kept
 
@@ -207,7 +232,7 @@ class View:
         return Stretch(plan, start, limit, memory)
 
     def _first(self) -> Start:
-        return Start(None if self._kept is None else self._kept.token, 0)
+        return Start(self._token if self._kept is None else self._kept.token, 0)
 
     def _starts(self, tiles: list[int]) -> list[Start]:
         """Where to begin with each of some tiles, all of the same data."""
@@ -219,9 +244,7 @@ class View:
             token = kept.token if not tile else self._token_after(kept.id, tile - 1)
             starts.append(Start(token, tile))
         reply = self._connector.call(self._requests.keep())
-        now = reply.text("fingerprint")
-        if now != kept.fingerprint:
-            raise data_changed(f"the data had fingerprint {kept.fingerprint} and has {now} now")
+        self._check(reply.text("fingerprint"))
         return starts
 
     def _token_after(self, view: str, tile: int) -> str:
@@ -292,7 +315,8 @@ class View:
     ) -> None:
         """Write the whole view to a .npy file, or to a .raw file without a header.
 
-        The file appears once it is complete. Values are in C order, whatever the tiles.
+        The file appears once it is complete, in place of one of that name. Values are in C order,
+        whatever the tiles.
 
         Args:
             path: of the file.

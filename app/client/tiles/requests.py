@@ -60,7 +60,17 @@ class TileRequests:
 
 
 def dataset_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The description of a dataset as JSON values."""
+    """The description of a dataset as JSON values.
+
+    Raises:
+        TypeError: it holds an image, instead of the path of its file.
+    """
+    for name in ("dark", "gain"):
+        if isinstance((spec.get("corrections") or {}).get(name), np.ndarray | list | tuple):
+            raise TypeError(
+                f"corrections takes the path of {name}, below the dataset roots of the service, not"
+                " an array: save it there with numpy.save"
+            )
     content: dict[str, Any] = plain({name: v for name, v in spec.items() if v is not None})
     if "dtype" in content:
         content["dtype"] = np.dtype(content["dtype"]).str

@@ -14,7 +14,7 @@ calls in the caller's thread::
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -208,21 +208,47 @@ class AsyncConnector(AsyncClosing):
 
         Raises:
             ProblemError, ConnectionFailed: as for ``call``.
-            ProtocolError: a page is no list of ids, or they do not go on: it would never end.
+            ProtocolError: as for ``pages``.
         """
-        ids: list[str] = []
-        while True:
-            after = ids[-1] if ids else ""
-            query = {"limit": "1000"} | ({"after": after} if after else {})
-            page = (await self.call(Request("GET", f"/v1/{kind}?{urlencode(query)}"))).json()
-            found = page.get(kind)
-            if not isinstance(found, list) or not all(
-                isinstance(each, str) and each > after for each in found
-            ):
-                raise ProtocolError("the answer is not a list of ids")
-            ids += found
-            if not found or page.get("after") is None:
-                return ids
+        found = pages(self.call, f"/v1/{kind}", kind, str, of=str)
+        return [ident async for ident in found]
+
+
+async def pages(
+    ask: Callable[[Request], Awaitable[Reply]],
+    path: str,
+    member: str,
+    parse: Callable[[Any], T],
+    *,
+    of: type[object] = dict,
+) -> AsyncGenerator[T, None]:
+    """Yield the items of all pages of a list.
+
+    Args:
+        ask: sends a request.
+        path: of the list.
+        member: of the answer, which holds the items.
+        parse: makes an item of its JSON value.
+        of: type of these values.
+
+    Raises:
+        ProblemError, ConnectionFailed: a page did not come.
+        ProtocolError: it is not one, or the pages do not go on: they would never end.
+    """
+    after = ""
+    while True:
+        query = {"limit": "1000"} | ({"after": after} if after else {})
+        page = (await ask(Request("GET", f"{path}?{urlencode(query)}"))).json()
+        items = page.get(member)
+        if not isinstance(items, list) or not all(isinstance(item, of) for item in items):
+            raise ProtocolError(f"the answer is no list of {member}")
+        for item in items:
+            yield parse(item)
+        last, after = after, page.get("after") or ""
+        if not after:
+            return
+        if not isinstance(after, str) or after <= last:
+            raise ProtocolError(f"the list of {member} does not go on after {last[:80]!r}")
 
 
 class AsyncCalls:

@@ -389,9 +389,6 @@ class Sealer:
             return
         job = held
         problem = problem_of(error.with_traceback(None)).to_json()
-        source = getattr(error, "source", None)
-        if source is not None:
-            problem |= {"detail": f"{source}: {problem['detail']}", "source": source}
         try:
             run = self.workshop.runs.get(Identity(job.owner, USER_SCOPES), job.run)
             self._finish(run, job, problem)

@@ -16,12 +16,22 @@ HEAD = 4096
 EXAMINED = 16
 """Maximum number of frame files examined; the other files of a recording are alike."""
 
-_PACKED = {
-    b"\x1f\x8b": "compressed with gzip",
+_FOREIGN = {
+    b"\x1f\x8b\x08": "compressed with gzip",
     b"PK\3\4": "a zip archive, as npz files are",
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ": "compressed with xz",
+    b"\x89PNG": "a PNG picture",
+    b"II*\0": "a TIFF picture",
+    b"MM\0*": "a TIFF picture",
 }
-"""How files begin that hold others."""
+"""How files begin that hold others, or pixels in a form that is not read."""
+_OWN = {b"\x89HDF": "hdf5", b"PAR1": "parquet", b"ARROW1": "arrow"} | {
+    form.magic: form.name for form in FORMATS.values() if form.magic
+}
+"""How files of formats begin that have a magic string."""
+_UNPACK = "Unpack or convert it, such as with numpy.save: frames are read where they lie"
 
 _DESCRIPTIONS = {form.description for form in FORMATS.values()}
 
@@ -35,15 +45,23 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
     return _only(_candidates(files, reader), files, reader)
 
 
-def _check_packed(file: FileInfo, reader: RangeReader) -> None:
-    head = reader.read(0, 0, 4)
-    for magic, name in _PACKED.items():
-        if head.startswith(magic):
+def check_headerless(files: Sequence[FileInfo], reader: RangeReader) -> None:
+    """Check that files do not begin like those of a known kind.
+
+    Raises:
+        AmbiguousFormatError: one does, so that its bytes are hardly frames without a header.
+    """
+    for index, file in enumerate(files[:EXAMINED]):
+        head = reader.read(index, 0, 8)
+        foreign = [text for magic, text in _FOREIGN.items() if head.startswith(magic)]
+        own = [name for magic, name in _OWN.items() if head.startswith(magic)]
+        if foreign or own:
+            todo = f'Name its format: "{own[0]}"' if own else _UNPACK
             raise AmbiguousFormatError(
-                f"it is {name}",
+                f"it is {foreign[0] if foreign else f'a file of the format {own[0]}'}",
                 source=file.name,
                 offset=0,
-                hint="Unpack it, or save an array with numpy.save: frames are read where they lie",
+                hint=f'{todo}. Bytes that only look so need "format": "raw" and "file_header"',
             )
 
 
@@ -70,7 +88,7 @@ def _only(candidates: Sequence[Format], files: Sequence[FileInfo], reader: Range
     if len(candidates) == 1:
         return candidates[0]
     if not candidates and files:
-        _check_packed(files[0], reader)
+        check_headerless(files, reader)
     source = files[0].name if files else None
     if candidates:
         raise AmbiguousFormatError(

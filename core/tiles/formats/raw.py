@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from ...errors import FormatError, ShapeError
 from ..recording import Extent, FileInfo, Hints
 from .format import Format
 from .layout import NUMERIC, Found, check_shape
 from .source import Source
+
+_SAMPLE = 1 << 16
+"""Bytes of the first frame that are looked at."""
+_DOUBTFUL = 8
+"""How much larger the values of a wrong byte order are at least."""
+
+
+def _doubts(octets: bytes, dtype: np.dtype[Any]) -> list[str]:
+    """Return a note if integers are much smaller in the other byte order than in the stated one."""
+    count = len(octets) // dtype.itemsize
+    if dtype.kind not in "iu" or not count:
+        return []
+    other = dtype.newbyteorder("S")
+    most, swapped = (
+        float(np.abs(np.frombuffer(octets, each, count).astype(np.float64)).max())
+        for each in (dtype, other)
+    )
+    if swapped * _DOUBTFUL > most or not most:
+        return []
+    values = f"as {dtype.str} values of the first frame reach {most:,.0f}"
+    return [f"{values}, as {other.str} at most {swapped:,.0f}: is the byte order of dtype right?"]
 
 
 class Raw(Format):
@@ -60,6 +84,10 @@ class Raw(Format):
                 )
             if rest:
                 notes.append(f"{file.name}: {rest} bytes after the last whole frame are not used")
+            if not index:
+                start = file_header + frame_header
+                octets = source.reader.read(0, start, start + min(frame_bytes, _SAMPLE))
+                notes += _doubts(octets, dtype)
             extents.append(Extent(index, frames, file_header + frame_header, stride))
         return Found(
             format=self.name,

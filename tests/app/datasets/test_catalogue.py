@@ -15,12 +15,12 @@ from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.datasets.opened import OpenDataset
 from app.datasets.spec import parse_dataset
-from app.errors import DataChangedError, InvalidOptionError
+from app.errors import DataChangedError, InvalidOptionError, problem_of
 from app.http.identity import SINGLE_USER
 from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
-from core.errors import CoreError, ShapeError
+from core.errors import AmbiguousFormatError, CoreError, ShapeError
 from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import writers
 
@@ -311,3 +311,56 @@ def test_files_of_items_are_recognised(desk: Desk, form: str, magic: bytes) -> N
     (desk.root / "table").write_bytes(b"nothing that is known")
     with pytest.raises(CoreError, match="files of items are loss, parquet, arrow, lines"):
         desk.register(files=["table"])
+
+
+@pytest.mark.parametrize(
+    ("head", "entry", "found"),
+    [
+        (b"\x1f\x8b\x08", {}, "it is compressed with gzip"),
+        (b"PK\3\4", {"format": "raw"}, "it is a zip archive, as npz files are"),
+        (b"PK\3\4", {"file_header": 4}, "it is a zip archive, as npz files are"),
+        (b"\x93NUMPY\1\0", {"format": "raw"}, "it is a file of the format npy"),
+        (b"II*\0", {}, "it is a TIFF picture"),
+        (b"\x89HDF", {"format": "raw"}, "it is a file of the format hdf5"),
+        (b"PAR1", {}, "it is a file of the format parquet"),
+        (b"\x1f\x8b\x07", {}, None),
+        (b"II*\0", {"format": "raw", "file_header": 8}, None),
+        (b"II*\0", {"format": "raw", "file_header": 0}, None),
+    ],
+)
+def test_files_of_other_kinds_are_headerless_only_on_purpose(
+    desk: Desk, head: bytes, entry: dict[str, Any], found: str | None
+) -> None:
+    (desk.root / "x").write_bytes(head + bytes(300))
+    entry = {"id": "a", "files": ["x"], "dtype": "u1", "sig_shape": list(FRAME), **entry}
+    if found is None:
+        assert desk.register(**entry).recording.format == "raw"
+        desk.catalogue.close()
+        desk.start().open(SINGLE_USER, "a").close()
+        return
+    with pytest.raises(AmbiguousFormatError, match=found) as e:
+        desk.register(**entry)
+    problem = problem_of(e.value)
+    assert problem.status == 422
+    assert problem.detail == f"x: {found}"
+    assert '"format": "raw" and "file_header"' in str(e.value.hint)
+
+
+@pytest.mark.parametrize("head", [b"", b"PK\3\4", b"\x1f\x8b\x08"])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_correction_that_does_not_tell_its_shape_is_named(
+    desk: Desk, role: str, head: bytes
+) -> None:
+    (desk.root / "image.raw").write_bytes(head + bytes(4 * 72))
+    with pytest.raises(AmbiguousFormatError) as e:
+        desk.register(corrections={role: "image.raw"})
+    assert problem_of(e.value).detail.startswith("image.raw: ")
+    assert f"it cannot be the image {role}" in str(e.value)
+    assert "numpy.save" in str(e.value.hint)
+
+
+def test_corrected_values_have_a_type_of_their_own(desk: Desk) -> None:
+    desk.save("gain.npy", np.ones(FRAME))
+    plain, corrected = (desk.register(id="a"), desk.register(corrections={"gain": "gain.npy"}))
+    types = [(d["dtype"], d["corrected_dtype"]) for d in (plain.describe(), corrected.describe())]
+    assert types == [("<u2", None), ("<u2", "<f4")]

@@ -108,8 +108,108 @@ def test_giving_up_and_going_on(
     service.script[:] = [Fault(drain=3)]
     assert run(service, "tiles", "scan", "-o", out, "--retries", 0) == 3
     service.scan.fingerprint = "f1"
+    capsys.readouterr()
     assert run(service, "tiles", "scan", "-o", out) == 1
-    assert "data-changed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "data-changed" in said
+    assert f"{out}.thalweg-state is of something else: --force starts over" in said
+    assert run(service, "tiles", "scan", "-o", out, "--frames", 1) == 1
+    assert "--force starts over" in capsys.readouterr().err
+    assert run(service, "tiles", "scan", "-o", out, "--force") == 0
+    assert np.array_equal(np.load(out), VALUES)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
+
+
+def test_force_leaves_other_files_alone(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").write_text("mine")
+    args = ["tiles", "scan", "-o", tmp_path / "out.npy", "--state", tmp_path / "notes", "--force"]
+    assert run(service, *args) == 1
+    assert "is not a state file" in capsys.readouterr().err
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "args", [["frame", "scan", "1,2"], ["reduce", "scan", "sum"], ["image", "scan"]]
+)
+def test_finished_files_are_replaced_by_force_only(
+    service: FakeService, tmp_path: Path, args: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / ("a.png" if args[0] == "image" else "a.npy")
+    out.write_bytes(b"mine")
+    assert run(service, *args, "-o", out) == 2
+    assert f"{out} exists" in capsys.readouterr().err
+    assert not service.seen
+    assert out.read_bytes() == b"mine"
+    assert run(service, *args, "-o", out, "--force") == 0
+    assert out.read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        (b"\x89PNG", "a PNG picture"),
+        (b"PK\3\4", "a zip archive, as .npz files are"),
+        (b"\x1f\x8b", "compressed with gzip"),
+        (b"", "no .npy file"),
+    ],
+)
+def test_a_mask_of_another_kind_is_named(
+    service: FakeService,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    head: bytes,
+    found: str,
+) -> None:
+    (tmp_path / "mask").write_bytes(head + bytes(99))
+    assert run(service, "tiles", "scan", "-o", "o.npy", "--mask", tmp_path / "mask") == 2
+    said = capsys.readouterr().err
+    assert f"mask is {found}: --mask takes what numpy.save wrote" in said
+
+
+@pytest.mark.parametrize("form", [["--file"], []])
+@pytest.mark.parametrize(
+    ("content", "found"), [(b"\x93NUMPY", "but bytes"), (b"hello", "Expecting"), (b"[]", "object")]
+)
+def test_a_data_file_is_no_description(
+    service: FakeService,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    form: list[str],
+    content: bytes,
+    found: str,
+) -> None:
+    (tmp_path / "scan.raw").write_bytes(content)
+    assert run(service, "datasets", "register", *form, tmp_path / "scan.raw") == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/scan.raw" in said
+    assert found in said
+    assert "thalweg datasets register '{" in said
+
+
+def test_the_address_precedes_the_command_or_follows_it(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = ["--url", "http://127.0.0.1:1", "--retries", "0"]
+    here = ["--url", service.url, "--key", "k"]
+    for group, name in (("datasets", "list"), ("pipelines", "show x")):
+        for before, between, after in ((here, [], []), (nobody, here, []), (nobody, [], here)):
+            service.seen.clear()
+            main([*before, group, *between, *name.split(), *after])
+            assert service.seen[0].headers["authorization"] == "Bearer k"
+    capsys.readouterr()
+    assert main([*nobody, "datasets"]) == 3
+
+
+@pytest.mark.parametrize("args", [["--dtyp", "<f4"], ["--forc"]])
+def test_options_are_not_abbreviated(
+    service: FakeService, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(service, "tiles", "scan", "-o", "o.npy", *args)
+    said = capsys.readouterr().err
+    assert f"there is no option {args[0]}. Did you mean {args[0]}e?" in said
 
 
 def test_options_reach_the_service(

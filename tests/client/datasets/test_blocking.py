@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def test_what_a_dataset_says(service: FakeService) -> None:
         [{"datasets": ["b", 3], "pipelines": ["b", 3]}],
         [{}],
         [{"datasets": ["b"], "pipelines": ["b"], "after": "b"}] * 2,
+        [{"datasets": [], "pipelines": [], "after": 3}],
     ],
 )
 def test_listings_that_cannot_be(
@@ -48,7 +50,7 @@ def test_listings_that_cannot_be(
 ) -> None:
     for ids in (client.datasets.list, client.pipelines):
         service.pages = list(pages)
-        with pytest.raises(ProtocolError, match="list of ids"):
+        with pytest.raises(ProtocolError, match=r"no list of|does not go on"):
             ids()
         assert not service.pages
 
@@ -64,9 +66,9 @@ def test_slices_need_a_shape(service: FakeService, client: Client) -> None:
 def test_pictures(service: FakeService, scan: Dataset, tmp_path: Path) -> None:
     scan.image(tmp_path / "a.png", "com", scan.view(), low=2.0)
     assert (tmp_path / "a.png").read_bytes().endswith(b"xyz")
-    assert service.seen[-1].query == {"reduction": '{"op": "com"}', "view": "{}", "low": "2.0"}
+    assert service.seen[-2].query == {"reduction": '{"op": "com"}', "view": "{}", "low": "2.0"}
     scan.image(tmp_path / "b.png")
-    assert service.seen[-1].query == {}
+    assert service.seen[-2].query == {}
     service.scan.picture = b"<html>"
     with pytest.raises(ProtocolError, match="not a picture"):
         scan.image(tmp_path / "c.png")
@@ -94,3 +96,45 @@ def test_a_deletion_whose_answer_was_lost(client: Client, service: FakeService) 
     service.scan.cut_deletions = 1
     client.datasets["scan"].delete()
     assert len(service.seen) == 2
+
+
+def test_a_handle_is_of_the_data_as_it_was(
+    service: FakeService, client: Client, scan: Dataset, tmp_path: Path
+) -> None:
+    assert np.array_equal(scan.view().read(), VALUES)
+    view = scan.view()
+    assert view.plan.tiles
+    service.scan.fingerprint = "f1"
+    reads: list[Callable[[], object]] = [
+        view.read,
+        scan.view().read,
+        lambda: scan.view().id,
+        lambda: scan[1, 2],
+        lambda: scan.reduce("sum"),
+        lambda: scan.image(tmp_path / "a.png"),
+    ]
+    for read in reads:
+        with pytest.raises(ProblemError) as changed:
+            read()
+        assert (changed.value.code, changed.value.status) == ("data-changed", 412)
+    assert not list(tmp_path.iterdir())
+    assert np.array_equal(client.datasets["scan"].view().read(), VALUES)
+    growing = client.datasets.register(id="scan", growing=True)
+    service.scan.fingerprint = "f2"
+    assert np.array_equal(growing.view().read(), VALUES)
+    assert growing.reduce("sum")
+
+
+def test_the_type_is_that_of_the_values_that_come(client: Client) -> None:
+    assert client.datasets.register(id="scan", corrected_dtype="<f4").dtype == np.float32
+
+
+@pytest.mark.parametrize("image", [np.ones((99, 99)), [[0.5, 2.0]]])
+def test_images_of_corrections_are_files(
+    service: FakeService, client: Client, image: object
+) -> None:
+    with pytest.raises(TypeError, match="the path of gain") as refused:
+        client.datasets.register(id="new", corrections={"gain": image, "excluded": [[1, 2]]})
+    assert len(str(refused.value)) < 200
+    assert not service.seen
+    client.datasets.register(id="new", corrections={"gain": Path("a"), "excluded": [[1, 2]]})

@@ -83,6 +83,9 @@ class FakeScan:
             "sync_offset": 0,
         } | self.plan_change
 
+    def state(self) -> dict[str, str]:
+        return {"fingerprint": self.fingerprint, "token": self.token(0)}
+
     def token(self, tile: int) -> str:
         return f"{tile}.{self.fingerprint}.x"
 
@@ -145,12 +148,11 @@ def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C9
         case ["scan"]:
             exchange.json(200, scan.about())
         case ["scan", "plan"]:
-            exchange.json(200, scan.summary(said))
+            exchange.json(200, scan.summary(said) | scan.state())
         case ["scan", "views"]:
             name = xxh3_64_hexdigest(body)
             scan.views[name] = said
-            kept = {"id": name, "fingerprint": scan.fingerprint, "token": scan.token(0)}
-            exchange.json(201, scan.summary(said) | kept)
+            exchange.json(201, scan.summary(said) | scan.state() | {"id": name})
         case ["scan", "views", _, "tiles", number]:
             exchange.head(304, {"Thalweg-Token": scan.token(int(number) + 1)}, 0)
         case ["scan", "views", name, "raw"]:

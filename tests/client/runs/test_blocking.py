@@ -55,6 +55,17 @@ def test_pages_are_joined(service: FakeService, client: Client) -> None:
     assert sorted(service.run.streams) == ["s1", "s3"]
 
 
+@pytest.mark.parametrize("after", ["b", "a", 3])
+def test_lists_that_would_never_end(service: FakeService, client: Client, after: object) -> None:
+    for name, ask in (
+        ("runs", lambda: list(client.runs.list())),
+        ("streams", lambda: list(client.runs.streams(RUN))),
+    ):
+        service.pages = [{name: [], "after": "b"}, {name: [], "after": after}]
+        with pytest.raises(ProtocolError, match=f"list of {name} does not go on after 'b'"):
+            ask()
+
+
 def test_sealing_waits_until_the_run_is_done(
     service: FakeService, client: Client, clock: FakeClock
 ) -> None:

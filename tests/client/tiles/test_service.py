@@ -250,12 +250,15 @@ def test_files_that_change(url: str, roots: Path) -> None:
         assert (caught.value.code, caught.value.status) == ("data-changed", 412)
         for again in (
             lambda: list(view.tiles(after=token)),
+            view.read,
+            lambda: scan[0],
+            lambda: scan.reduce("sum"),
             tied.read,
             lambda: tied.read(threads=2),
         ):
             with pytest.raises(ProblemError, match="data-changed"):
                 again()
-        assert view.read().tobytes()[:5] == b"other"
+        assert client.datasets["changing"].view().read().tobytes()[:5] == b"other"
 
 
 def test_the_service_is_killed(connect: Connect, server: ServerProcess) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import AmbiguousFormatError, FormatError
 from core.tiles.formats import FORMATS
-from core.tiles.formats.detect import detect, understand
+from core.tiles.formats.detect import check_headerless, detect, understand
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import Files, frames_of, opened, read
@@ -82,10 +82,14 @@ def test_packed_files_are_named() -> None:
     packed = gzip.compress(b"x" * 900)
     with pytest.raises(AmbiguousFormatError, match="it is compressed with gzip") as caught:
         read({"a.npy": packed})
-    assert "Unpack it" in str(caught.value.hint)
+    assert "Unpack or convert it" in str(caught.value.hint)
     infos, memory = opened({"a.npz": b"PK\3\4" + bytes(900)})
     with pytest.raises(AmbiguousFormatError, match="a zip archive, as npz files are"):
         detect(infos, memory)
+    infos, memory = opened({"a.raw": bytes(900), "b.raw": b"\x89PNG" + bytes(900)})
+    with pytest.raises(AmbiguousFormatError, match="it is a PNG picture") as caught:
+        check_headerless(infos, memory)
+    assert caught.value.source == "b.raw"
 
 
 def test_no_files_empty_files_and_unknown_names_are_refused() -> None:
@@ -126,3 +130,19 @@ def test_order_is_by_number_of_any_length(fmt: object) -> None:
         "s_11.x",
         names[3],
     ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "stated", "note"),
+    [
+        ("<u2", ">u2", "as >u2 values of the first frame reach 65,282, as <u2 at most 767"),
+        (">i4", "<i4", "as <i4 values of the first frame reach 2,147,352,576, as >i4 at most 767"),
+        ("<u2", "<u2", None),
+        ("<f4", ">f4", None),
+    ],
+)
+def test_a_doubtful_byte_order_is_noted(stored: str, stated: str, note: str | None) -> None:
+    frames = np.arange(768).reshape(3, 256)[::-1].astype(stored)
+    hints = Hints(dtype=np.dtype(stated), sig_shape=(256,))
+    notes = read({"a.raw": frames.tobytes()}, hints).notes
+    assert notes == () if note is None else [note in each for each in notes] == [True]
