@@ -21,7 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TESTS = Path(__file__).parent
-_LONGEST = ("contract", "e2e", "client", "app")
+_LONGEST = ("interleavings", "contract", "e2e", "client", "app")
 _LONGEST_FILES = {"test_jit.py", "test_workers.py", "test_thalweg_service.py"}
 
 
