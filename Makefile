@@ -63,7 +63,7 @@ demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a t
 AT_ONCE := $(MAKE) --no-print-directory --output-sync=target
 
 test: $(RUNTIME)  ## everything CI checks
-	@$(AT_ONCE) --jobs=2 modules install
+	@$(AT_ONCE) --jobs=2 modules install warm-bounds
 	@$(AT_ONCE) --jobs=3 ON_CORES= bounds checks unit
 
 # One process each beside those of the suite, which often wait for servers.

@@ -21,7 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TESTS = Path(__file__).parent
-_LONGEST = {folder: place for place, folder in enumerate(("contract", "e2e", "client", "app"))}
+_LONGEST = ("interleavings", "contract", "e2e", "client", "app")
 _LONGEST_FILES = {"test_jit.py", "test_workers.py", "test_thalweg_service.py"}
 
 
@@ -36,7 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(item: pytest.Item) -> tuple[int, bool]:
     folder = item.path.relative_to(_TESTS).parts[0]
-    return _LONGEST.get(folder, len(_LONGEST)), item.path.name not in _LONGEST_FILES
+    place = _LONGEST.index(folder) if folder in _LONGEST else len(_LONGEST)
+    return place, item.path.name not in _LONGEST_FILES
 
 
 @pytest.hookimpl(wrapper=True)
@@ -60,7 +61,14 @@ def _warm_kernels() -> None:
         from core.warmup import warm_up
 
         warm_up()
-    # What lives to the end (thousands of tests, numba) need not be looked at in every collection.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_garbage_of_its_own() -> None:
+    """Close what earlier files left; what lives on need not be looked at in each collection.
+
+    It is thousands of tests, numba, and ever more modules: hundreds of tests collect garbage.
+    """
     gc.collect()
     gc.freeze()
 

@@ -19,16 +19,17 @@ from core.tiles.plan import Plan
 from tests.core.tiles.test_plan import plan
 
 MIB = 1 << 20
-TILES = 100_000
+TILES = {"arrow": 100_000, "json": 20_000}
+"""As many as take some ten mebibytes."""
 LISTINGS: dict[str, Callable[[Plan], object]] = {
     "arrow": plan_arrow,
-    "json": lambda listed: plan_json(listed, 0, TILES),
+    "json": lambda listed: plan_json(listed, 0, TILES["json"]),
 }
 
 
 @pytest.mark.parametrize("form", LISTINGS)
 def test_listed_tiles_are_charged_before_they_take_memory(form: str) -> None:
-    listed = plan(TILES, (TILES,), tile_shape=[1, 1, 1])
+    listed = plan(TILES[form], (TILES[form],), tile_shape=[1, 1, 1])
     list_tiles = LISTINGS[form]
     budgets = Budgets(BudgetLimits(memory=256 * MIB))
     list_tiles(plan(1, (1,)))  # libraries load on first use

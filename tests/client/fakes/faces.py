@@ -22,9 +22,10 @@ _ARGUMENTS = {"threads": "connections"}
 class Face:
     """An object of the asynchronous client, driven to completion call by call."""
 
-    def __init__(self, target: Any, runner: asyncio.Runner) -> None:  # noqa: ANN401
+    # By the loop: a runner handles interrupts anew for each call, which takes longer than most.
+    def __init__(self, target: Any, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401
         self._target = target
-        self._runner = runner
+        self._loop = loop
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         value = getattr(self._target, name)
@@ -42,9 +43,9 @@ class Face:
 
     def _done(self, value: Any) -> Any:  # noqa: ANN401
         if inspect.iscoroutine(value):
-            value = self._runner.run(value)
+            value = self._loop.run_until_complete(value)
         if type(value).__module__.startswith("app.client") and "Async" in type(value).__name__:
-            return Face(value, self._runner)
+            return Face(value, self._loop)
         return value
 
     @staticmethod
@@ -65,12 +66,12 @@ class Face:
             return await anext(items)
 
         try:
-            return self._runner.run(following(self._target))
+            return self._loop.run_until_complete(following(self._target))
         except StopAsyncIteration:
             raise StopIteration from None
 
     def close(self) -> None:
-        self._runner.run(self._target.aclose())
+        self._loop.run_until_complete(self._target.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +84,8 @@ class AsyncFace(Face):
     """The asynchronous client itself, in an event loop of its own."""
 
     def __init__(self, url: str, *args: Any, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(AsyncClient(url, *args, **options), asyncio.Runner())
+        self._runner = asyncio.Runner()
+        super().__init__(AsyncClient(url, *args, **options), self._runner.get_loop())
         self._closed = False
 
     def close(self) -> None:

@@ -212,10 +212,10 @@ def test_parts_are_no_longer_than_the_service_allows(post: Post) -> None:
 
 
 def test_parts_that_a_proxy_refuses_are_halved(post: Post) -> None:
-    stream = make_stream(20_000)
+    stream = make_stream(1500, 30)
     with FakeService([Fault(status=413)] * 2) as service:
-        assert post(service, stream, part_size=1 << 19).rows == tables(stream)["rows"].tobytes()
-        assert [seen.size for seen in service.losses][:3] == [1 << 19, 1 << 18, 1 << 17]
+        assert post(service, stream, part_size=1 << 18).rows == tables(stream)["rows"].tobytes()
+        assert [seen.size for seen in service.losses][:3] == [1 << 18, 1 << 17, 1 << 16]
 
 
 def test_an_early_refusal_stops_the_upload(post: Post) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import mmap
 import os
 import shutil
@@ -136,12 +135,6 @@ def folder(way: tuple[str, str], tmp_path: Path) -> Iterator[Path]:
             yield Path(name)
     else:
         pytest.skip("there is none")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_garbage() -> None:
-    """Close files that an earlier module left open: they would be closed at any time."""
-    gc.collect()
 
 
 @pytest.fixture
