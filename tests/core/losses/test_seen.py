@@ -40,6 +40,18 @@ def test_what_was_added_is_known_and_its_neighbours_are_not(events: list[int]) -
         assert (known(seen, number) == SEEN) == (number in events)
 
 
+events = st.frozensets(st.sampled_from([*EDGES, *range(4090, 4110)]), max_size=3)
+
+
+@given(events, events)
+def test_partitions_overlap_where_an_event_is_in_both(one: set[int], two: set[int]) -> None:
+    left, right = SeenEvents(), SeenEvents()
+    for seen, those in ((left, one), (right, two)):
+        for event in those:
+            seen.add(event)
+    assert left.overlaps(right) == right.overlaps(left) == bool(one & two)
+
+
 def test_a_page_is_made_for_the_ids_that_share_it() -> None:
     seen = SeenEvents()
     assert known(seen, 5000) == NO_PAGE
