@@ -302,6 +302,8 @@ def test_five_thousand_files_in_the_order_of_their_numbers(roots: Roots, data: P
 
 def test_patterns(roots: Roots, data: Path) -> None:
     (data / "sub" / ".hidden.raw").touch()
+    (data / ".hidden").mkdir()
+    (data / ".hidden" / "h.raw").touch()
     (data / "x[1].raw").write_bytes(b"literal")
     (data / "x1.raw").write_bytes(b"one")
     (data / "d[1]").mkdir()
@@ -454,6 +456,8 @@ def test_a_link_into_the_data_directory_is_not_followed(
     for name in ("keys", "all/token.keys", f"{private}/token.keys"):
         with pytest.raises(PathRefusedError):
             roots.open(name)
+    with pytest.raises(PathRefusedError):
+        roots.directory("all")
     # A root that becomes a link there, after the start.
     moving.unlink()
     moving.symlink_to(private)
