@@ -80,13 +80,6 @@ def test_random_ranges(setup: Setup) -> None:
         assert taker.taken == expected
 
 
-def test_runs_are_joined_up_to_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "_JOINED", 10)
-    runs = [Run(0, 0, 6), Run(0, 6, 10), Run(0, 10, 25), Run(0, 25, 26), Run(1, 26, 27)]
-    joined = [Run(0, 0, 10), Run(0, 10, 25), Run(0, 25, 26), Run(1, 26, 27)]
-    assert list(join_runs(runs)) == joined
-
-
 def test_hints_are_for_what_is_passed_on(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     hinted: list[tuple[int, int, int]] = []
 

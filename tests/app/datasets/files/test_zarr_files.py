@@ -87,9 +87,6 @@ def test_metadata_has_a_largest_size(tmp_path: Path) -> None:
         os.truncate(names[METADATA], size)
         with pytest.raises(FormatError, match=words):
             _nodes(Roots([tmp_path]), tmp_path, names)
-    names[METADATA].write_text('{"zarr_format": 2}')
-    with pytest.raises(FormatError, match="not of zarr version 3"):
-        _nodes(Roots([tmp_path]), tmp_path, names)
 
 
 @pytest.mark.parametrize("inner", [(3, 6), (4, 4), (8, 6), (4,), (4, 6, 1)])
