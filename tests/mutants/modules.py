@@ -86,7 +86,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/decoding/wire.py": (),
     "app/decoding/worker/codecs.py": (),
     "app/decoding/worker/faults.py": (*_WORKER, *_ARRAYS),
-    "app/decoding/worker/hdf5.py": (*_ARRAYS, *_HOSTILE),
+    "app/decoding/worker/hdf5.py": (
+        "tests/app/decoding/worker/test_hdf5.py",
+        *_WORKER,
+        *_ARRAYS,
+        *_HOSTILE,
+    ),
     "app/decoding/worker/landlock.py": (
         "tests/app/decoding/worker/test_landlock.py",
         "tests/app/decoding/worker/test_sandbox.py",
