@@ -44,7 +44,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
     "app/http/access.py": (),
     "app/http/decompression.py": (),
-    "app/http/guard.py": ("tests/app/http/test_guard.py", "tests/app/http/test_owners.py"),
+    "app/http/guard.py": (
+        "tests/app/http/test_guard.py",
+        "tests/app/http/test_trail.py",
+        "tests/app/http/test_owners.py",
+    ),
     "app/http/identity.py": (),
     "app/http/keys.py": (),
     "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_REGISTRY),

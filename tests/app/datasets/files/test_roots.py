@@ -335,6 +335,23 @@ def test_patterns(roots: Roots, data: Path) -> None:
         roots.expand(["../*"])
 
 
+def test_files_below_a_directory(roots: Roots, data: Path) -> None:
+    store = data / "store"
+    (store / "c").mkdir(parents=True)
+    (store / ".git").mkdir()
+    for name in ("zarr.json", "c/10", "c/2", ".attributes", ".git/x"):
+        (store / name).touch()
+    (store / "link").symlink_to(data / "a.raw")
+    files, directories = roots.below(store, limit=4)
+    assert [str(path.relative_to(store)) for path in files] == ["c/2", "c/10", "link", "zarr.json"]
+    assert set(directories) == {store, store / "c"}
+    with pytest.raises(TooLargeError, match="more than 3 files"):
+        roots.below(store, limit=3)
+    (store / "d").symlink_to(data / "sub")
+    with pytest.raises(PathRefusedError, match="link to a directory"):
+        roots.below(store)
+
+
 def test_too_much_to_look_through(roots: Roots, data: Path) -> None:
     for k in range(30):
         (data / f"f{k}").touch()
