@@ -37,6 +37,7 @@ class Actor:
         self.pid = os.getpid()
         self.killed = False
         self.asked: list[Mapping[str, Any]] = []
+        self.given: list[int] = []
         self._thread: threading.Thread | None = None
 
     def poll(self) -> int | None:
@@ -58,6 +59,7 @@ class Actor:
                 asked, descriptors = wire.receive(self.channel, 64)
                 wire.close_all(descriptors)
                 self.asked.append(asked)
+                self.given.append(len(descriptors))
                 wire.send(self.channel, values)
 
         self._thread = threading.Thread(target=play, daemon=True)
@@ -164,6 +166,17 @@ def test_a_result_of_a_size_that_the_worker_tells_may_be_empty(ready: Stage) -> 
     assert ready.actor.asked[1]["segment"][1] >= 1
 
 
+@pytest.mark.parametrize("effort", [{"nbytes": 10}, {"max_bytes": 10}])
+def test_shared_memory_is_handed_over_once(ready: Stage, effort: dict[str, int]) -> None:
+    need = {"need": 10}, {"ok": {}}
+    ready.actor.answer(*(2 * (need if "max_bytes" in effort else need[1:])))
+    for _ in range(2):
+        assert ready.process.ask(request(**effort), parsed) == ({}, 10)
+    lent = [asked["segment"] for asked in ready.actor.asked if asked["segment"] is not None]
+    assert lent[0] == lent[1]
+    assert [count for count in ready.actor.given if count] == [1]
+
+
 @pytest.mark.parametrize("need", [11, 1 << 40])
 def test_a_result_is_as_large_as_allowed_at_most(ready: Stage, need: int) -> None:
     ready.actor.answer({"need": need})
@@ -183,7 +196,14 @@ def test_a_result_and_its_copy_count_in_the_budget(ready: Stage) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [{}, {"ok": []}, {"ok": None}, {"need": -1}, {"need": "1"}, {"need": True}, {"refused": {}}],
+    [
+        *({}, {"ok": []}, {"ok": None}, {"need": -1}, {"need": "1"}, {"need": True}),
+        {"refused": {}},
+        {"refused": {"message": 1, "hint": None, "offset": None}},
+        {"refused": {"message": "bad", "hint": 1, "offset": None}},
+        {"refused": {"message": "bad", "hint": None, "offset": -1}},
+        {"refused": {"message": "bad", "hint": None, "offset": True}},
+    ],
 )
 def test_an_invalid_answer_ends_the_worker(ready: Stage, answer: object) -> None:
     ready.actor.answer(answer)
