@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -191,6 +192,17 @@ def test_a_result_and_its_copy_count_in_the_budget(ready: Stage) -> None:
     budgets = Budgets(BudgetLimits(memory=1000)).of_request("ann", threading.Event())
     with budgets as budget, pytest.raises(BudgetExceededError, match="'decode' needs"):
         budget.run(ready.process.ask, request(max_bytes=4096), parsed)
+    assert ready.actor.killed
+
+
+def test_the_time_of_a_worker_counts_in_the_budget(
+    ready: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = itertools.count(step=7.0)
+    monkeypatch.setattr("app.decoding.process.time.clock_gettime", lambda _: next(used))
+    budgets = Budgets(BudgetLimits(cpu_seconds=5)).of_request("ann", threading.Event())
+    with budgets as budget, pytest.raises(BudgetExceededError, match="'decode'"):
+        budget.run(ready.process.ask, request(), parsed)
     assert ready.actor.killed
 
 
