@@ -82,7 +82,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "app/datasets/files/zarr_source.py": (*_ARRAYS, *_HOSTILE),
     "app/decoding/limits.py": (),
-    "app/decoding/base.py": _POOL,
+    "app/decoding/base.py": ("tests/app/decoding/test_process.py", *_POOL),
     "app/decoding/pool.py": (),
     "app/decoding/process.py": ("tests/app/decoding/test_process.py", *_POOL),
     "app/decoding/segments.py": (),

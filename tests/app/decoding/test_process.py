@@ -178,11 +178,15 @@ def test_shared_memory_is_handed_over_once(ready: Stage, effort: dict[str, int])
     assert [count for count in ready.actor.given if count] == [1]
 
 
-@pytest.mark.parametrize("need", [11, 1 << 40])
-def test_a_result_is_as_large_as_allowed_at_most(ready: Stage, need: int) -> None:
+@pytest.mark.parametrize(
+    ("effort", "need"), [({"max_bytes": 10}, 11), ({"max_bytes": 10}, 1 << 40), ({}, 1)]
+)
+def test_a_result_is_as_large_as_allowed_at_most(
+    ready: Stage, effort: dict[str, int], need: int
+) -> None:
     ready.actor.answer({"need": need})
     with pytest.raises(DatasetUnreadableError, match="more than the 1 MiB") as caught:
-        ready.process.ask(request(max_bytes=10), parsed)
+        ready.process.ask(request(**effort), parsed)
     assert caught.value.members["reason"] == "memory"
     assert ready.actor.killed
 
