@@ -18,7 +18,7 @@ def examples(n: int) -> int:
     if SOAK:
         n *= 20
     if PURE_PYTHON:
-        n //= 20
+        n //= 5 if CHANGED else 20
     elif BOUNDS_CHECKED:
         n //= 5
     return max(n, 3)

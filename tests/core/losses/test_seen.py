@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.losses._kernels import seen as kernels
@@ -44,6 +44,8 @@ events = st.frozensets(st.sampled_from([*EDGES, *range(4090, 4110)]), max_size=3
 
 
 @given(events, events)
+@example({1, 4095}, {4095})
+@example({1, 4097}, {4095, 4096})
 def test_partitions_overlap_where_an_event_is_in_both(one: set[int], two: set[int]) -> None:
     left, right = SeenEvents(), SeenEvents()
     for seen, those in ((left, one), (right, two)):
