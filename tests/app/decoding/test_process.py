@@ -168,9 +168,9 @@ def test_a_result_of_a_size_that_the_worker_tells_may_be_empty(ready: Stage) -> 
 
 
 @pytest.mark.parametrize("effort", [{"nbytes": 10}, {"max_bytes": 10}])
-def test_shared_memory_is_handed_over_once(ready: Stage, effort: dict[str, int]) -> None:
-    need = {"need": 10}, {"ok": {}}
-    ready.actor.answer(*(2 * (need if "max_bytes" in effort else need[1:])))
+def test_shared_memory_is_handed_over_once(ready: Stage, effort: dict[str, Any]) -> None:
+    answers: list[object] = [{"need": 10}, {"ok": {}}]
+    ready.actor.answer(*(2 * answers[0 if "max_bytes" in effort else 1 :]))
     for _ in range(2):
         assert ready.process.ask(request(**effort), parsed) == ({}, 10)
     lent = [asked["segment"] for asked in ready.actor.asked if asked["segment"] is not None]
@@ -182,7 +182,7 @@ def test_shared_memory_is_handed_over_once(ready: Stage, effort: dict[str, int])
     ("effort", "need"), [({"max_bytes": 10}, 11), ({"max_bytes": 10}, 1 << 40), ({}, 1)]
 )
 def test_a_result_is_as_large_as_allowed_at_most(
-    ready: Stage, effort: dict[str, int], need: int
+    ready: Stage, effort: dict[str, Any], need: int
 ) -> None:
     ready.actor.answer({"need": need})
     with pytest.raises(DatasetUnreadableError, match="more than the 1 MiB") as caught:

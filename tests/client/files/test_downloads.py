@@ -146,7 +146,7 @@ def test_the_whole_instead_of_the_rest_is_refused(
 def test_no_more_is_taken_than_was_announced(tmp_path: Path) -> None:
     waits = [Head(202, {"retry-after": text}) for text in ("99", "2", "soon")]
     whole = Head(200, {"etag": '"a"', "content-length": "3"})
-    channel = FakeChannel(*waits, whole, b"123456")
+    channel = FakeChannel(*waits, whole, b"1", b"23456")
     download = Download(channel, Request("GET", "/"), "rows", "melt", tmp_path / "out", None)
     assert download.save() == 3
     assert (tmp_path / "out").read_bytes() == b"123"

@@ -89,6 +89,15 @@ def test_a_scan_renews_its_budget_by_what_it_takes_of_the_file(
     assert pieces / 2 <= len(renewed) <= pieces
 
 
+def test_the_window_of_a_frame_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(UNLIMITED, "hold", lambda _, nbytes: held.append(nbytes))
+    for content in (zstd.compress(DATA), zstd.compress(DATA[:9]) + zstd.compress(DATA[9:])):
+        held.clear()
+        scanned(tmp_path, content)
+        assert sum(held) >= len(DATA) - 9
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_reads_decode_little_before_their_bytes(tmp_path: Path, form: str) -> None:
     found = scanned(tmp_path, FORMS[form])
