@@ -336,6 +336,8 @@ def test_patterns(roots: Roots, data: Path) -> None:
 
 
 def test_files_below_a_directory(roots: Roots, data: Path) -> None:
+    assert roots.directory("sub/deep") == data / "sub" / "deep"
+    assert [roots.directory(name) for name in ("a.raw", "nothing")] == [None, None]
     store = data / "store"
     (store / "c").mkdir(parents=True)
     (store / ".git").mkdir()
