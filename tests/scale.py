@@ -7,8 +7,8 @@ import os
 PURE_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 """Whether kernels run as plain Python, about a hundred times slower."""
 SOAK = os.environ.get("THALWEG_SOAK", "0") not in {"", "0"}
-
-
+CHANGED = os.environ.get("THALWEG_CHANGED", "0") not in {"", "0"}
+"""Whether the tests are to notice a change: see :mod:`tests.mutants`."""
 BOUNDS_CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in {"", "0"}
 """Whether kernels check every index: what they compute was shown without."""
 
@@ -18,7 +18,7 @@ def examples(n: int) -> int:
     if SOAK:
         n *= 20
     if PURE_PYTHON:
-        n //= 20
+        n //= 5 if CHANGED else 20
     elif BOUNDS_CHECKED:
         n //= 5
     return max(n, 3)

@@ -231,8 +231,9 @@ class _Examiner:
         if form in FORMATS and FORMATS[form].series:
             yield group
             return
-        for path in group:
-            if path == group[0] or self._format(path) is not None:
+        yield group[:1]
+        for path in group[1:]:
+            if self._format(path) is not None:
                 yield [path]
 
     def _format(self, path: Path) -> str | None:

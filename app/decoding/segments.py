@@ -130,6 +130,5 @@ class Segments:
             return
         while self._returned:
             self._free.append(self._returned.popleft())
-        kept = self._free[-_KEEP:]
         self._dropped += [segment.number for segment in self._free[:-_KEEP]]
-        self._free = kept
+        del self._free[:-_KEEP]

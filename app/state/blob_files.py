@@ -95,7 +95,7 @@ class FileBlobStore:
         """
         with as_store_errors(self._directory):
             probe = self._directory / NEW / f"probe-{secrets.token_hex(8)}"
-            os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            probe.touch(0o600)
             probe.unlink()
 
     # -- writing --------------------------------------------------------------------

@@ -132,7 +132,7 @@ class Lasting:
         """Note that something is in a state; return whether it has been since long ago."""
         now = self._clock()
         known, since = self._since.get(name, (None, now))
-        if name not in self._since or known != state:
+        if known != state:
             since = now
         self._since[name] = (state, since)
         return now - since >= self._seconds

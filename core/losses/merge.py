@@ -168,10 +168,8 @@ class Partitions:
                 self._emit(report.name, parts)
 
     def _emit(self, report: str, parts: Sequence[Rows]) -> None:
-        rows = parts[0]
-        if len(parts) > 1:
-            rows = np.concatenate(parts)
-            rows = rows[np.argsort(rows["EventId"], kind="stable")]
+        rows = np.concatenate(parts)
+        rows = rows[np.argsort(rows["EventId"], kind="stable")]
         self._waiting_bytes -= rows.nbytes
         # The first partition can expand the rows of all: they are of the same reports and inputs.
         for piece in self.analyses[0].expand(report, rows):

@@ -19,7 +19,7 @@ class SeenEvents:
         self.directory = np.zeros(_FIRST_RANGES, np.int32)
         """Page of each range of ids up to the highest, 0 where there is none, int32."""
         self.pages = np.zeros((2, SEEN_PAGE_BYTES), np.uint8)
-        """The bits, one row per page; row 0 is unused."""
+        """The bits, one row per page; row 0 stays empty."""
         self._used = 1
 
     def make_page(self, event: int) -> None:
@@ -52,6 +52,6 @@ class SeenEvents:
         for slot in np.flatnonzero(self.directory):
             page = self.directory[slot]
             theirs = other.directory[slot] if slot < len(other.directory) else 0
-            if theirs and (self.pages[page] & other.pages[theirs]).any():
+            if (self.pages[page] & other.pages[theirs]).any():
                 return True
         return False

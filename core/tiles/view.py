@@ -85,7 +85,8 @@ class Shuffle:
 
 
 _MOST = 2**62
-Select = Every | Frames | Mask | Grid | Shuffle
+Chosen = Frames | Mask | Grid | Shuffle
+Select = Every | Chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ class View:
         return hashed.digest()
 
 
-def _select_json(select: Select) -> dict[str, Any]:
+def _select_json(select: Chosen) -> dict[str, Any]:
     match select:
         case Frames():
             return {"frames": select.indices.tolist()}
@@ -171,8 +172,6 @@ def _select_json(select: Select) -> dict[str, Any]:
             return {"nav": [list(bounds) for bounds in slices]}
         case Shuffle(seed):
             return {"shuffle": {"seed": seed}}
-        case Every():
-            return {"all": True}
 
 
 def _index_pieces(frames: Frames) -> Iterator[bytes]:

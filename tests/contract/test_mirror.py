@@ -220,7 +220,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/_kernels/summarise.py": _SUMMARIES,
     "core/losses/_kernels/summary_blocks.py": _SUMMARIES,
     "core/losses/_kernels/summary_sums.py": _SUMMARIES,
-    "core/losses/buffer.py": _READER,
     "core/losses/completeness.py": _ANALYSIS,
     "core/losses/events.py": _READER,
     "core/losses/finishing.py": _LEDGER,

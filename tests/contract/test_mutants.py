@@ -35,6 +35,9 @@ class Spool:
         self.log.info("stored", 13)
         assert item != 14
         return min(self.size, item)
+
+    def rehearse(self) -> None:
+        self.put(15, limit=16)
 '''
 CHANGED = [
     ("Spool.put", "limit: int = 7"),

@@ -19,9 +19,10 @@ _ARRAYS = ("tests/app/datasets/files/test_arrays.py",)
 _HOSTILE = ("tests/app/decoding/test_hostile_files.py",)
 _TABLES = ("tests/app/datasets/items/test_items.py",)
 _POOL = ("tests/app/decoding/test_pool.py",)
+_DURABLE = ("tests/client/files/test_durable.py",)
 _WORKER = ("tests/app/decoding/worker/test_serving.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
-_BATCHES = ("tests/app/pipelines/test_registry.py",)
+_REGISTRY = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
 _POSITION = ("tests/core/losses/test_position.py", *_READER)
 _ANALYSIS = ("tests/core/losses/test_analysis.py",)
@@ -43,13 +44,17 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
     "app/http/access.py": (),
     "app/http/decompression.py": (),
-    "app/http/guard.py": ("tests/app/http/test_guard.py", "tests/app/http/test_owners.py"),
+    "app/http/guard.py": (
+        "tests/app/http/test_guard.py",
+        "tests/app/http/test_trail.py",
+        "tests/app/http/test_owners.py",
+    ),
     "app/http/identity.py": (),
     "app/http/keys.py": (),
-    "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_BATCHES),
+    "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_REGISTRY),
     "app/losses/posting.py": _POSTING,
     "app/tiles/reductions.py": (),
-    "app/losses/request.py": _POSTING,
+    "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),
     "app/losses/selection.py": (),
     "app/tiles/tokens.py": (),
     "app/state/base.py": _STATE,
@@ -69,15 +74,15 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/app/datasets/files/test_fingerprints.py",
         *_FILES,
     ),
-    "app/datasets/files/leased.py": ("tests/app/datasets/files/test_mapped.py",),
+    "app/datasets/files/leased.py": ("tests/app/datasets/files/test_mapped.py", *_BACKENDS),
     "app/datasets/files/mapped.py": (),
     "app/datasets/files/zarr_files.py": (
         "tests/app/datasets/files/test_zarr_files.py",
         *_ARRAYS,
     ),
     "app/datasets/files/zarr_source.py": (*_ARRAYS, *_HOSTILE),
-    "app/decoding/limits.py": _POOL,
-    "app/decoding/base.py": _POOL,
+    "app/decoding/limits.py": (),
+    "app/decoding/base.py": ("tests/app/decoding/test_process.py", *_POOL),
     "app/decoding/pool.py": (),
     "app/decoding/process.py": ("tests/app/decoding/test_process.py", *_POOL),
     "app/decoding/segments.py": (),
@@ -85,7 +90,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/decoding/wire.py": (),
     "app/decoding/worker/codecs.py": (),
     "app/decoding/worker/faults.py": (*_WORKER, *_ARRAYS),
-    "app/decoding/worker/hdf5.py": (*_ARRAYS, *_HOSTILE),
+    "app/decoding/worker/hdf5.py": (
+        "tests/app/decoding/worker/test_hdf5.py",
+        *_WORKER,
+        *_ARRAYS,
+        *_HOSTILE,
+    ),
     "app/decoding/worker/landlock.py": (
         "tests/app/decoding/worker/test_landlock.py",
         "tests/app/decoding/worker/test_sandbox.py",
@@ -154,8 +164,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/turns.py": (),
     "app/tally.py": (),
     "app/client/files/downloads.py": (),
-    "app/client/files/outputs.py": (),
-    "app/client/files/state.py": (),
+    "app/client/files/outputs.py": ("tests/client/files/test_outputs.py", *_DURABLE),
+    "app/client/files/state.py": ("tests/client/files/test_state.py", *_DURABLE),
     "app/client/losses/posting.py": (),
     "app/client/losses/rows.py": (
         "tests/client/losses/test_rows.py",
@@ -169,9 +179,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/client/pipelines/streams.py": _BATCHES,
     "app/client/tiles/plan.py": ("tests/client/tiles/test_plan.py", *_TILES),
     "app/client/tiles/saving.py": (),
-    "app/client/tiles/stream.py": _TILES,
+    "app/client/tiles/stream.py": (*_TILES, "tests/client/tiles/test_streams.py"),
     "app/client/tiles/streams.py": ("tests/client/tiles/test_streams.py", *_TILES),
-    "app/client/transport/channel.py": (),
+    "app/client/transport/channel.py": (
+        "tests/client/transport/test_channel.py",
+        "tests/client/datasets/test_blocking.py",
+    ),
     "app/client/transport/frames.py": (),
     "app/client/transport/retry.py": (),
     "app/client/transport/streams.py": (),
@@ -184,9 +197,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),
     "core/iterate/positions.py": (*_SHUFFLES, *_STAGES),
     "core/iterate/shuffle.py": (*_SHUFFLES, *_STAGES),
-    "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS),
+    "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS, "tests/core/losses/test_kernels.py"),
     "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py", *_READER),
-    "core/losses/buffer.py": _READER,
+    "core/losses/buffer.py": ("tests/core/losses/test_buffer.py", *_READER),
     "core/losses/header.py": (),
     "core/losses/merge.py": (),
     "core/losses/reader.py": _READER,

@@ -41,6 +41,7 @@ class Tree:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": str(directory),
+            "THALWEG_CHANGED": "1",
             # Loading them takes three times as long as the tests of most modules.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }

@@ -220,7 +220,7 @@ def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:  # noqa: ANN401 - JSON
         fits = type(value) is int and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
     elif dtype.kind == "f":
         return np.array([_float(value, dtype)], dtype)[0]
-    elif dtype.kind == "c" and isinstance(value, list) and len(value) == 2:  # noqa: PLR2004
+    elif isinstance(value, list) and len(value) == 2:  # noqa: PLR2004 - parts of a complex one
         part = np.dtype(f"f{dtype.itemsize // 2}")
         pair = np.array([_float(v, part) for v in value], part)
         return np.array([complex(pair[0], pair[1])], dtype)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -37,6 +38,7 @@ class Actor:
         self.pid = os.getpid()
         self.killed = False
         self.asked: list[Mapping[str, Any]] = []
+        self.given: list[int] = []
         self._thread: threading.Thread | None = None
 
     def poll(self) -> int | None:
@@ -58,6 +60,7 @@ class Actor:
                 asked, descriptors = wire.receive(self.channel, 64)
                 wire.close_all(descriptors)
                 self.asked.append(asked)
+                self.given.append(len(descriptors))
                 wire.send(self.channel, values)
 
         self._thread = threading.Thread(target=play, daemon=True)
@@ -164,11 +167,26 @@ def test_a_result_of_a_size_that_the_worker_tells_may_be_empty(ready: Stage) -> 
     assert ready.actor.asked[1]["segment"][1] >= 1
 
 
-@pytest.mark.parametrize("need", [11, 1 << 40])
-def test_a_result_is_as_large_as_allowed_at_most(ready: Stage, need: int) -> None:
+@pytest.mark.parametrize("effort", [{"nbytes": 10}, {"max_bytes": 10}])
+def test_shared_memory_is_handed_over_once(ready: Stage, effort: dict[str, Any]) -> None:
+    answers: list[object] = [{"need": 10}, {"ok": {}}]
+    ready.actor.answer(*(2 * answers[0 if "max_bytes" in effort else 1 :]))
+    for _ in range(2):
+        assert ready.process.ask(request(**effort), parsed) == ({}, 10)
+    lent = [asked["segment"] for asked in ready.actor.asked if asked["segment"] is not None]
+    assert lent[0] == lent[1]
+    assert [count for count in ready.actor.given if count] == [1]
+
+
+@pytest.mark.parametrize(
+    ("effort", "need"), [({"max_bytes": 10}, 11), ({"max_bytes": 10}, 1 << 40), ({}, 1)]
+)
+def test_a_result_is_as_large_as_allowed_at_most(
+    ready: Stage, effort: dict[str, Any], need: int
+) -> None:
     ready.actor.answer({"need": need})
     with pytest.raises(DatasetUnreadableError, match="more than the 1 MiB") as caught:
-        ready.process.ask(request(max_bytes=10), parsed)
+        ready.process.ask(request(**effort), parsed)
     assert caught.value.members["reason"] == "memory"
     assert ready.actor.killed
 
@@ -181,9 +199,27 @@ def test_a_result_and_its_copy_count_in_the_budget(ready: Stage) -> None:
     assert ready.actor.killed
 
 
+def test_the_time_of_a_worker_counts_in_the_budget(
+    ready: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = itertools.count(step=7.0)
+    monkeypatch.setattr("app.decoding.process.time.clock_gettime", lambda _: next(used))
+    budgets = Budgets(BudgetLimits(cpu_seconds=5)).of_request("ann", threading.Event())
+    with budgets as budget, pytest.raises(BudgetExceededError, match="'decode'"):
+        budget.run(ready.process.ask, request(), parsed)
+    assert ready.actor.killed
+
+
 @pytest.mark.parametrize(
     "answer",
-    [{}, {"ok": []}, {"ok": None}, {"need": -1}, {"need": "1"}, {"need": True}, {"refused": {}}],
+    [
+        *({}, {"ok": []}, {"ok": None}, {"need": -1}, {"need": "1"}, {"need": True}),
+        {"refused": {}},
+        {"refused": {"message": 1, "hint": None, "offset": None}},
+        {"refused": {"message": "bad", "hint": 1, "offset": None}},
+        {"refused": {"message": "bad", "hint": None, "offset": -1}},
+        {"refused": {"message": "bad", "hint": None, "offset": True}},
+    ],
 )
 def test_an_invalid_answer_ends_the_worker(ready: Stage, answer: object) -> None:
     ready.actor.answer(answer)

@@ -55,6 +55,9 @@ def test_a_few_small_ones_are_kept() -> None:
         segments.put(segment)
     assert sorted(segments.dropped()) == [segment.number for segment in taken[:2]]
     assert segments.dropped() == []
+    # What the worker was told to unmap is not lent again.
+    assert [segments.take(MIB).number for _ in range(3)] == [s.number for s in taken[2:]]
+    assert segments.take(MIB).number > taken[-1].number
 
 
 def test_a_long_one_is_freed_at_once() -> None:

@@ -61,6 +61,23 @@ def test_messages_larger_than_the_socket_takes_at_once(pair: Pair) -> None:
     thread.join()
 
 
+def test_what_does_not_fit_into_the_socket_is_sent_later(pair: Pair) -> None:
+    values, waited = ["x" * 1000] * 5000, threading.Event()
+    asked: list[int] = []
+
+    def patience() -> None:
+        asked.append(1)
+        if len(asked) == 9:
+            waited.set()
+
+    pair[0].settimeout(0.001)
+    thread = threading.Thread(target=send, args=(pair[0], values, (), patience))
+    thread.start()
+    assert waited.wait(10)
+    assert receive(pair[1]) == (values, [])
+    thread.join()
+
+
 def test_patience_is_asked_before_each_wait(pair: Pair) -> None:
     asked: list[int] = []
 
@@ -75,18 +92,18 @@ def test_patience_is_asked_before_each_wait(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    "octets",
+    ("octets", "says"),
     [
-        b"NOPE" + bytes(8),
-        b"TWD1" + (wire.MAX_BYTES + 1).to_bytes(4, "little") + bytes(4),
-        b"TWD1" + bytes(4) + b"\1\0\0\0",
-        b"TWD1\2\0\0\0" + bytes(4) + b"{]",
-        b"TWD1\2\0\0\0" + bytes(4) + b"{}{",
+        (b"NOPE\2\0\0\0" + bytes(4) + b"{}", "head"),
+        (b"TWD1" + (wire.MAX_BYTES + 1).to_bytes(4, "little") + bytes(4), "head"),
+        (b"TWD1\2\0\0\0\1\0\0\0{}", "head"),
+        (b"TWD1\2\0\0\0" + bytes(4) + b"{]", "not JSON"),
+        (b"TWD1\2\0\0\0" + bytes(4) + b"{}{", "followed by more"),
     ],
 )
-def test_what_is_no_message(pair: Pair, octets: bytes) -> None:
+def test_what_is_no_message(pair: Pair, octets: bytes, says: str) -> None:
     pair[0].sendall(octets)
-    with pytest.raises(WireError):
+    with pytest.raises(WireError, match=says):
         receive(pair[1])
 
 

@@ -88,6 +88,20 @@ def test_admin_looks_and_deletes(method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("/v1/inputs/quantiles/x", "/v1/inputs/quantiles/x/y"),
+        ("/v1/pipelines/x", "/v1/pipelines/x/batches"),
+        ("/v1/runs/x/streams", "/v1/runs/x/streams/y"),
+    ],
+)
+def test_admin_does_not_look_inside(path: str, inside: str) -> None:
+    authorise(identity("admin"), "GET", path)
+    with pytest.raises(ForbiddenError):
+        authorise(identity("admin"), "GET", inside)
+
+
+@pytest.mark.parametrize(
     "path", ["/v1/datasets", "/v1/datasets/x/reduce", "/zarr/x/y", "/v1/tokens/inspect", "/metrics"]
 )
 def test_what_every_identity_may_use(path: str) -> None:

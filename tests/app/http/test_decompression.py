@@ -11,7 +11,7 @@ from backports import zstd
 
 from app.errors import BombError, CodingError, TooLargeError, UnsupportedCodingError
 from app.http.compression import CODINGS, compressor
-from app.http.decompression import decoder
+from app.http.decompression import decoder, zstd_window
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
 UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "zstd": zstd.decompress}
@@ -165,3 +165,24 @@ def test_what_a_short_frame_has_yielded_is_not_yielded_again(coding: str) -> Non
         assert b"".join(bytes(p) for p in found.decode(memoryview(piece))) == part
     assert list(found.decode(memoryview(made.end()))) == []
     found.end()
+
+
+@pytest.mark.parametrize(
+    ("flags", "rest", "window"),
+    [
+        (0x00, b"\x00", 1 << 10),
+        (0x00, b"\x0b", (1 << 11) + 3 * (1 << 8)),
+        (0x20, b"\x05", 5),
+        (0x21, b"\xff\x05", 5),
+        (0x22, b"\xff\xff\x05", 5),
+        (0x23, b"\xff\xff\xff\xff\x05", 5),
+        (0x60, b"\x05\x01", 0x105 + 256),
+        (0xA0, b"\x05\x00\x01\x00", 0x10005),
+        (0xE0, (1 << 40).to_bytes(8, "little"), 1 << 40),
+        (0x60, b"\x05", 0),
+        (0xE0, bytes(7), 0),
+    ],
+)
+def test_a_frame_says_which_window_it_demands(flags: int, rest: bytes, window: int) -> None:
+    assert zstd_window(b"\x28\xb5\x2f\xfd" + bytes([flags]) + rest) == window
+    assert zstd_window(b"\x28\xb5\x2f\xfe" + bytes([flags]) + rest) == 0

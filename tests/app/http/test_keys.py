@@ -114,3 +114,7 @@ def test_keys_tried_at_random_are_not_all_remembered(
         with pytest.raises(UnauthorizedError):
             identify(keys, f"guess {number}")
     assert len(keys._known) == 5
+    for number, looks in ((19, 20), (15, 20), (14, 21)):
+        with pytest.raises(UnauthorizedError):
+            identify(keys, f"guess {number}")
+        assert stored.looks == looks

@@ -11,6 +11,7 @@ import pytest
 
 from app.state.private import private_directory
 from app.state.storage import StorageError
+from tests.descriptors import nothing_left_open
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_that_of_a_process_that_was_killed_is_removed_by_the_next_and_no_other(
     elsewhere = temporary / "elsewhere"
     elsewhere.mkdir()
     (temporary / "thalweg-test-link").symlink_to(elsewhere)
-    with private_directory("test") as mine:
+    with nothing_left_open(), private_directory("test") as mine:
         assert not abandoned.exists()
         with private_directory("test"):
             assert mine.exists()

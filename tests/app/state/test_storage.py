@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -33,6 +34,10 @@ def overwrite(path: Path) -> None:
 def cut(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(4096)
+
+
+def cut_within_its_header(path: Path) -> None:
+    os.truncate(path, 20)
 
 
 def remove(path: Path) -> None:
@@ -73,7 +78,7 @@ def test_a_check_drops_no_lock(storage: Storage, tmp_path: Path) -> None:
     assert storage.heads.get("view", "of-another").value == b""
 
 
-@pytest.mark.parametrize("harm", [overwrite, cut, remove, replace])
+@pytest.mark.parametrize("harm", [overwrite, cut, cut_within_its_header, remove, replace])
 def test_harm_is_noticed(storage: Storage, tmp_path: Path, harm: Callable[[Path], None]) -> None:
     storage.check()
     checkpoint(tmp_path / "state.sqlite")

@@ -55,6 +55,13 @@ def test_listings_that_cannot_be(
         assert not service.pages
 
 
+def test_listings_of_several_pages(service: FakeService, client: Client) -> None:
+    for kind, ids in (("datasets", client.datasets.list), ("pipelines", client.pipelines)):
+        service.pages = [{kind: ["a", "b"], "after": "b"}, {kind: ["c"], "after": None}]
+        assert ids() == ["a", "b", "c"]
+        assert [seen.query.get("after") for seen in service.seen[-2:]] == [None, "b"]
+
+
 def test_slices_need_a_shape(service: FakeService, client: Client) -> None:
     scan = client.datasets.register(id="odd", nav_shape="x")
     with pytest.raises(ProtocolError, match="nav_shape"):

@@ -16,8 +16,11 @@ from app.client import (
     StateError,
     TileProgress,
 )
+from app.client.files.downloads import Download
+from app.client.transport.requests import Head, Request
 
 from ..conftest import Connect
+from ..fakes.channel import FakeChannel
 from ..fakes.clock import FakeClock
 from ..fakes.exchange import Fault
 from ..fakes.faces import leftovers
@@ -138,3 +141,13 @@ def test_the_whole_instead_of_the_rest_is_refused(
     service.scan.raw_headers = [{}, {"status": 200}]
     with pytest.raises(ProtocolError, match="from the start"):
         connect(service, retries=1).datasets["scan"].view(**TILED).raw(tmp_path / "out")
+
+
+def test_no_more_is_taken_than_was_announced(tmp_path: Path) -> None:
+    waits = [Head(202, {"retry-after": text}) for text in ("99", "2", "soon")]
+    whole = Head(200, {"etag": '"a"', "content-length": "3"})
+    channel = FakeChannel(*waits, whole, b"1", b"23456")
+    download = Download(channel, Request("GET", "/"), "rows", "melt", tmp_path / "out", None)
+    assert download.save() == 3
+    assert (tmp_path / "out").read_bytes() == b"123"
+    assert channel.pauses == [15.0, 2.0, 1.0]

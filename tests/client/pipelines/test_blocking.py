@@ -165,9 +165,12 @@ def test_states(pipeline: Pipeline, way: Way) -> None:
     assert sequences(itertools.islice(batches, 4)) == ALL[:4]
     assert sequences(batches) == ALL[4:]
     wrong: Any
-    for wrong in ({}, [], "t", {"token": 3}, {"token": None, "x": 1}, {"token": None, "skip": "1"}):
+    for wrong in ({}, [], "t", {"token": 3}, {"token": None, "x": 1}):
         with pytest.raises(StateError):
             batches.setstate(wrong)
+    for wrong in ("1", True, -1):
+        with pytest.raises(StateError):
+            batches.setstate({"token": None, "skip": wrong})
 
 
 @pytest.mark.parametrize("way", [{}, {"prefetch": 4}])
@@ -351,6 +354,7 @@ LIES: list[Any] = [
     changed(1, seq=0),
     changed(1, seq=2),
     changed(0, epoch=-1),
+    changed(0, epoch=True),
     changed(0, count="4"),
     changed(0, rows=[0, 3]),
     changed(0, rows=[4, 0]),

@@ -90,9 +90,10 @@ def test_a_plan_of_an_answer() -> None:
         {"nav_shape": [-4]},
         {"nav_shape": [1 << 70]},
         {"nav_shape": [1] * 99},
-        {"dtype": "|O"},
-        {"dtype": "<U4"},
-        {"dtype": "u2,u2"},
+        {"dtype": "|O", "nbytes": 480},
+        {"dtype": "<U4", "nbytes": 960},
+        {"dtype": "u2,u2", "nbytes": 240},
+        {"dtype": "(2,)u2"},
         {"dtype": 5},
         {"dtype": "nonsense"},
         {

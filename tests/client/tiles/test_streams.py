@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.client import ConnectionFailed, Dataset, ProblemError, ProtocolError
+from app.client.tiles.stream import reduction_json
 
 from ..conftest import Connect
 from ..fakes.exchange import Fault
@@ -26,6 +27,16 @@ def test_results_by_name(service: FakeService, scan: Dataset) -> None:
     assert np.array_equal(got["sum"], SUM)
     assert seen[-1] == (1, 2)
     assert np.array_equal(scan.reduce("sum", scan.view())["sum"], SUM)
+
+
+def test_detectors_have_a_centre_and_radii() -> None:
+    disk = {"centre": [1.0, 2.5], "radius": 3.0}
+    assert reduction_json("disk:1,2.5,3") == {"op": "virtual", "detectors": [{"disk": disk}]}
+    ring = {"centre": [1.0, 2.0, 3.0], "inner": 4.0, "outer": 5.0}
+    assert reduction_json("annulus:1,2,3,4,5")["detectors"] == [{"annulus": ring}]
+    for text in ("disk:1,2", "disk:a,b,c", "annulus:1,2,3", "square:1,2,3", "disk:"):
+        with pytest.raises(ValueError, match="neither disk"):
+            reduction_json(text)
 
 
 WRONG: list[Any] = [

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from app.client.errors import (
@@ -10,7 +12,7 @@ from app.client.errors import (
     SourceError,
     ThalwegError,
 )
-from app.client.transport.retry import Backoff, is_retryable
+from app.client.transport.retry import Backoff, is_retryable, shorter
 
 
 def test_what_is_worth_another_try() -> None:
@@ -53,3 +55,23 @@ def test_retry_after_is_a_lower_bound() -> None:
 def test_refusals_are_raised() -> None:
     with pytest.raises(ProblemError):
         Backoff(5).delay(ProblemError(422, {}))
+
+
+@pytest.mark.parametrize(
+    ("status", "members", "size", "allowed"),
+    [
+        (413, {"limit": "body", "allowed": 70_000}, 200_000, 70_000),
+        (413, {"limit": "append", "allowed": 1}, 2, 1),
+        (413, {"allowed": 2}, 2, None),
+        (413, {"allowed": 0}, 200_000, 100_000),
+        (413, {"allowed": "1"}, 200_000, 100_000),
+        (413, {}, 128 << 10, 64 << 10),
+        (413, {}, (128 << 10) - 1, None),
+        (413, {"limit": "query", "allowed": 70_000}, 200_000, None),
+        (422, {"limit": "body", "allowed": 70_000}, 200_000, None),
+    ],
+)
+def test_what_is_too_long_is_sent_shorter(
+    status: int, members: dict[str, Any], size: int, allowed: int | None
+) -> None:
+    assert shorter(ProblemError(status, members), size) == allowed

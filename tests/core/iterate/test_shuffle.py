@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core.iterate._kernels.blocks import count_misses
 from core.iterate.base import Indexed, Stage
 from core.iterate.blocks import BlockPermutation
 from core.iterate.inorder import in_order
@@ -144,6 +145,18 @@ def test_blocks_are_permutations_of_their_own_keys(n: int, size: int, data: st.D
     order = np.array(data.draw(st.permutations(range(n))))
     assert np.array_equal(blocks.at(order), expected[order])
     assert np.array_equal(blocks.at(np.arange(n)), expected)
+
+
+@given(st.lists(st.integers(0, 60), max_size=20), st.integers(1, 9), st.integers(0, 8))
+@example([2, 3, 4, 9, 5, 3, 2, 20, 21, 22], 3, 1)
+def test_tables_are_foreseen(positions: list[int], size: int, lead: int) -> None:
+    lead %= size
+    tables = {0: -1, 1: -1}
+    built = 0
+    for block in [(position + lead) // size for position in positions]:
+        built += tables[block % 2] != block
+        tables[block % 2] = block
+    assert count_misses(np.array(positions, np.int64), lead, size) == built
 
 
 @pytest.mark.skipif(PURE_PYTHON, reason="tables of large blocks take minutes in plain Python")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.losses._kernels import seen as kernels
@@ -38,6 +38,20 @@ def test_what_was_added_is_known_and_its_neighbours_are_not(events: list[int]) -
     near = {event + step for event in events for step in (-1, 0, 1)}
     for number in near & set(range(1, 50_000)) | set(EDGES):
         assert (known(seen, number) == SEEN) == (number in events)
+
+
+events = st.frozensets(st.sampled_from([*EDGES, *range(4090, 4110)]), max_size=3)
+
+
+@given(events, events)
+@example({1, 4095}, {4095})
+@example({1, 4097}, {4095, 4096})
+def test_partitions_overlap_where_an_event_is_in_both(one: set[int], two: set[int]) -> None:
+    left, right = SeenEvents(), SeenEvents()
+    for seen, those in ((left, one), (right, two)):
+        for event in those:
+            seen.add(event)
+    assert left.overlaps(right) == right.overlaps(left) == bool(one & two)
 
 
 def test_a_page_is_made_for_the_ids_that_share_it() -> None:

@@ -263,6 +263,22 @@ def refused(values: Any) -> PipelineError:  # noqa: ANN401 - anything is tried
 PERMUTE = {"op": "permute"}
 FILTER = {"op": "filter", "pred": "less", "args": {"field": "x", "value": 5}}
 BUCKET = {"op": "bucket_batch", "read_ahead": 8, "key": "r", "size": 2}
+NONE = {"op": "filter", "pred": "length_between", "args": {"field": "r", "low": 99, "high": 100}}
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (BATCH, " items came in, none came out of filter (stage 1)"),
+        (BUCKET, "no item reached the stage that makes batches"),
+    ],
+)
+def test_what_became_of_the_items(end: dict[str, Any], why: str) -> None:
+    empty = make(SOURCE, NONE, end)
+    assert steps(empty) == []
+    assert empty.emptiness().lstrip("0123456789") == why
+
+
 REPEAT = {"op": "repeat"}
 ENDLESS = {"op": "source", "dataset": "endless"}
 EMPTY = {**SOURCE, "range": [3, 3]}

@@ -19,6 +19,7 @@ from app.datasets.files.passing import Run, StoredBytes, join_runs
 from app.engine.budgets import Budgets
 from app.engine.ledger import Ledger
 from app.errors import DataChangedError
+from core.arrays import Indices
 from tests.app.datasets.files.test_backends import WAYS, Setup
 from tests.scale import SOAK
 
@@ -77,6 +78,17 @@ def test_random_ranges(setup: Setup) -> None:
         while source.left:
             source.pass_on(taker)
         assert taker.taken == expected
+
+
+def test_hints_are_for_what_is_passed_on(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    hinted: list[tuple[int, int, int]] = []
+
+    def hint(files: Indices, starts: Indices, size: int) -> None:
+        hinted.append((int(files[0]), int(starts[0]), int(starts[0]) + size))
+
+    monkeypatch.setattr(setup.backend, "hint", hint)
+    pass_all(stored(setup, Run(0, 1000, 200_000)), len)
+    assert hinted == [(0, 71_000, 141_000), (0, 141_000, 200_000)]
 
 
 def pass_all(source: StoredBytes, take: Callable[[memoryview], int]) -> None:

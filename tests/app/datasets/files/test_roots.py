@@ -302,6 +302,8 @@ def test_five_thousand_files_in_the_order_of_their_numbers(roots: Roots, data: P
 
 def test_patterns(roots: Roots, data: Path) -> None:
     (data / "sub" / ".hidden.raw").touch()
+    (data / ".hidden").mkdir()
+    (data / ".hidden" / "h.raw").touch()
     (data / "x[1].raw").write_bytes(b"literal")
     (data / "x1.raw").write_bytes(b"one")
     (data / "d[1]").mkdir()
@@ -331,6 +333,25 @@ def test_patterns(roots: Roots, data: Path) -> None:
         roots.expand(["a.raw", "*.raw"])
     with pytest.raises(PathRefusedError):
         roots.expand(["../*"])
+
+
+def test_files_below_a_directory(roots: Roots, data: Path) -> None:
+    assert roots.directory("sub/deep") == data / "sub" / "deep"
+    assert [roots.directory(name) for name in ("a.raw", "nothing")] == [None, None]
+    store = data / "store"
+    (store / "c").mkdir(parents=True)
+    (store / ".git").mkdir()
+    for name in ("zarr.json", "c/10", "c/2", ".attributes", ".git/x"):
+        (store / name).touch()
+    (store / "link").symlink_to(data / "a.raw")
+    files, directories = roots.below(store, limit=4)
+    assert [str(path.relative_to(store)) for path in files] == ["c/2", "c/10", "link", "zarr.json"]
+    assert set(directories) == {store, store / "c"}
+    with pytest.raises(TooLargeError, match="more than 3 files"):
+        roots.below(store, limit=3)
+    (store / "d").symlink_to(data / "sub")
+    with pytest.raises(PathRefusedError, match="link to a directory"):
+        roots.below(store)
 
 
 def test_too_much_to_look_through(roots: Roots, data: Path) -> None:
@@ -454,6 +475,8 @@ def test_a_link_into_the_data_directory_is_not_followed(
     for name in ("keys", "all/token.keys", f"{private}/token.keys"):
         with pytest.raises(PathRefusedError):
             roots.open(name)
+    with pytest.raises(PathRefusedError):
+        roots.directory("all")
     # A root that becomes a link there, after the start.
     moving.unlink()
     moving.symlink_to(private)

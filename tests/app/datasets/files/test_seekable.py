@@ -17,6 +17,7 @@ from app.datasets.files.file_set import FileSet
 from app.datasets.files.roots import Roots
 from app.datasets.files.seekable import Compressed, Seekable, open_seekable
 from app.engine.request_budget import BudgetLimits, RequestBudget
+from core.budget import UNLIMITED
 from core.errors import BudgetExceededError
 
 STEP = 10_000
@@ -74,6 +75,27 @@ def test_too_many_checkpoints_double_their_spacing(
     assert all(after - before >= found._spacing for before, after in steps)
     monkeypatch.setattr(seekable, "MAX_CHECKPOINTS", 20)
     assert scanned(tmp_path, FORMS["gzip"]).checkpoints <= 20
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_scan_renews_its_budget_by_what_it_takes_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    renewed: list[int] = []
+    monkeypatch.setattr(UNLIMITED, "renew", lambda: renewed.append(1))
+    monkeypatch.setattr(seekable, "RENEWING", 4 * seekable._READ)
+    scanned(tmp_path, FORMS[form])
+    pieces = len(FORMS[form]) / seekable.RENEWING
+    assert pieces / 2 <= len(renewed) <= pieces
+
+
+def test_the_window_of_a_frame_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(UNLIMITED, "hold", lambda _, nbytes: held.append(nbytes))
+    for content in (zstd.compress(DATA), zstd.compress(DATA[:9]) + zstd.compress(DATA[9:])):
+        held.clear()
+        scanned(tmp_path, content)
+        assert sum(held) >= len(DATA) - 9
 
 
 @pytest.mark.parametrize("form", FORMS)

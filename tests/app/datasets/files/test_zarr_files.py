@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.datasets.files.zarr_files import _coordinates, parse_array
+from app.datasets.files.roots import Roots
+from app.datasets.files.zarr_files import METADATA, _coordinates, _nodes, parse_array
 from core.errors import FormatError
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -69,6 +72,21 @@ def test_lengths_are_integers_in_range(size: object) -> None:
             parse_array("", lie, "store")
     largest = (1 << 62) - 1
     assert parse_array("", node(shape=[largest, 6]), "store").info.shape == (largest, 6)
+
+
+@pytest.mark.parametrize("chunks", [(4,), (4, 6, 1), (0, 6), (4, 0)])
+def test_chunks_have_the_dimensions_of_the_array_and_values(chunks: tuple[int, ...]) -> None:
+    with pytest.raises(FormatError, match="chunk_grid is invalid"):
+        parse_array("", node(chunk_grid=regular(*chunks)), "store")
+
+
+def test_metadata_has_a_largest_size(tmp_path: Path) -> None:
+    names = {METADATA: tmp_path / METADATA}
+    names[METADATA].touch()
+    for size, words in ((16 << 20, "not JSON"), ((16 << 20) + 1, "more than 16777216 bytes")):
+        os.truncate(names[METADATA], size)
+        with pytest.raises(FormatError, match=words):
+            _nodes(Roots([tmp_path]), tmp_path, names)
 
 
 @pytest.mark.parametrize("inner", [(3, 6), (4, 4), (8, 6), (4,), (4, 6, 1)])

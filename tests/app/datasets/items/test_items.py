@@ -20,10 +20,11 @@ from app.datasets.files import seekable
 from app.datasets.files.file_set import FileSet
 from app.datasets.items import lines as line_items
 from app.datasets.items import losses as loss_items
+from app.datasets.items import segments
 from app.datasets.items.base import Items
 from app.datasets.items.lines import LineItems
 from app.datasets.items.losses import LossItems
-from app.datasets.items.segments import ItemRange
+from app.datasets.items.segments import ItemRange, Segmented
 from app.datasets.items.tables import TableItems
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
@@ -37,7 +38,7 @@ from core.errors import (
     OptionError,
     PositionError,
 )
-from core.iterate.base import Block, Indexed, Ragged
+from core.iterate.base import Block, Field, Indexed, Ragged
 from tests.decoders import DECODERS
 from tests.scale import examples
 from tests.streams import Stream, random_stream
@@ -462,3 +463,20 @@ def test_a_stretch_of_a_source(tmp_path: Path) -> None:
         for start, stop in ((2, 5), (-1, 2), (3, 2)):
             with pytest.raises(OptionError):
                 ItemRange(source, start, stop)
+
+
+def test_what_is_cached_counts_for_the_request_that_loads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[tuple[str, int]] = []
+    monkeypatch.setattr(segments, "keep_for_request", lambda *more: kept.append(more))
+    monkeypatch.setattr(segments, "CACHED_BYTES", 80)
+    starts = np.array([0, 4, 10, 13])
+    schema = (Field("x", np.dtype("<i8")),)
+    source = Segmented(schema, starts, lambda k: {"x": np.arange(starts[k], starts[k + 1])})
+    for position in (0, 9, 3, 4, 12):
+        assert np.asarray(source.at(np.array([position]))["x"]).tolist() == [position]
+    # Of the three, the third takes the place of the one that was used longest ago.
+    assert kept == [("items", 32), ("items", 48)]
+    assert np.asarray(source.at(np.array([12, 4, 12]))["x"]).tolist() == [12, 4, 12]
+    assert len(kept) == 2

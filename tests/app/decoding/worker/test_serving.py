@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 from app.decoding import wire
 from app.decoding.segments import Segment
+from app.decoding.worker.faults import Fault
 from app.decoding.worker.requests import Files
 from app.decoding.worker.serving import Server, load_libraries
 
@@ -62,12 +63,8 @@ class Worker:
         return answer
 
 
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    formats, missing = load_libraries()
-    assert not missing
-    for form in formats.values():
-        form.rehearse()
+@contextlib.contextmanager
+def served(formats: Mapping[str, Any]) -> Iterator[Worker]:
     ours, theirs = socket.socketpair()
 
     def run() -> None:
@@ -80,6 +77,16 @@ def worker() -> Iterator[Worker]:
         yield Worker(ours)
         ours.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    formats, missing = load_libraries()
+    assert not missing
+    for form in formats.values():
+        form.rehearse()
+    with served(formats) as made:
+        yield made
 
 
 @contextlib.contextmanager
@@ -210,6 +217,39 @@ def test_files_come_in_batches_and_each_is_closed_for_the_next(tmp_path: Path) -
         files.close()
 
 
+class Kept:
+    """A format of one subject, which counts how often it is closed."""
+
+    closed = 0
+
+    def open_subject(self, *_: object) -> Kept:
+        return self
+
+    def act(self, _: object) -> dict[str, Any]:
+        return {}
+
+    def explain(self, error: Exception) -> Fault:
+        return Fault(str(error))
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def touch(self) -> None:
+        pass
+
+    def rehearse(self) -> None:
+        pass
+
+
+def test_a_subject_that_is_forgotten_is_closed() -> None:
+    kept = Kept()
+    with served({"kept": kept}) as worker:
+        for key, closed in (("a", 0), ("a", 0), ("b", 1), ("b", 1)):
+            close = ["a", "never opened"] if key == "b" else []
+            assert worker.ask((key, "kept", {}, ()), "look", {}, close=close) == {"ok": {}}
+            assert kept.closed == closed
+
+
 class Exhausted:
     """A format whose library finds no memory."""
 
@@ -236,15 +276,5 @@ class Exhausted:
     ],
 )
 def test_libraries_say_in_many_ways_that_memory_is_short(error: Exception) -> None:
-    ours, theirs = socket.socketpair()
-
-    def run() -> None:
-        with theirs, contextlib.suppress(wire.GoneError):
-            Server(theirs, {"fake": Exhausted(error)}).run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    with ours:
-        assert Worker(ours).ask(("key", "fake", {}, []), "act", {}) == {"memory": True}
-        ours.shutdown(socket.SHUT_RDWR)
-        thread.join()
+    with served({"fake": Exhausted(error)}) as worker:
+        assert worker.ask(("key", "fake", {}, []), "act", {}) == {"memory": True}

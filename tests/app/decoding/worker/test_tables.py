@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from app.decoding.worker import tables
+from app.decoding.worker.faults import Fault
 from app.decoding.worker.requests import Request
 from app.decoding.worker.tables import Table, open_subject
 
@@ -40,6 +42,7 @@ DECODED = {
     "day": pa.array([1, 2, 3], pa.date32()),
     "date": pa.array([0, 86_400_000, 0], pa.date64()),
     "days": pa.array([[1], [], [2]], pa.list_(pa.date32())),
+    "dates": pa.array([[0], [], [86_400_000]], pa.list_(pa.date64())),
     "some": pa.array([1.0, None, 3.0]),
     "words": pa.array(["a", None, "b"]),
     "lists": pa.array([[1], None, [2]], pa.list_(pa.int16())),
@@ -128,6 +131,22 @@ def test_dictionaries_do_not_hide_the_places_of_other_columns(tmp_path: Path) ->
         ((x, kind),) = located(subject, 0, names=["x", "kind"])
     assert x is not None
     assert kind is None
+
+
+def test_a_table_has_so_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "table", pa.concat_tables([TABLE] * 3))
+    monkeypatch.setattr(tables, "_MAX_PARTS", 3)
+    with opened(tmp_path / "table") as subject:
+        assert len(subject.parts) == 3
+    monkeypatch.setattr(tables, "_MAX_PARTS", 2)
+    descriptor = os.open(tmp_path / "table", os.O_RDONLY)
+    size = os.fstat(descriptor).st_size
+    with pytest.raises(Fault, match="more than 2 parts") as caught:
+        open_subject("arrow", {"size": size}, [descriptor])
+    # What cannot be opened is closed, though the error holds what was made of it.
+    assert caught.tb is not None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_parquet_has_no_places(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ def test_a_fill_value_may_be_no_number() -> None:
         ("<f8", None),
         ("<c8", 1),
         ("<c8", [1, 2, 3]),
+        ("<c8", [[1], 2]),
+        ("<f4", ["NaN"]),
+        ("<f4", {}),
     ],
 )
 def test_what_is_no_fill_value(dtype: str, value: object) -> None:
