@@ -19,7 +19,8 @@ from ..client import Client
 from ..errors import StateError
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Batches, Pipeline
-from ..pipelines.selection import Position
+from ..pipelines.requests import creation
+from ..pipelines.selection import BatchSelection, Position
 from ..transport.frames import Array
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
@@ -138,6 +139,8 @@ class _Start:
         # The number of the state, the iteration that takes it, by worker the number of the state
         # it took last, and the state as text.
         self._cells = torch.zeros(_TEXT + _STATE // 8, dtype=torch.int64).share_memory_()
+        # How many workers read, and of each whether it is at the end.
+        self._ends = torch.zeros(1 + _TEXT, dtype=torch.int64).share_memory_()
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Set the state for the next iteration."""
@@ -145,16 +148,29 @@ class _Start:
         self._cells[_TEXT:] = torch.frombuffer(text, dtype=torch.int64)
         self._cells[0] += 1
         self._cells[1] = 0
+        self._ends[0] = 0
 
     def state(self) -> dict[str, Any]:
-        """The state loaded last; the beginning if none was."""
+        """The state loaded last; the beginning if none was, or if workers have read it all."""
         text = self._cells[_TEXT:].numpy().tobytes()
-        return dict(json.loads(text)) if self._cells[0] else {"token": None}
+        is_next = self._cells[0] and not self._is_read
+        return dict(json.loads(text)) if is_next else {"token": None}
 
     @property
     def is_with_workers(self) -> bool:
-        """Whether workers have taken the state loaded last."""
-        return int(self._cells[1]) not in {0, -1}
+        """Whether workers have taken the state loaded last, and are not at the end."""
+        return int(self._cells[1]) not in {0, -1} and not self._is_read
+
+    @property
+    def _is_read(self) -> bool:
+        workers = int(self._ends[0])
+        return workers > 0 and bool(self._ends[1 : 1 + workers].all())
+
+    def finish(self) -> None:
+        """Say that this process is at the end."""
+        info = get_worker_info()
+        if info is not None and info.id < _TEXT:
+            self._ends[1 + info.id] = 1
 
     def take(self) -> dict[str, Any]:
         """Where this process begins an iteration."""
@@ -162,6 +178,8 @@ class _Start:
         # Workers of one iteration have seeds in a row.
         worker, iteration = (0, -1) if info is None else (info.id, info.seed - info.id or 1)
         mine, number = 2 + worker, self._cells[0]
+        if info is not None and worker < _TEXT:
+            self._ends[0], self._ends[1 + worker] = info.num_workers, 0
         if not self._cells[1]:
             self._cells[1] = iteration
         if mine >= _TEXT or self._cells[mine] == number or self._cells[1] != iteration:
@@ -179,7 +197,8 @@ class IterableDataset(TorchDataset[Sample]):
     Its state is ``{"token": ...}``, None before the first batch. In a worker it also says
     what this worker takes next, so that a StatefulDataLoader resumes exactly. To resume with
     another number of workers, load the token of the last batch. A state is for the next
-    iteration only; those after it are whole again, whether workers persist or not.
+    iteration only; those after it are whole again, whether workers persist or not. Once workers
+    have read to the end, it is the beginning, where the next iteration begins.
 
     Its length is the number of batches of the pipeline, if that is known.
 
@@ -194,6 +213,9 @@ class IterableDataset(TorchDataset[Sample]):
         convert: turns a batch into what is handed out with its token.
         timeout: seconds without a byte after which a connection counts as broken.
         retries: failures in a row, without progress between them, to tolerate.
+
+    Raises:
+        TypeError, ValueError: an argument is not one of these, or the spec cannot be JSON.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of the caller
@@ -212,11 +234,15 @@ class IterableDataset(TorchDataset[Sample]):
         super().__init__()
         self._url = url
         self._key = key
-        self._spec = dict(spec)
         self._options: dict[str, Any] = {"rank": rank, "world": world, "prefetch": prefetch}
         self._convert = convert
         self._timeout = timeout
         self._retries = retries
+        # Here rather than in a worker, whose errors come late and wrapped.
+        self._client().close()
+        creation(spec)
+        BatchSelection(**self._options)
+        self._spec = dict(spec)
         self._start = _Start()
         self._length: int | None = None
         self._reading: Batches | None = None
@@ -232,9 +258,13 @@ class IterableDataset(TorchDataset[Sample]):
         with client, batches:
             for batch in batches:
                 yield Sample(self._convert(batch), batch.token)
+            self._start.finish()
+
+    def _client(self) -> Client:
+        return Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
 
     def _open(self) -> tuple[Client, Pipeline]:
-        client = Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
+        client = self._client()
         with client:
             pipeline = client.pipeline(self._spec)
         self._length = pipeline.batches_in_all
