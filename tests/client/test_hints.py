@@ -22,6 +22,11 @@ CASES = [
         'client.runs.add_reports(run, ["selt"])',
     ),
     ({"code": "report-not-ready", "state": "created"}, "thalweg run seal RUN", "runs.seal(run)"),
+    (
+        {"code": "not-found", "hint": "POST it to /v1/pipelines"},
+        "thalweg pipelines list",
+        "client.pipelines()",
+    ),
 ]
 
 
@@ -34,7 +39,7 @@ def test_a_hint_names_the_option_or_the_argument(
     assert python in str(hint_of(problem))
     error = ProblemError(400, problem)
     assert python in str(error)
-    assert error.hint == "PUT it"
+    assert error.hint == problem["hint"]
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,8 @@ def spec_of(text: str) -> dict[str, Any]:
         return spec
     if not Path(text).exists():
         raise ValueError(
-            f"there is no file {text[:80]!r}: give JSON, or a file of it (thalweg pipelines show ID"
-            " prints that of a registered pipeline)"
+            f"there is no file {text[:80]!r}: give JSON, or a file of it; thalweg batches takes the"
+            " id of a registered pipeline, as thalweg pipelines list prints it"
         )
     return spec_file(Path(text))
 
