@@ -22,6 +22,13 @@ from core.tiles.positions import Lattice, Listed, Stretch
 from core.tiles.reader import TileReader
 from core.tiles.view import View
 
+FROM_CSV = (
+    "Register an array, such as an npy, or a Parquet or Arrow table. Of the last column of a csv:"
+    " python -c \"import numpy as np; np.save('labels.npy', np.loadtxt('labels.csv', int,"
+    " delimiter=',', usecols=-1))\", with float for fractions, skiprows=1 past a header"
+)
+"""How labels come out of a csv, whose rows are in the order of the scan."""
+
 
 class _ArrayItems(Indexed):
     """Items of an array dataset; several threads may read at once."""

@@ -27,7 +27,7 @@ from core.tiles.formats import FORMATS
 from core.tiles.recording import Recording
 from core.tiles.view import View
 
-from .arrays import FramesSource, LabelsSource, TilesSource, no_labels
+from .arrays import FROM_CSV, FramesSource, LabelsSource, TilesSource, no_labels
 
 FRAME, TILE = "frame", "tile"
 OPTIONS = ("fields", "scan", "unit", "view")
@@ -174,6 +174,8 @@ def _all_items(
     if scan and dataset.spec.growing:
         raise OptionError(f"the labels {dataset.spec.id!r} may grow", hint="Register them complete")
     if isinstance(dataset, OpenItems):
+        if scan and dataset.spec.format == "lines":
+            raise OptionError(f"the labels {dataset.spec.id!r} are lines of text", hint=FROM_CSV)
         count = dataset.items.count(unit)
         if scan and count != math.prod(scan):
             raise no_labels(dataset, f"{count:,} items", scan)
