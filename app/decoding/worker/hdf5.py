@@ -8,7 +8,6 @@ either, but the library gives zeros for a virtual source that it cannot open.
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ import h5py
 import numpy as np
 
 from .faults import Fault, Pending
+from .hdf5_places import offset_of, stretches_of
 from .octets import DescriptorFile
 from .requests import Request
 
@@ -24,9 +24,6 @@ _MAX_OBJECTS = 100_000
 _MAX_LINKS = 32
 _MAX_SOURCES = 10_000
 _MAX_COORDINATES = 1 << 20
-_MAX_CHUNKS = 1 << 18
-"""Chunks that are located; it takes a second."""
-_MAX_STRETCHES = 1 << 12
 _MAX_DATASETS = 4
 """Arrays of a file that stay open."""
 _CACHE_BYTES = 2 << 20
@@ -317,7 +314,7 @@ class Inside:
             "shape": list(shape),
             "dtype": dataset.dtype.str,
             "chunks": list(dataset.chunks or (*(1,) * len(shape[:-2]), *shape[-2:])),
-            "offset": _offset(dataset),
+            "offset": offset_of(dataset),
             "axes": axes,
         }
         if not columns:
@@ -336,7 +333,7 @@ class Inside:
         they lie in C order, int64 of shape (k, 2); none if the file does not have all of them as
         they are, or if there are too many chunks or stretches.
         """
-        stretches = _stretches(self.plain(name))
+        stretches = stretches_of(self.plain(name))
         if stretches is None:
             return {}
 
@@ -418,51 +415,6 @@ def _is_plain(dataset: Any) -> bool:  # noqa: ANN401 - h5py
         and not dataset.is_virtual
         and not dataset.external
     )
-
-
-def _offset(dataset: Any) -> int | None:  # noqa: ANN401 - h5py
-    """Return the offset of values stored contiguously in numpy's representation, else None."""
-    layout = dataset.id.get_create_plist().get_layout()
-    if layout != h5py.h5d.CONTIGUOUS or not _is_as_in_memory(dataset):
-        return None
-    offset: int | None = dataset.id.get_offset()
-    return offset
-
-
-def _is_as_in_memory(dataset: Any) -> bool:  # noqa: ANN401 - h5py
-    same: bool = dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
-    return same
-
-
-def _stretches(dataset: Any) -> Any:  # noqa: ANN401 - h5py; an array
-    """Return number and first byte of values that follow each other, shape (k, 2), or None."""
-    chunks, shape = dataset.chunks, dataset.shape
-    filtered = chunks is None or dataset.id.get_create_plist().get_nfilters()
-    if filtered or not _is_as_in_memory(dataset) or dataset.id.get_num_chunks() > _MAX_CHUNKS:
-        return None
-    # Along the last axes, which a chunk has whole, values follow each other.
-    split = next(k for k in range(len(shape) + 1) if chunks[k:] == shape[k:])
-    if math.prod(shape[:split]) > _MAX_CHUNKS or math.prod(chunks[:split]) > _MAX_CHUNKS:
-        return None
-    values = math.prod(shape[split:])
-    size = values * dataset.dtype.itemsize
-    places = np.full(shape[:split], -1, np.int64)
-    inside = size * np.arange(math.prod(chunks[:split])).reshape(chunks[:split])
-
-    def note(chunk: Any) -> None:  # noqa: ANN401 - h5py
-        cells = zip(chunk.chunk_offset, chunks[:split], strict=False)
-        where: Any = (..., *(slice(a, a + n) for a, n in cells))
-        part = places[where]
-        kept: Any = (..., *map(slice, part.shape))
-        part[...] = chunk.byte_offset + inside[kept]
-
-    dataset.id.chunk_iter(note)
-    flat = places.reshape(-1)
-    begins = np.flatnonzero(np.diff(flat, prepend=flat[:1]) != size)
-    # A chunk that was never written has fill values.
-    if (flat < 0).any() or len(begins) > _MAX_STRETCHES:
-        return None
-    return np.stack([np.diff(begins, append=len(flat)) * values, flat[begins]], axis=1)
 
 
 def _axis(name: str, size: int, coordinates: Any) -> tuple[dict[str, Any], list[Any]]:  # noqa: ANN401 - h5py
