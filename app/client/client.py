@@ -130,10 +130,6 @@ class Client(Closing):
             ConnectionFailed: it could not be reached.
             TypeError, ValueError: the spec is not a dict, or cannot be written as JSON.
         """
-        if not isinstance(spec, Mapping):
-            raise TypeError(
-                f"a pipeline is a dict such as {{'stages': [...]}}, not a {type(spec).__name__}"
-            )
         request = creation(spec)
         info = PipelineInfo.parse(self._connector.call(request))
         return Pipeline(self._connector, spec, request, info)

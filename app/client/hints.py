@@ -41,7 +41,12 @@ _HINTS = {
         "Once all streams are complete: thalweg run seal RUN",
         "Once all streams are complete: client.runs.seal(run)",
     ),
+    "POST it to /v1/pipelines": _Hint(
+        "thalweg pipelines list prints those there are, thalweg pipelines register SPEC adds one",
+        "client.pipelines() lists those there are, client.pipeline(spec) adds one",
+    ),
 }
+"""By the code of the problem, or by the hint where one code is of many problems."""
 
 
 def hint_of(problem: Problem, *, command: bool = False) -> str | None:
@@ -49,7 +54,7 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     own: str | None = problem.get("hint")
     if command and own is not None and "without after" in own:
         return "Start over without the state or token file"
-    hint = _HINTS.get(str(problem.get("code")))
+    hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
     if hint is None or problem.get("state") == "failed":
         return own  # what has failed is not waited for: the service says what to do instead
     names = [""] if hint.member is None else problem.get(hint.member)

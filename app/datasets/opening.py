@@ -9,7 +9,7 @@ from app.decoding.base import Decoders
 from app.errors import InvalidOptionError
 from core.errors import AmbiguousFormatError, FormatError
 from core.tiles.chunked import ArrayFrames
-from core.tiles.formats.arrays import BlockArray, recording_of
+from core.tiles.formats.arrays import BlockArray, are_located, recording_of
 from core.tiles.formats.detect import understand
 from core.tiles.formats.source import Source as Headers
 from core.tiles.packing import Decoder
@@ -220,8 +220,7 @@ def understand_source(  # noqa: PLR0913 - parts of a catalogue entry
             f"a growing dataset cannot be {form}", hint="Register it once it is complete"
         )
     recording = recording_of(form, Headers(files.infos, files), arrays, hints)
-    plain = all(array.offset is not None for array in arrays)
-    return Source(files, recording, () if plain else arrays)
+    return Source(files, recording, () if are_located(arrays, recording.sig_shape) else arrays)
 
 
 def is_hdf5(files: FileSet) -> bool:

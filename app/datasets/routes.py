@@ -16,10 +16,10 @@ from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import ADMIN, Identity, identity_of, require
 from app.http.json_bodies import json_response, send_json
 from app.http.openapi import (
-    JSON_BODY,
     NO_CONTENT,
     NOT_MODIFIED,
     content_response,
+    json_body,
     problem_responses,
 )
 from app.http.trail import name_resource
@@ -30,6 +30,7 @@ from app.streams.plain import Piece, Whole, send_range
 from .files.passing import LEAST, Run, StoredBytes
 from .opened import OpenDataset, Opened
 from .service import DatasetService
+from .spec import OPERATORS, DatasetSpec
 
 _JSON = content_response(200, "application/json")
 _OCTETS = content_response(200, "application/octet-stream") | content_response(
@@ -87,7 +88,12 @@ async def list_datasets(
     operation_id="register_dataset",
     response_class=ExchangeResponse,
     status_code=201,
-    openapi_extra=JSON_BODY,
+    openapi_extra=json_body(
+        DatasetSpec,
+        {"id": "scan1", "files": ["scan1.npy"], "nav_shape": [64, 64], "sig_shape": [32, 32]},
+        without=OPERATORS,
+        optional=("id",),
+    ),
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 @in_lane(LONG)

@@ -37,7 +37,7 @@ _ARRAY_MEMBERS = (
     "backend",
     "decoder",
 )
-_OPERATORS = ("backend", "decoder", "frame_bytes")
+OPERATORS = ("backend", "decoder", "frame_bytes")
 """Members that only the operator may set: they name code, and ways to load the server."""
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
@@ -149,8 +149,8 @@ def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> Dataset
         InvalidOptionError: a member is unknown or invalid; names the member.
         CastingError: ``dtype`` is not a numeric dtype.
     """
-    known = _MEMBERS if operator else _MEMBERS.difference(_OPERATORS)
-    if reserved := sorted(set(spec).intersection(_OPERATORS) - known):
+    known = _MEMBERS if operator else _MEMBERS.difference(OPERATORS)
+    if reserved := sorted(set(spec).intersection(OPERATORS) - known):
         raise _invalid(
             reserved[0],
             "can only be set in the server's catalogue file",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from app.errors import KINDS
 
@@ -17,9 +18,6 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Not modified", "content": {}}
 }
 NO_CONTENT: dict[int | str, dict[str, Any]] = {204: {"description": "Deleted", "content": {}}}
-JSON_BODY: dict[str, Any] = {
-    "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
-}
 _CODES: list[JsonValue] = [*sorted(KINDS)]
 
 
@@ -54,6 +52,44 @@ class ProblemDocument(BaseModel):
     token: str | None = Field(None, description="Token that resumes after the rows answered")
     resume_offset: int | None = Field(None, description="First byte to post with that token")
     request_id: str | None = None
+
+
+def json_body(
+    of: type | Iterable[str],
+    example: Mapping[str, Any],
+    *,
+    without: Iterable[str] = (),
+    optional: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Describe a JSON body.
+
+    Args:
+        of: what it is parsed into, a model or a dataclass, or else the names of its members.
+        example: one that is accepted.
+        without: members of ``of`` that a body cannot have.
+        optional: members of ``of`` that a body need not have.
+    """
+    if isinstance(of, type):
+        whole = TypeAdapter(of).json_schema()
+    else:
+        whole = {"properties": {name: {} for name in sorted(of)}}
+    members = whole["properties"]
+    known = {name: members[name] for name in members if name not in set(without)}
+    schema = {"type": "object", "properties": known, "additionalProperties": False}
+    schema["required"] = [name for name in whole.get("required", ()) if name not in set(optional)]
+    media = {"schema": _inlined(schema, whole.get("$defs", {})), "example": example}
+    return {"requestBody": {"content": {"application/json": media}}}
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """Put definitions where a schema refers to them, as those of a body have no place of theirs."""
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {name: _inlined(value, definitions) for name, value in schema.items()}
 
 
 def content_response(status: int, *media_types: str) -> dict[int | str, dict[str, Any]]:

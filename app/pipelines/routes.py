@@ -24,11 +24,11 @@ from app.http.json_bodies import JsonBodies, json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from app.http.openapi import (
-    JSON_BODY,
     MAX_NUMBER,
     NO_CONTENT,
     NOT_MODIFIED,
     content_response,
+    json_body,
     problem_responses,
 )
 from app.http.ranges import not_modified
@@ -39,6 +39,7 @@ from app.streams.limits import Limits
 from app.telemetry import Metrics
 from core.errors import PositionError
 from core.pipelines.reference import reference, reference_of
+from core.pipelines.spec import MEMBERS
 
 from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
 from .opened import OpenPipeline
@@ -205,7 +206,7 @@ async def list_pipelines(
     operation_id="register_pipeline",
     response_class=ExchangeResponse,
     status_code=201,
-    openapi_extra=JSON_BODY,
+    openapi_extra=json_body(MEMBERS, reference()["order"]["example"]),
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 @in_lane(QUICK)

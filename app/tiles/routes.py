@@ -20,10 +20,10 @@ from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import (
-    JSON_BODY,
     NO_CONTENT,
     NOT_MODIFIED,
     content_response,
+    json_body,
     problem_responses,
 )
 from app.http.trail import name_resource
@@ -31,6 +31,7 @@ from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
+from core.tiles.view import MEMBERS
 
 from .codecs import tile_codec
 from .encoding import partitions, plan_arrow, plan_json, plan_summary
@@ -48,6 +49,7 @@ MAX_PARTS = 10_000
 """Partitions of a plan."""
 _MAX_BODY = 64 << 20
 """Size of a view in bytes: its mask or list may select many millions of frames."""
+_VIEW = json_body(MEMBERS, {"select": {"nav": [[0, 2], [0, 2]]}, "dtype": "<f4"})
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
 _FRAMES = content_response(200, MEDIA_TYPES["frames"])
 _JSON = content_response(200, "application/json")
@@ -90,7 +92,7 @@ async def _stream(
     operation_id="stream_tiles",
     response_class=ExchangeResponse,
     status_code=200,
-    openapi_extra=JSON_BODY,
+    openapi_extra=_VIEW,
     responses=_FRAMES | _PROBLEMS,
 )
 @in_lane(LONG)
@@ -122,7 +124,7 @@ async def stream_tiles(
     operation_id="plan_view",
     response_class=ExchangeResponse,
     status_code=200,
-    openapi_extra=JSON_BODY,
+    openapi_extra=_VIEW,
     responses=_JSON | _PROBLEMS,
 )
 @in_lane(QUICK)
@@ -159,7 +161,7 @@ async def plan_view(
     operation_id="register_view",
     response_class=ExchangeResponse,
     status_code=201,
-    openapi_extra=JSON_BODY,
+    openapi_extra=_VIEW,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 @in_lane(QUICK)

@@ -19,7 +19,7 @@ from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
-from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.ranges import not_modified
 from app.server.drain import Drain
 from app.server.lanes.table import LONG, QUICK, in_lane
@@ -57,7 +57,9 @@ HEARTBEAT_SECONDS = 0.5
     operation_id="reduce_view",
     response_class=ExchangeResponse,
     status_code=200,
-    openapi_extra=JSON_BODY,
+    openapi_extra=json_body(
+        ("view", "reduction"), {"view": {}, "reduction": {"op": "sum", "over": "frames"}}
+    ),
     responses=content_response(200, MEDIA_TYPES["frames"], MEDIA["npy"]),
 )
 @in_lane(LONG)

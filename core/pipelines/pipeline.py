@@ -243,7 +243,8 @@ def build_pipeline(
     demand = OPERATIONS[batch.op].reads(batch.options, Demand(0))
     builder = Builder(spec.stages[:cut], open_source, demand, bounds, wrap)
     batching = _batching(spec.stages[cut:], builder)
-    stepper = _stepper(batch, builder, batching)
+    drops = [stage for stage in spec.stages[:cut] if OPERATIONS[stage.op].drops]
+    stepper = _stepper(batch, builder, batching, drops[-1] if drops else batch)
     batches = _batch_costs(spec.stages[cut:], stepper, builder.block_bytes)
     total = bounded([*builder.costs, *batches], bounds)
     cost = Cost(BASE_BYTES + total.memory, total.resume_work)
@@ -281,12 +282,12 @@ def _batching(stages: Sequence[StageSpec], builder: Builder) -> Batching:
     return batching
 
 
-def _stepper(batch: StageSpec, builder: Builder, batching: Batching) -> Stepper:
+def _stepper(batch: StageSpec, builder: Builder, batching: Batching, last: StageSpec) -> Stepper:
     first = builder.chain(0)
     if OPERATIONS[batch.op].make_batches is not None:
-        return SequentialStepper(builder.bucketed(batch), batching)
+        return SequentialStepper(builder.bucketed(batch), batching, last)
     if isinstance(first, Sequential):
-        return SequentialStepper(_sequential_chain(builder), batching)
+        return SequentialStepper(_sequential_chain(builder), batching, last)
     stepper = IndexedStepper(_indexed_chain(builder), batching)
     if stepper.batches_per_epoch == 0 and batching.epochs != 1:
         raise batch.error(

@@ -18,6 +18,8 @@ from .operations import ALIASES, OPERATIONS
 from .options import REQUIRED, Refused
 from .stage import INPUTS, StageSpec
 
+MEMBERS = ("order", "stages")
+"""Members of a pipeline in JSON."""
 ORDER = 1
 """Version of the order of items, which golden tests freeze."""
 ALGORITHM = 1
@@ -29,6 +31,9 @@ MAX_INPUTS = 64
 """Sources of one pipeline."""
 MAX_DEPTH = 4
 """Levels of inputs inside inputs."""
+
+_OTHER_NAMES = ("type", "kind", "name", "stage")
+"""What other programs call ``op``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +68,12 @@ def parse_spec(values: Mapping[str, Any]) -> PipelineSpec:
         raise PipelineError(
             "the pipeline is not an object", hint='Give {"order": 1, "stages": […]}.'
         )
-    unknown = sorted(str(key) for key in set(values) - {"order", "stages"})
+    unknown = sorted(str(key) for key in set(values).difference(MEMBERS))
     if unknown:
         raise PipelineError(
             f"a pipeline has no member {unknown[0]!r}",
             field=unknown[0],
-            hint=f"{names_hint(unknown[0], ('order', 'stages'))}.",
+            hint=f"{names_hint(unknown[0], MEMBERS)}.",
         )
     order = values.get("order", ORDER)
     if isinstance(order, bool) or not isinstance(order, int) or order != ORDER:
@@ -119,9 +124,10 @@ class _Parser:
         if not isinstance(op, str) or op not in OPERATIONS:
             fault = "the stage has no op" if op is None else f"there is no stage {str(op)[:60]!r}"
             known = sorted(OPERATIONS.keys() - {"delay"})
-            raise PipelineError(
-                fault, stage=place, field=f"{path}op", hint=f"{names_hint(str(op), known)}."
-            )
+            other = next((name for name in _OTHER_NAMES if op is None and name in values), None)
+            meant = "" if other is None else f"Did you mean op, not {other}? "
+            hint = f"{meant}{names_hint(str(op), known)}."
+            raise PipelineError(fault, stage=place, field=f"{path}op", hint=hint)
         operation = OPERATIONS[op]
         bare = StageSpec(op, {}, (), place, path)
         given = {key: value for key, value in values.items() if key != "op"}

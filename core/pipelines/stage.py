@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 INPUTS: Final = "inputs"
 """The member of a stage's JSON that lists the stages it combines."""
+_MAX_TEXT = 160
+"""Characters of a stage in a message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +42,13 @@ class StageSpec:
         where = f"{self.path}{field}" if field is not None else self.path.rstrip(".") or None
         named = f"{self.op}: {field}" if field is not None else self.op
         return PipelineError(f"{named} {message}", stage=self.place, field=where, hint=hint)
+
+    @property
+    def described(self) -> str:
+        """The stage with its place and what it says, cut short, for people."""
+        text = json.dumps(self.to_json())
+        text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+        return f"{self.op} (stage {self.place}, {text})"
 
     def to_json(self) -> dict[str, Any]:
         """The stage as JSON values, with every option."""

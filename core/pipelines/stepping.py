@@ -49,6 +49,7 @@ from ..iterate.collate import collate
 from ..iterate.columns import block_bytes, block_length, concatenate, empty_block, slice_block
 from ..iterate.reuse import ReusePool
 from .operation import Batching
+from .stage import StageSpec
 
 MAX_SKIPPED = 1 << 24
 """Most items that skipping may read in a sequential pipeline."""
@@ -157,15 +158,20 @@ class SequentialStepper(Stepper):
     Args:
         chain: returns the items of an epoch, given its number.
         batching: how items become batches, unless the stage makes batches itself.
+        last: the last stage that drops items, or else the one that makes batches.
     """
 
     def __init__(
-        self, chain: Callable[[int], Sequential | BucketBatch], batching: Batching
+        self,
+        chain: Callable[[int], Sequential | BucketBatch],
+        batching: Batching,
+        last: StageSpec,
     ) -> None:
         first = chain(0)
         super().__init__(batching, first.schema)
         self._chain = chain
         self._first = first.initial
+        self._last = last
         self._makes_batches = isinstance(first, BucketBatch)
         self._pool: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
 
@@ -249,10 +255,13 @@ class SequentialStepper(Stepper):
         batch = self._batch(epoch, state[2:])
         if batch is None:
             if self.batching.epochs != 1:
+                left = block_length(self._items(epoch, self._first)[0])
+                few = f"{left:,} items, too few for one, and last is drop" if left else "no item"
                 raise PipelineError(
-                    f"epoch {epoch} has no batch",
-                    hint="Empty epochs would follow each other for ever. Make batches smaller, or "
-                    "let more items pass the filters.",
+                    f"epoch {epoch} has no batch: {self._last.described} leaves {few}",
+                    stage=self._last.place,
+                    hint="Each of several epochs needs a batch: let more items pass, or make "
+                    "batches smaller.",
                 )
             return None
         block, after = batch
@@ -272,8 +281,12 @@ class SequentialStepper(Stepper):
 
     def fate(self) -> tuple[int | None, int]:
         """As :class:`Stepper` says; the state of a stage ends with the position of its source."""
-        block, after = self._items(0, self._first)
-        return None if self._makes_batches else after[-1], block_length(block)
+        stage = self._chain(0)
+        if isinstance(stage, BucketBatch):
+            block, after = stage.inner.take(stage.inner.initial, 1)
+        else:
+            block, after = self._items(0, self._first)
+        return after[-1], block_length(block)
 
     def _batch(self, epoch: int, state: State) -> Batch | None:
         """The items of one batch; None if there are none, or too few and ``last`` is drop."""

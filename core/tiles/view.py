@@ -188,7 +188,7 @@ def _base64_pieces(bits: bytes) -> Iterator[bytes]:
         yield base64.b64encode(bits[at : at + step])
 
 
-_MEMBERS = {
+MEMBERS = {
     "select",
     "sig",
     "bin",
@@ -200,6 +200,7 @@ _MEMBERS = {
     "sync_offset",
     "missing",
 }
+"""Members of a view in JSON."""
 
 
 def parse_view(spec: Mapping[str, Any]) -> View:
@@ -211,7 +212,7 @@ def parse_view(spec: Mapping[str, Any]) -> View:
         ShapeError: tile_shape has too few or too many axes.
         CastingError: dtype is not a numeric type.
     """
-    _reject_unknown(spec, _MEMBERS, "a view")
+    _reject_unknown(spec, MEMBERS, "a view")
     binning = _mapping(spec.get("bin", {}), "bin")
     _reject_unknown(binning, {"nav", "sig"}, "bin")
     if spec.get("tile_shape") is not None and spec.get("target_bytes") is not None:

@@ -27,6 +27,11 @@ CASES = [
         "Start without after",
     ),
     ({"code": "report-not-ready", "state": "created"}, "thalweg run seal RUN", "runs.seal(run)"),
+    (
+        {"code": "not-found", "hint": "POST it to /v1/pipelines"},
+        "thalweg pipelines list",
+        "client.pipelines()",
+    ),
 ]
 
 

@@ -160,6 +160,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/app/oasis/shims/test_annual_losses.py",
         "tests/app/oasis/shims/test_exceedance.py",
     ),
+    "app/pipelines/arrays.py": ("tests/app/pipelines/test_registry.py",),
     "app/pipelines/opened.py": (*_BATCHES, "tests/app/pipelines/test_registry.py"),
     "app/pipelines/sources.py": ("tests/app/pipelines/test_registry.py",),
     "app/server/body.py": _BODIES,

@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,21 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
+from app.datasets.spec import parse_dataset
 from app.errors import KINDS
 from app.http.access import is_open
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
+from app.runs.schemas import ReportsBody
+from app.runs.spec import RunSpec
+from app.service_error import ServiceError
 from app.settings import Settings
+from core.errors import CoreError
 from core.losses.inputs import Occurrence, encode_occurrence
+from core.pipelines.pipeline import parse_pipeline
+from core.tiles.reduce import parse_reduction
+from core.tiles.view import parse_view
 from tests.app.harness import PROBLEM, Post, Service, ask, wait_until
 from tests.scale import SOAK, examples, half
 from tests.server_process import ROOT
@@ -349,6 +358,38 @@ def test_every_error_is_a_problem(document: Any) -> None:  # noqa: ANN401 - JSON
         assert str(status) in problems, status
     codes = document["components"]["schemas"]["ProblemDocument"]["properties"]["code"]["enum"]
     assert codes == sorted(KINDS)
+
+
+PARSERS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "register_dataset": parse_dataset,
+    "stream_tiles": parse_view,
+    "plan_view": parse_view,
+    "register_view": parse_view,
+    "reduce_view": lambda body: (
+        parse_view(body.pop("view")),
+        parse_reduction(body.pop("reduction") | body, (8, 8)),
+    ),
+    "register_pipeline": parse_pipeline,
+    "create_run": RunSpec.parse,
+    "compute_reports": ReportsBody.model_validate,
+}
+
+
+def test_every_body_is_described_as_it_is_checked(document: Any) -> None:  # noqa: ANN401 - JSON
+    bodies = {
+        operation["operationId"]: media["application/json"]
+        for _, _, operation in operations(document)
+        if "application/json" in (media := operation.get("requestBody", {}).get("content", {}))
+    }
+    assert {name for name, body in bodies.items() if "$ref" not in body["schema"]} == set(PARSERS)
+    for name, parse in PARSERS.items():
+        schema, example = bodies[name]["schema"], bodies[name]["example"]
+        assert set(schema["required"]) <= set(example) <= set(schema["properties"])
+        parse(deepcopy(example))
+        assert schema["additionalProperties"] is False
+        with pytest.raises((CoreError, ServiceError, ValueError)):
+            parse({**deepcopy(example), "other": 1})
+    assert "decoder" not in bodies["register_dataset"]["schema"]["properties"]
 
 
 def test_every_reference_leads_somewhere(document: Any) -> None:  # noqa: ANN401 - JSON

@@ -200,7 +200,6 @@ def test_a_state_outlives_a_start_that_fails(service: FakeService) -> None:
     assert [number(sample) for sample in dataset] == ALL[4:]
 
 
-@pytest.mark.parametrize("size", [1, 2])
 def test_a_state_that_only_workers_know_is_warned_of(service: FakeService) -> None:
     dataset = IterableDataset(service.url, SPEC)
     dataset.load_state_dict({"token": None})
@@ -215,6 +214,22 @@ def test_a_state_that_only_workers_know_is_warned_of(service: FakeService) -> No
             dataset.load_state_dict(wrong)
 
 
+@pytest.mark.parametrize("wrong", [
+    ({"url": SPEC}, TypeError, "the URL of a service is a text, not dict"),
+    ({"url": "127.0.0.1:8000"}, ValueError, "is not the URL of a service"),
+    ({"spec": "abc"}, TypeError, r"not a str; that of a registered one"),
+    ({"spec": {"stages": [print]}}, TypeError, "a pipeline cannot hold"),
+    ({"rank": 1}, ValueError, "rank 1 is not below world, 1: give both"),
+    ({"rank": "1", "world": 2}, TypeError, "rank cannot be '1': give an integer"),
+    ({"prefetch": None}, TypeError, "prefetch cannot be None"),
+])  # fmt: skip
+def test_wrong_arguments_are_told_at_once(wrong: tuple[dict[str, Any], type, str]) -> None:
+    arguments, kind, text = wrong
+    with pytest.raises(kind, match=text):
+        IterableDataset(**{"url": "http://127.0.0.1:1", "spec": SPEC, **arguments})
+
+
+@pytest.mark.parametrize("size", [1, 2])
 def test_batches_of_batches_are_warned_of(service: FakeService, size: int) -> None:
     dataset = IterableDataset(service.url, SPEC, convert=lambda batch: batch.count)
     with pytest.warns(UserWarning, match="give it batch_size=None"):

@@ -115,8 +115,8 @@ def spec_of(text: str, example: str) -> dict[str, Any]:
     return value
 
 
-PIPELINE = "thalweg pipelines show ID prints that of a registered pipeline"
-"""An example of a spec."""
+PIPELINE = "thalweg batches takes ids of registered pipelines, too: see thalweg pipelines list"
+"""Where there are pipelines."""
 
 REPORT_OPTIONS: dict[str, dict[str, Any]] = {
     "event_rates": {"type": Path, "metavar": "F", "help": "of melt, instead of the occurrences'"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -22,6 +23,9 @@ from ..transport.frames import Array
 from .arguments import PIPELINE, count, new_command, spec_of
 from .console import say
 
+_ID = re.compile("[0-9a-f]{32}")
+"""Of a registered pipeline."""
+
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
@@ -34,7 +38,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         " .npy files. With --token-file the same command resumes where it stopped, even with"
         " another --rank and --world.",
     )
-    batches.add_argument("spec", metavar="SPEC", help="file with the spec, or its JSON")
+    batches.add_argument("spec", metavar="SPEC", help="file with the spec, its JSON, or an id")
     batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
     batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="for .npy files")
     where = batches.add_mutually_exclusive_group()
@@ -54,7 +58,8 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
-    spec = spec_of(args.spec, PIPELINE)
+    registered = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
+    spec = client.pipeline_info(args.spec)["spec"] if registered else spec_of(args.spec, PIPELINE)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     done = 0

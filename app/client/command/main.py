@@ -117,8 +117,11 @@ def _show_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 def _stages(args: argparse.Namespace, client: Client) -> None:
     if args.name is None:
-        for name, stage in client.stages()["stages"].items():
+        known = client.stages()
+        for name, stage in known["stages"].items():
             sys.stdout.write(f"{name:13} {stage['about']}\n")
+        order = known["order"]
+        sys.stdout.write(f"\norder: {order['about']}\n\n  {json.dumps(order['example'])}\n")
         return
     stage = client.stages(args.name)
     lines = [f"{args.name}: {stage['about']}", ""]

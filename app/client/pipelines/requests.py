@@ -99,8 +99,13 @@ def creation(spec: Mapping[str, Any]) -> Request:
     """Create a pipeline, or find the same one again.
 
     Raises:
-        TypeError, ValueError: the spec cannot be written as JSON.
+        TypeError, ValueError: the spec is not a dict, or cannot be written as JSON.
     """
+    if not isinstance(spec, Mapping):
+        raise TypeError(
+            f"a pipeline is a dict such as {{'stages': [...]}}, not a {type(spec).__name__}; that"
+            " of a registered one is client.pipeline_info(id)['spec']"
+        )
     body = json.dumps(spec, default=_plain, allow_nan=False).encode()
     return Request("POST", "/v1/pipelines", {"Content-Type": "application/json"}, body)
 

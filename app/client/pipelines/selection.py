@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ..errors import StateError
 
@@ -68,23 +68,29 @@ class BatchSelection:
         parallel: streams to read in turn; None for one.
 
     Raises:
-        ValueError: a number is out of range.
+        TypeError: a number is none.
+        ValueError: it is out of range.
     """
 
     rank: int
     world: int
-    max_batches: int | None
-    every: int
-    epoch: bool
-    prefetch: int
-    parallel: int | None
+    max_batches: int | None = None
+    every: int = 1
+    epoch: bool = False
+    prefetch: int = 0
+    parallel: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_batches", "prefetch", "parallel"):
+        for name in ("rank", "world", "every", "max_batches", "prefetch", "parallel"):
             number = getattr(self, name)
-            if number is not None and number < 0:
+            absent = number is None and name in {"max_batches", "parallel"}
+            if not absent and not isinstance(number, SupportsIndex):
+                raise TypeError(f"{name} cannot be {number!r}: give an integer")
+            if not absent and number < 0:
                 raise ValueError(f"{name} cannot be {number}")
         if self.every < 1:
             raise ValueError(f"every cannot be {self.every}")
         if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank {self.rank} is not below world, {self.world}")
+            raise ValueError(
+                f"rank {self.rank} is not below world, {self.world}: give both, of so many readers"
+            )

@@ -19,7 +19,8 @@ from ..client import Client
 from ..errors import StateError
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Batches, Pipeline
-from ..pipelines.selection import Position
+from ..pipelines.requests import creation
+from ..pipelines.selection import BatchSelection, Position
 from ..transport.frames import Array
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
@@ -194,6 +195,9 @@ class IterableDataset(TorchDataset[Sample]):
         convert: turns a batch into what is handed out with its token.
         timeout: seconds without a byte after which a connection counts as broken.
         retries: failures in a row, without progress between them, to tolerate.
+
+    Raises:
+        TypeError, ValueError: an argument is not one of these, or the spec cannot be JSON.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of the caller
@@ -212,11 +216,15 @@ class IterableDataset(TorchDataset[Sample]):
         super().__init__()
         self._url = url
         self._key = key
-        self._spec = dict(spec)
         self._options: dict[str, Any] = {"rank": rank, "world": world, "prefetch": prefetch}
         self._convert = convert
         self._timeout = timeout
         self._retries = retries
+        # Here rather than in a worker, whose errors come late and wrapped.
+        self._client().close()
+        creation(spec)
+        BatchSelection(**self._options)
+        self._spec = dict(spec)
         self._start = _Start()
         self._length: int | None = None
         self._reading: Batches | None = None
@@ -233,8 +241,11 @@ class IterableDataset(TorchDataset[Sample]):
             for batch in batches:
                 yield Sample(self._convert(batch), batch.token)
 
+    def _client(self) -> Client:
+        return Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
+
     def _open(self) -> tuple[Client, Pipeline]:
-        client = Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
+        client = self._client()
         with client:
             pipeline = client.pipeline(self._spec)
         self._length = pipeline.batches_in_all

@@ -104,6 +104,8 @@ class Address:
         Raises:
             ValueError: it is not one.
         """
+        if not isinstance(url, str):
+            raise TypeError(f"the URL of a service is a text, not {type(url).__name__}")
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{url!r} is not the URL of a service: http://host:port is one")

@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,7 @@ class Hdf5Array:
     dtype: np.dtype[Any]
     chunks: tuple[int, ...]
     axes: tuple[Axis, ...]
-    offset: int | None
+    stretches: Sequence[tuple[int, int]]
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         """Read the values in boxes.
@@ -119,20 +121,51 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
     found = foreign.ask("describe", arguments, _description, Effort(max_bytes=decoders.max_bytes))
     info = found.info
     check(info, found.name, source)
+    stretches: Sequence[tuple[int, int]] = ((math.prod(info.shape), found.offset or 0),)
     if found.offset is None:
         check_chunks(info, found.name, source, decoders)
-    nbytes = math.prod(info.shape) * info.dtype.itemsize
-    if found.offset is not None and found.offset + nbytes > files.size(file):
-        raise FormatError(
-            f"the array {found.name!r} has {nbytes} bytes from byte {found.offset} on, but the "
-            f"file ends at byte {files.size(file)}",
-            source=source,
-            offset=files.size(file),
-            hint="Copy the file again from its origin",
-        )
+        arguments, effort = {"array": found.name}, Effort(max_bytes=decoders.max_bytes)
+        stretches = foreign.ask("locate", arguments, partial(_stretches, info), effort)
+    _check_inside(files, file, found, stretches)
     return Hdf5Array(
-        foreign, file, found.name, info.shape, info.dtype, info.chunks, found.axes, found.offset
+        foreign, file, found.name, info.shape, info.dtype, info.chunks, found.axes, stretches
     )
+
+
+def _check_inside(
+    files: FileSet, file: int, found: _Description, stretches: Sequence[tuple[int, int]]
+) -> None:
+    """Check that values lie in the file, each at a place of its own.
+
+    Raises:
+        FormatError: they do not.
+    """
+    size = found.info.dtype.itemsize
+    spans = sorted((begin, begin + count * size) for count, begin in stretches)
+    hint = "Copy the file again from its origin"
+    if spans and spans[-1][1] > files.size(file):
+        raise FormatError(
+            f"the values of the array {found.name!r} end at byte {spans[-1][1]}, but the file at "
+            f"byte {files.size(file)}",
+            source=files.name(file),
+            offset=files.size(file),
+            hint=hint,
+        )
+    if any(before[1] > after[0] for before, after in pairwise(spans)):
+        raise FormatError(
+            f"chunks of the array {found.name!r} overlap", source=files.name(file), hint=hint
+        )
+
+
+def _stretches(
+    info: ArrayInfo, values: Mapping[str, Any], octets: Octets
+) -> Sequence[tuple[int, int]]:
+    del values
+    pairs = np.frombuffer(octets.tobytes(), np.int64).reshape(-1, 2).tolist()
+    stretches = [(number(count), number(begin)) for count, begin in pairs]
+    if stretches and sum(count for count, _ in stretches) != math.prod(info.shape):
+        raise ValueError("stretches of another array")
+    return stretches
 
 
 def _shapes(values: Mapping[str, Any], octets: Octets) -> dict[str, tuple[int, ...]]:

@@ -56,7 +56,7 @@ class ZarrArray:
     chunks: tuple[int, ...]
     """Shape of a chunk, the unit of decoding."""
     axes: tuple[Axis, ...] = ()
-    offset: int | None = None
+    stretches: tuple[tuple[int, int], ...] = ()
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         """Read the values in boxes.

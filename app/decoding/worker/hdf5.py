@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 
 from .faults import Fault, Pending
+from .hdf5_places import offset_of, stretches_of
 from .octets import DescriptorFile
 from .requests import Request
 
@@ -71,6 +72,7 @@ def _read_sample() -> None:
         described = subject.act(Request("describe", {"array": name}))
         if isinstance(described, Pending):
             described.write(memoryview(bytearray(described.nbytes)))
+        subject.act(Request("locate", {"array": "/data"}))
         out = memoryview(bytearray(48))
         arguments = {"array": "/data", "dtype": ">u2", "boxes": [[[0, 2], [0, 3], [0, 4]]]}
         subject.act(Request("read", arguments, out=out))
@@ -111,12 +113,14 @@ class Hdf5File:
         self._datasets: dict[str, _Values] = {}
 
     def act(self, request: Request) -> dict[str, Any] | Pending:
-        """List the arrays, describe one, or read a part of one."""
+        """List the arrays, describe or locate one, or read a part of one."""
         action, arguments, out = request.action, request.arguments, request.out
         if action == "list":
             return {"arrays": [[name, list(shape)] for name, shape in self._inside.shapes()]}
         if action == "describe":
             return self._inside.describe(arguments["array"])
+        if action == "locate":
+            return self._inside.locate(arguments["array"])
         if action == "read" and out is not None:
             for box in arguments["boxes"]:
                 out = self._read(arguments, box, out)
@@ -310,7 +314,7 @@ class Inside:
             "shape": list(shape),
             "dtype": dataset.dtype.str,
             "chunks": list(dataset.chunks or (*(1,) * len(shape[:-2]), *shape[-2:])),
-            "offset": _offset(dataset),
+            "offset": offset_of(dataset),
             "axes": axes,
         }
         if not columns:
@@ -321,6 +325,23 @@ class Inside:
             return description
 
         return Pending(sum(column.nbytes for column in columns), write)
+
+    def locate(self, name: str) -> dict[str, Any] | Pending:
+        """Locate the values of an array in chunks.
+
+        The result's bytes are the number of values and the first byte of each stretch in which
+        they lie in C order, int64 of shape (k, 2); none if the file does not have all of them as
+        they are, or if there are too many chunks or stretches.
+        """
+        stretches = stretches_of(self.plain(name))
+        if stretches is None:
+            return {}
+
+        def write(memory: memoryview) -> dict[str, Any]:
+            np.frombuffer(memory, np.int64).reshape(-1, 2)[...] = stretches
+            return {}
+
+        return Pending(stretches.nbytes, write)
 
     def _axes(self, dataset: Any, name: str) -> tuple[list[dict[str, Any]], list[Any]]:  # noqa: ANN401 - h5py
         """Describe each dimension by labels and coordinates in the file; empty without any."""
@@ -394,17 +415,6 @@ def _is_plain(dataset: Any) -> bool:  # noqa: ANN401 - h5py
         and not dataset.is_virtual
         and not dataset.external
     )
-
-
-def _offset(dataset: Any) -> int | None:  # noqa: ANN401 - h5py
-    """Return the offset of values stored contiguously in numpy's representation, else None."""
-    layout = dataset.id.get_create_plist().get_layout()
-    stored = dataset.id.get_type()
-    same = stored.equal(h5py.h5t.py_create(dataset.dtype, logical=True))
-    if layout != h5py.h5d.CONTIGUOUS or not same:
-        return None
-    offset: int | None = dataset.id.get_offset()
-    return offset
 
 
 def _axis(name: str, size: int, coordinates: Any) -> tuple[dict[str, Any], list[Any]]:  # noqa: ANN401 - h5py

@@ -16,7 +16,7 @@ from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined
-from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.ranges import not_modified, requested_range
 from app.losses.schemas import ReportName as ReportPath
 from app.losses.selection import RowSelection, parse_selection
@@ -27,7 +27,7 @@ from ..describing import describe_run, run_path
 from ..reports import RETRY_SECONDS, Pending
 from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
 from ..results.published import DAMAGED, PIECE, PublishedFile
-from ..schemas import ReportsQuery, RunAnswer
+from ..schemas import ReportsBody, ReportsQuery, RunAnswer
 from ..sealing.jobs import OWN
 from ..service import RunService
 from .runs import RunsDep
@@ -65,7 +65,7 @@ async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
     operation_id="compute_reports",
     response_class=ExchangeResponse,
     status_code=202,
-    openapi_extra=JSON_BODY,
+    openapi_extra=json_body(ReportsBody, {"reports": ["selt"]}),
     responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
 )
 @in_lane(LONG)

@@ -15,7 +15,7 @@ from app.errors import BadRequestError
 from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
-from app.http.openapi import JSON_BODY, NO_CONTENT, problem_responses
+from app.http.openapi import NO_CONTENT, json_body, problem_responses
 from app.http.trail import name_resource
 from app.losses.routes_inputs import receive_input
 from app.losses.schemas import InputAnswer, InputName, InputQuery
@@ -24,7 +24,7 @@ from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_briefly, describe_run, describe_stream, run_path
 from ..records import RunRecord
-from ..schemas import RunAnswer, RunList, StreamList
+from ..schemas import RunAnswer, RunBody, RunList, StreamList
 from ..service import RunService
 from ..spec import RunSpec
 
@@ -61,7 +61,7 @@ async def list_runs(
     operation_id="create_run",
     response_class=ExchangeResponse,
     status_code=201,
-    openapi_extra=JSON_BODY,
+    openapi_extra=json_body(RunBody, {"perspective": "gul", "reports": ["melt"]}),
     responses={200: {"model": RunAnswer}, 201: {"model": RunAnswer}, **_PROBLEMS},
 )
 @in_lane(FRONT)

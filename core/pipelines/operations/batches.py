@@ -73,7 +73,7 @@ def _complete_buckets(options: Options, _inputs: int) -> None:
     if options["size"] is None and options["budget"] is None:
         raise Refused(
             "and budget are both missing",
-            "Give size (items of a batch), budget (weight of their keys), or both.",
+            "Give size (most items of a batch), budget (most elements of one), or both.",
             "size",
         )
     if options["size"] is not None and options["size"] > options["read_ahead"]:

@@ -51,8 +51,11 @@ class BlockArray(Protocol):
         """One axis per dimension; empty if the file describes none."""
 
     @property
-    def offset(self) -> int | None:
-        """Byte at which the values begin if stored as one C-ordered block, else None."""
+    def stretches(self) -> Sequence[tuple[int, int]]:
+        """Number and first byte of values that lie in the file one after the other, in C order.
+
+        None of them if the file does not have all values as they are.
+        """
 
     def read(self, boxes: Sequence[Box]) -> Sequence[Array]:
         """Read the values in boxes, each given as (start, stop) along each axis.
@@ -125,8 +128,7 @@ def recording_of(
 ) -> Recording:
     """Describe arrays as one recording, with frames in the order of the arrays.
 
-    If every array is stored as one C-ordered block, the extents locate its frames; otherwise
-    they only count them.
+    If :func:`are_located` says so, the extents locate the frames; otherwise they only count them.
 
     Raises:
         FormatError: the arrays differ in dtype or frame shape, or contradict the hints.
@@ -134,7 +136,7 @@ def recording_of(
     """
     first = arrays[0]
     nav, sig = _split(first, hints, source.files[first.file].name)
-    plain = all(array.offset is not None for array in arrays)
+    plain, values = are_located(arrays, sig), math.prod(sig)
     size = math.prod(sig) * first.dtype.itemsize
     extents: list[Extent] = []
     shapes: list[tuple[int, ...]] = []
@@ -148,8 +150,9 @@ def recording_of(
                 hint="Register each file as a dataset of its own",
             )
         shapes.append(array.shape[:split])
-        frames = math.prod(array.shape[:split])
-        extents.append(Extent(array.file, frames, (array.offset or 0) if plain else 0, size))
+        whole = [(math.prod(array.shape), 0)]
+        for count, begin in array.stretches if plain else whole:
+            extents.append(Extent(array.file, count // values, begin, size))
     found = Found(
         format=form,
         extents=extents,
@@ -160,6 +163,15 @@ def recording_of(
         metadata={"array": first.name, "chunks": list(first.chunks)},
     )
     return settle(source, found, hints)
+
+
+def are_located(arrays: Sequence[BlockArray], sig_shape: tuple[int, ...]) -> bool:
+    """Whether each frame of these arrays is known to lie in a file in one piece."""
+    values = math.prod(sig_shape)
+    return all(
+        array.stretches and not any(count % values for count, _ in array.stretches)
+        for array in arrays
+    )
 
 
 def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

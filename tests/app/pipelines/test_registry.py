@@ -284,6 +284,7 @@ def test_labels_stay_with_their_frames(place: Place, labels: Array, form: dict[s
     ("options", "message"),
     [
         ({"labels": "turned"}, r"'turned' have the shape \[6, 5, 1\], but the scan has \[5, 6\]"),
+        ({"labels": "lines"}, "the labels 'lines' are lines of text"),
         ({"labels": "few"}, r"have 10 items, but the scan has \[5, 6\]"),
         ({"labels": "packed"}, r"of \[5, 6\], cannot be divided into parts of \[1\]"),
         ({"labels": "late"}, r"have 28 frames, but the scan has \[5, 6\]"),
@@ -301,7 +302,9 @@ def test_labels_that_do_not_fit_are_refused(
 ) -> None:
     raw = {"format": "raw", "sig_shape": [2, 2], "dtype": "u1"}
     place.dataset("scan", bytes(120), nav_shape=[5, 6], **raw)
-    place.dataset("few", text(0, 10), format="lines")
+    place.dataset("lines", text(0, 30), format="lines")
+    pq.write_table(pa.table({"label": LABELS[:10]}), place.root / "parquet")
+    place.dataset("few", None, files=["parquet"], format="parquet")
     place.dataset("grows", bytes(120), growing=True, **raw)
     one = {"format": "raw", "sig_shape": [1], "dtype": "u1"}
     place.dataset("turned", bytes(30), nav_shape=[6, 5], **one)

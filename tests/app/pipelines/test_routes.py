@@ -247,7 +247,10 @@ FOURS = {**NONE, "args": {"field": "text", "low": 4, "high": 5}}
         ([FOURS, {**BATCH, "size": 11, "last": "drop"}],
          f"50 items came in, 10 came out of filter (stage 1){FEW}"),
         ([NONE, {"op": "bucket_batch", "read_ahead": 8, "key": "text", "size": 4}],
-         "no item reached the stage that makes batches"),
+         "50 items came in, none came out of filter (stage 1)"),
+        ([{"op": "split", "part": "train", "fraction": 0.999999, "key": "text"},
+          {"op": "bucket_batch", "read_ahead": 8, "key": "text", "size": 4}],
+         "0 items came in, none came out"),
         ([FOURS, BATCH, {"op": "limit", "count": 0}], "the limit is 0 batches"),
     ],
 )  # fmt: skip
@@ -262,6 +265,25 @@ def test_an_end_without_batches_says_why(
         assert only.header["notes"] == [f"there is no batch: {note}"]
     past = place.problem("GET", f"/v1/pipelines/{about['id']}/batch")
     assert past["hint"].endswith(note)
+
+
+@pytest.mark.parametrize(
+    ("stages", "leaves"),
+    [([NONE, BATCH], "leaves no item"),
+     ([NONE, {"op": "bucket_batch", "read_ahead": 8, "key": "text", "size": 4}], "leaves no item"),
+     ([FOURS, {**BATCH, "size": 11, "last": "drop"}],
+      "leaves 10 items, too few for one, and last is drop")],
+)  # fmt: skip
+def test_an_epoch_without_batches_names_the_stage(
+    place: Place, stages: list[dict[str, Any]], leaves: str
+) -> None:
+    about = place.pipeline(source("text"), {"op": "permute", "epochs": 3}, *stages)
+    problem = place.problem("GET", f"/v1/pipelines/{about['id']}/batches")
+    stated = {name: about["spec"]["stages"][2][name] for name in ("op", "args", "pred")}
+    assert problem["detail"] == (
+        f"epoch 0 has no batch: filter (stage 2, {json.dumps(stated)}) {leaves}"
+    )
+    assert (problem["code"], problem["stage"]) == ("pipeline", 2)
 
 
 def test_an_end_after_batches_has_no_notes(place: Place) -> None:

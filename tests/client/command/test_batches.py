@@ -10,7 +10,7 @@ import pytest
 from app.client.command.main import main
 
 from ..fakes.exchange import Fault
-from ..fakes.pipelines import SPEC
+from ..fakes.pipelines import REGISTERED, SPEC
 from ..fakes.service import FakeService
 
 TEXT = json.dumps(SPEC)
@@ -49,6 +49,10 @@ def test_a_line_for_each(
     }
     assert run(service, TEXT, "--after", "3.f0.k", "--epoch", "--parallel", 2) == 0
     assert [line["sequence"] for line in lines(capsys)] == [3, 4, 5]
+    assert run(service, REGISTERED, "-n", 2) == 0
+    assert lines(capsys) == [first, second]
+    assert run(service, "scan1") == 2
+    assert "takes ids of registered pipelines" in capsys.readouterr().err
 
 
 def test_without_a_batch_it_says_why(

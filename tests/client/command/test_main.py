@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import app.client
-from app.client import __version__
+from app.client import Client, __version__
 from app.client.command.arguments import size
 from app.client.command.console import Bar, describe
 from app.client.command.main import build_parser, main
@@ -230,6 +230,21 @@ def test_deleting_what_the_service_keeps(service: FakeService, tmp_path: Path) -
     service.pipeline.known = True
     assert main(["pipelines", "delete", "p1", *url]) == 0
     assert main(["pipelines", "delete", "p1", *url]) == 1
+
+
+def test_stages_explain_the_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {
+        "stages": {"batch": {"about": "Items in batches."}},
+        "order": {"about": "The version of the rules.", "example": {"order": 1}},
+    }
+    monkeypatch.setattr(Client, "stages", lambda _: known)
+    assert main(["stages", "--url", "http://127.0.0.1:1"]) == 0
+    out = capsys.readouterr().out
+    assert out == (
+        'batch         Items in batches.\n\norder: The version of the rules.\n\n  {"order": 1}\n'
+    )
 
 
 def test_inputs_and_tokens(

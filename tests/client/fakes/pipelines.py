@@ -16,6 +16,8 @@ from .frames import DATA, END, EPOCH, Frames
 
 Array = npt.NDArray[Any]
 
+REGISTERED = "0123456789abcdef" * 2
+"""Id of a pipeline of this spec."""
 SPEC = {"order": 1, "stages": [{"op": "source", "dataset": "items"}, {"op": "batch", "size": 4}]}
 RECORD = np.dtype([("a", "<i4"), ("b", "<f4", (2,))])
 
@@ -197,6 +199,8 @@ def answer(exchange: Exchange, pipeline: FakePipeline, body: bytes) -> None:
             case ["p1"] if exchange.seen.method == "DELETE" and pipeline.known:
                 pipeline.known = False
                 exchange.head(204, {}, 0)
+            case [ident] if ident == REGISTERED:
+                exchange.json(200, {"id": ident, "spec": SPEC})
             case ["p1", "batches"]:
                 _stream(exchange, pipeline, query)
             case _:

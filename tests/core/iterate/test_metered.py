@@ -25,6 +25,7 @@ from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.window import Window
 from core.pipelines.operation import Batching
+from core.pipelines.stage import StageSpec
 from core.pipelines.stepping import SequentialStepper
 
 
@@ -262,7 +263,8 @@ def test_the_scan_that_fills_a_reservoir_is_cancelled_between_stretches(
 
 
 def test_batches_kept_for_the_next_step_are_held(meter: Meter) -> None:
-    stepper = SequentialStepper(lambda _: in_order(CounterSource(1 << 16)), Batching(1024))
+    batch = StageSpec("batch", {}, (), 1, "")
+    stepper = SequentialStepper(lambda _: in_order(CounterSource(1 << 16)), Batching(1024), batch)
     step = stepper.step(stepper.initial, lambda total: (0, total))
     assert step is not None
     before = meter.held

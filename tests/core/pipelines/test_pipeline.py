@@ -407,6 +407,13 @@ def test_what_cannot_be_points_at_stage_and_field(
     assert error.hint or field in {None, "args", "names", "weights", "field", "view", "key"}, error
 
 
+@pytest.mark.parametrize("name", ["type", "kind", "name", "stage"])
+def test_other_names_of_op_are_known(name: str) -> None:
+    error = refused({"stages": [SOURCE, {name: "permute"}, BATCH]})
+    assert (error.stage, error.field) == (1, "op")
+    assert str(error.hint).startswith(f"Did you mean op, not {name}? Use batch, ")
+
+
 @pytest.mark.parametrize(
     ("values", "field"),
     [

@@ -22,7 +22,8 @@ def chunks_of(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ..
 class Spy:
     """An array in memory that remembers what was read of it."""
 
-    file, name, axes, offset = 0, "spy", (), None
+    file, name, axes = 0, "spy", ()
+    stretches: tuple[tuple[int, int], ...] = ()
 
     def __init__(self, data: Array, chunks: tuple[int, ...]) -> None:
         self.data, self.shape, self.dtype, self.chunks = data, data.shape, data.dtype, chunks

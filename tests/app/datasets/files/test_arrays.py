@@ -283,6 +283,41 @@ def test_hdf5_files_follow_each_other(tmp_path: Path, h5py: ModuleType) -> None:
     assert caught.value.source == "data_1.h5"
 
 
+@pytest.mark.parametrize(
+    ("options", "hints", "extents"),
+    [
+        ({"chunks": (1, 1, 6, 7)}, Hints(), 1),
+        ({"chunks": (2, 5, 6, 7)}, Hints(), 1),
+        ({"chunks": (3, 2, 6, 7), "maxshape": (None, None, 6, 7)}, Hints(), 12),
+        ({"chunks": (4, 5, 6, 7)}, Hints(), 1),
+        ({"chunks": (1, 2, 3, 7)}, Hints(sig_shape=(7,)), 32),
+        ({"chunks": (1, 2, 3, 7)}, Hints(), 0),
+        ({"chunks": (1, 1, 6, 7), "compression": "lzf"}, Hints(), 0),
+        ({"chunks": (1, 1, 6, 7), "fletcher32": True}, Hints(), 0),
+    ],
+)
+def test_hdf5_chunks_of_whole_frames_are_read_from_the_file(
+    tmp_path: Path, h5py: ModuleType, options: dict[str, Any], hints: Hints, extents: int
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
+        file.create_dataset("data", data=FRAMES, **options)
+    found = opened(tmp_path, "a.h5", hints)
+    assert bool(found.arrays) == (not extents)
+    assert len(found.recording.extents) == (extents or 1)
+    check_frames(found, FRAMES)
+
+
+def test_hdf5_chunks_that_were_never_written_have_fill_values(
+    tmp_path: Path, h5py: ModuleType
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("data", (4, 6, 7), "<u2", chunks=(1, 6, 7), fillvalue=9)
+        data[2] = FRAMES[0, 0]
+    expected = np.full((4, 6, 7), 9, "<u2")
+    expected[2] = FRAMES[0, 0]
+    check_frames(opened(tmp_path, "a.h5"), expected)
+
+
 def test_hdf5_hints(tmp_path: Path, h5py: ModuleType) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("data", data=FRAMES, chunks=True)

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.datasets.files.hdf5 import _description, divide, effort_of
+from app.datasets.files.hdf5 import (
+    _check_inside,
+    _description,
+    _stretches,
+    divide,
+    effort_of,
+)
+from core.errors import FormatError
 
 
 def test_effort_counts_values_and_what_is_decoded_for_them() -> None:
@@ -68,6 +75,51 @@ LIES: list[dict[str, Any]] = [
     {"axes": []},
     {"axes": [{"name": "y", "size": 4, "unit": None, "coordinates": 4}]},
 ]
+
+
+class OneFile:
+    """A set of a file of 100 bytes."""
+
+    def name(self, file: int) -> str:
+        return f"{file}.h5"
+
+    def size(self, _file: int) -> int:
+        return 100
+
+
+@pytest.mark.parametrize(
+    ("stretches", "message"),
+    [
+        ([(12, 0), (12, 24)], None),
+        ([(12, 76), (12, 0)], None),
+        ([(12, 0), (12, 77)], "end at byte 101, but the file at byte 100"),
+        ([(12, 0), (12, 1 << 62)], "but the file at byte 100"),
+        ([(12, 0), (12, 23)], "chunks of the array 'data' overlap"),
+        ([(12, 8), (12, 8)], "chunks of the array 'data' overlap"),
+        ([(12, 0), (11, 24)], ValueError),
+        ([(25, 0), (-1, 60)], ValueError),
+        ([(12, -24), (12, 0)], ValueError),
+    ],
+)
+def test_values_lie_inside_of_the_file_and_apart(
+    stretches: list[tuple[int, int]], message: str | type[Exception] | None
+) -> None:
+    found = _description(described(), LINE)
+
+    def check() -> None:
+        octets = np.array(stretches, np.int64).reshape(-1).view("u1")
+        assert _stretches(found.info, {}, octets) == stretches
+        _check_inside(OneFile(), 0, found, stretches)  # type: ignore[arg-type]
+
+    if message is None:
+        check()
+    elif isinstance(message, str):
+        with pytest.raises(FormatError, match=message) as caught:
+            check()
+        assert caught.value.hint
+    else:
+        with pytest.raises(message):
+            check()
 
 
 @pytest.mark.parametrize("lie", LIES)
