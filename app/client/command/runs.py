@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import itertools
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..losses.sources import SourceLike, open_source
 from ..runs.async_upload import MEMBER
-from ..runs.description import PARALLEL, Part, Run
+from ..runs.description import PARALLEL, Part, Run, Stream
 from ..runs.uploading import Uploaded, UploadState
 from ..transport.retry import is_retryable
 from .arguments import (
@@ -293,39 +294,44 @@ def _directory(args: argparse.Namespace) -> Path:
 
 
 def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
-    """The partitions of files that state files go on with; of the others, the lowest free ones."""
+    """The partitions that have the files, or that state files go on with; else the lowest free."""
     directory = _directory(args)
     states = [
         state
         for path in directory.glob("[1-9]*")
         if (state := StateFile(path, MEMBER).load(UploadState.parse)) and state.run == args.id
     ]
-    taken = {stream.partition for stream in client.runs.streams(args.id)}
+    streams = client.runs.streams(args.id)
+    taken = {stream.partition for stream in streams}
     free = (number for number in itertools.count(1) if number not in taken)
-    partitions = []
+    partitions: list[int] = []
     for file in args.file or [None]:
-        source = _identity(file)
-        own = next((state for state in states if state.source == source), None)
+        left = [stream for stream in streams if stream.partition not in partitions]
+        own, holder = _known(file, states, left)
         if own is not None:
             states.remove(own)
-        partitions.append(next(free) if own is None else own.partition)
+        partitions.append(own.partition if own else holder.partition if holder else next(free))
     expected = client.runs.status(args.id).document.get("options", {}).get("partitions")
     if expected is not None and max(partitions) > expected:
         raise ValueError(
             f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
             " --replace uploads one anew"
         )
-    for left in {state.partition for state in states}:
-        say(f"partition {left} is unfinished: its own file, or --replace, completes it")
+    for partition in {state.partition for state in states}:
+        say(f"partition {partition} is unfinished: its own file, or --replace, completes it")
     return partitions
 
 
-def _identity(file: str | None) -> dict[str, Any] | None:
-    """What a state file says of the source; None of what comes only once."""
-    if file is None or not Path(file).is_file():
-        return None
+def _known(
+    file: str | None, states: Sequence[UploadState], streams: Sequence[Stream]
+) -> tuple[UploadState | None, Stream | None]:
+    """The state that goes on with a file, and the stream that has its bytes, if there are any."""
+    if file is None or not Path(file).is_file():  # what comes only once
+        return next((state for state in states if state.source is None), None), None
     with contextlib.closing(open_source(file)) as source:
-        return source.identity()
+        identity = source.identity()
+        own = next((state for state in states if state.source == identity), None)
+        return own, next((stream for stream in streams if stream.holds(source)), None)
 
 
 def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
@@ -380,7 +386,8 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
     """Say how an upload ended; the exit code."""
     if isinstance(result, Uploaded):
         if not args.quiet:
-            say(f"partition {part.partition}: {result.bytes:,} bytes are stored")
+            already = "" if result.sent else " already"
+            say(f"partition {part.partition}: {result.bytes:,} bytes are stored{already}")
         return 0
     connection = isinstance(result, ThalwegError) and is_retryable(result)
     refusal = result if isinstance(result, ProblemError) and not connection else None

@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from xxhash import xxh3_128
+
 from ..errors import ProblemError, ProtocolError
 from ..losses.requests import StreamOptions
-from ..losses.sources import SourceLike
+from ..losses.sources import Source, SourceLike
 
 _UNPROCESSABLE = 422
+_GROUP = 4 << 20
+"""Bytes of a group of a stream's digest."""
 FINISHED = ("done", "failed")
 """States that a run does not leave by itself."""
 
@@ -72,6 +76,7 @@ class Stream:
         state: created, uploading, complete or failed.
         events: complete events that are stored.
         fault: why it failed: members of a problem document; None if it did not.
+        digest: of its bytes, as the contract defines it; None before it is complete.
     """
 
     id: str
@@ -81,11 +86,29 @@ class Stream:
     state: str
     events: int
     fault: Mapping[str, Any] | None
+    digest: str | None = None
 
     @property
     def complete(self) -> bool:
         """Whether the whole stream is stored."""
         return self.state == "complete"
+
+    def holds(self, source: Source) -> bool:
+        """Whether it is complete and has the bytes of a source whose size is known.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        if not self.complete or self.offset != source.size:
+            return False
+        chain = bytes(16)
+        # The digest that the service carries on between requests: a group's begins with the last.
+        for start in range(0, self.offset + 1, _GROUP):
+            hashed = xxh3_128(chain)
+            for view in source.views(start, min(start + _GROUP, self.offset)):
+                hashed.update(view)
+            chain = hashed.digest()
+        return chain.hex() == self.digest
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Stream:
@@ -104,6 +127,7 @@ class Stream:
                 str(document["state"]),
                 int(document["events"]),
                 fault if isinstance(fault, dict) else None,
+                document.get("digest"),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the answer describes no stream: {e}") from e

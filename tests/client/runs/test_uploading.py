@@ -232,6 +232,23 @@ def test_a_partition_that_is_taken_is_refused(client: Client, file: Path) -> Non
         client.runs.upload(RUN, file, partition=3)
 
 
+@pytest.mark.parametrize("size", [5, 4 << 20, (4 << 20) + 5])
+def test_what_is_stored_already_is_not_sent_again(
+    service: FakeService, client: Client, tmp_path: Path, size: int
+) -> None:
+    data = bytes(size - 1) + b"x"
+    (tmp_path / "again").write_bytes(data)
+    first = client.runs.upload(RUN, data)
+    for source in (data, tmp_path / "again"):
+        again = client.runs.upload(RUN, source, state=tmp_path / "state")
+        assert (again.stream, again.bytes, again.sent) == (first.stream, size, 0)
+        assert not (tmp_path / "state").exists()
+    for other in (data[::-1], data + b"x", iter([data])):
+        with pytest.raises(ProblemError, match="partition-exists"):
+            client.runs.upload(RUN, other)
+    assert service.run.received == size
+
+
 def test_a_creation_whose_answer_was_lost_is_found_again(
     service: FakeService, client: Client, file: Path
 ) -> None:
