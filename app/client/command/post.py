@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -155,19 +156,20 @@ def _post(args: argparse.Namespace, client: Client) -> None:
     for report, options, out in post.passes():
         state = post.state(out)
         try:
-            end = client.losses.save(
-                report,
-                0 if args.file == "-" else args.file,
-                out,
-                post.format,
-                exec=args.exec or None,
-                mode=args.mode,
-                part_size=args.part_size,
-                state=state,
-                progress=bar,
-                live=args.live,
-                **options,
-            )
+            with warnings.catch_warnings(action="ignore"):  # the end says it
+                end = client.losses.save(
+                    report,
+                    0 if args.file == "-" else args.file,
+                    out,
+                    post.format,
+                    exec=args.exec or None,
+                    mode=args.mode,
+                    part_size=args.part_size,
+                    state=state,
+                    progress=bar,
+                    live=args.live,
+                    **options,
+                )
         finally:
             stopped(bar, state)
         if not args.quiet:
@@ -181,6 +183,8 @@ def _describe(end: End) -> str:
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if end.reopened_check != "whole":
         text += f", reopened events checked {end.reopened_check}"
+    if end.selected_rows == 0:
+        text += ", no row is of the chosen summaries and events"
     if end.events_without_occurrence:
         text += f", {end.events_without_occurrence} without occurrence"
     if end.events_only_in_occurrence:

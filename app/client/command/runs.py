@@ -14,7 +14,6 @@ from typing import Any
 from ..client import Client
 from ..errors import ProblemError, StateError, ThalwegError
 from ..files.state import StateFile
-from ..hints import hint_of
 from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..losses.sources import SourceLike, open_source
@@ -36,7 +35,7 @@ from .arguments import (
     numbers,
     ranges,
 )
-from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, print_json, say
+from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, print_json, say, told
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
 _LISTS = {"quantiles": float, "return_periods": int}
@@ -391,8 +390,7 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
         return 0
     connection = isinstance(result, ThalwegError) and is_retryable(result)
     refusal = result if isinstance(result, ProblemError) and not connection else None
-    told = refusal.said(hint_of(refusal.problem, command=True)) if refusal else str(result)
-    fail(f"partition {part.partition}: {told}", 0)
+    fail(f"partition {part.partition}: {told(result)}", 0)
     has_fault = refusal is not None and (refusal.offset is not None or "failed" in refusal.code)
     if has_fault or isinstance(result, StateError):
         say(f"partition {part.partition}: --partition {part.partition} --replace uploads it anew")

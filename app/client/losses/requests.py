@@ -43,7 +43,7 @@ WHOLE_STREAM_REPORTS = frozenset(_OF_RUNS)
 _EXPECTED = ("expect_events", "expect_bytes")
 _ENDS = (
     *("completeness", "events", "bytes", "reopened_check"),
-    *("events_without_occurrence", "events_only_in_occurrence"),
+    *("events_without_occurrence", "events_only_in_occurrence", "selected_rows"),
 )
 _END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
 """Headers that say how an answer ended, and the members of END frames that say the same."""

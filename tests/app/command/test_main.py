@@ -386,7 +386,7 @@ def test_partitions_that_do_not_belong_together(
         (["--reports", "melt", "--periods", "PERIODS"], "period weights are given, but"),
         (["--no-of-periods", "5"], "--occurrence"),
         (["--reports", ""], "no report is wanted"),
-        (["--max-samples", "0"], "max_samples"),
+        (["--max-samples", "0"], "--max-samples"),
     ],
 )
 def test_a_wrong_command_is_told_apart_from_wrong_data(
@@ -642,10 +642,13 @@ def test_rows_of_some_summaries_and_events(
         *wanted,
     ]
     assert wanted != rows
+    assert "no row is of" not in capsys.readouterr().err
+    assert written("--event-ids", "2147483647") == [head]
+    assert "no row is of" in capsys.readouterr().err
     stream, occurrence = run_directory / "summary.bin", run_directory / "occurrence.bin"
     run = ["aggregate", str(stream), "--reports", "ept", "--occurrence", str(occurrence)]
     assert main([*run, "--event-ids", "1", "--out", str(tmp_path / "ept.csv")]) == 2
-    assert "ept has no column EventId. Leave event_ids out" in capsys.readouterr().err
+    assert "ept has no column EventId. Leave --event-ids out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -144,12 +144,13 @@ def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         "detail": "NaN",
         "offset": 7,
         "event": 3,
-        "hint": "Use --nan",
+        "hint": "Use expect_events= or nan, not no/event_ids or event_ids.bin",
     }
     with FakeService([Fault(status=400, problem=problem)]) as service:
         assert post(service, source, "-o", tmp_path / "out") == 1
     text = capsys.readouterr().err
-    assert "thalweg: [loss-not-finite] NaN (at byte 7, event 3). Use --nan" in text
+    assert "thalweg: [loss-not-finite] NaN (at byte 7, event 3). Use --expect-events or nan" in text
+    assert ", not no/event_ids or event_ids.bin" in text
     assert post(service, tmp_path / "none") == 1
     assert post(service, source, "-o", tmp_path / "no" / "dir" / "x") == 1
 
