@@ -68,7 +68,7 @@ def test_ids_that_no_row_has_are_told(
     save: Save, tmp_path: Path, recwarn: pytest.WarningsRecorder, found: int
 ) -> None:
     """A part may have none: the whole stream counts."""
-    faults = [Fault(end={"selected_rows": number}) for number in (found, 0)]
+    faults: list[Fault | None] = [Fault(end={"selected_rows": number}) for number in (found, 0)]
     with FakeService(faults) as service:
         size = len(STREAM) - RECORD
         end = save(service, STREAM, tmp_path / "out", "csv", part_size=size, summary_ids="99")

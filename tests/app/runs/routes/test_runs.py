@@ -36,6 +36,21 @@ def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -
     assert up.ask("PUT", f"{up.path}/inputs/items", b"no").status == 404
 
 
+def test_occurrences_without_their_number_of_periods_are_refused_when_given(
+    service: Service,
+) -> None:
+    data = b"event_id,period_no,occ_date_id\n1,1,5\n"
+    up = Uploader(service, reports=["aal"])
+    answer = up.ask("PUT", f"{up.path}/inputs/occurrence?no_of_periods=9", data)
+    found = is_problem(answer, "option", 422, option="no_of_periods")
+    assert "do not tell the number" in found["detail"]
+    assert "Create the run with the right no_of_periods" in found["hint"]
+    assert up.describe()["missing_inputs"] == ["occurrence"]
+    options = {"no_of_periods": 9}
+    path = f"/v1/runs/{create(service, {**RUN, 'options': options}).json()['id']}"
+    assert up.ask("PUT", f"{path}/inputs/occurrence", data).status in {200, 201}
+
+
 def test_an_input_that_is_gone_is_missing_until_it_is_put_again(service: Service) -> None:
     up = Uploader(service, reports=["qelt"])
     data = b"quantile\n0.125\n"
