@@ -38,7 +38,6 @@ from .arguments import (
 from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, print_json, say, told
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
-_LISTS = {"quantiles": float, "return_periods": int}
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
     "partitions": {"type": count, "metavar": "N", "help": "that sealing requires"}
 }
@@ -135,9 +134,6 @@ def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
     """Inputs and options of reports."""
     options = given(args, _CREATE_OPTIONS)
     inputs = {name: value for name, value in options.items() if isinstance(value, Path)}
-    for name, kind in _LISTS.items():
-        if isinstance(options.get(name), str):
-            options[name] = [kind(number) for number in options[name].split(",")]
     return inputs, {name: value for name, value in options.items() if name not in inputs}
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import Unpack
 from uuid import uuid4
 
 from ..errors import ThalwegError
@@ -33,7 +33,7 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RunRequests, create_run, list_runs
+from .requests import RunRequests, create_run, list_runs, report_spec
 from .uploading import Observe, Uploaded
 
 _FIRST_PAUSE = 0.2
@@ -72,7 +72,7 @@ class AsyncRuns(AsyncCalls):
     async def create(
         self,
         perspective: Perspective,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         days: float | None = None,
@@ -97,12 +97,8 @@ class AsyncRuns(AsyncCalls):
             SourceError: an input cannot be read.
             TypeError: there is no such option.
         """
-        unknown = set(options) - RunOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"there is no option {min(unknown)}")
-        digests = await self._store(inputs or {})
-        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
-        spec |= {"inputs": digests, "options": dict(options)}
+        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec["inputs"] = await self._store(inputs or {})
         if days is not None:
             spec["days"] = days
         return await self._run(create_run(spec, key or str(uuid4())))
@@ -379,7 +375,7 @@ class AsyncRuns(AsyncCalls):
     async def add_reports(
         self,
         run: RunLike,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         **options: Unpack[RunOptions],
@@ -401,9 +397,7 @@ class AsyncRuns(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        digests = await self._store(inputs or {})
-        content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
-        if digests:
-            content["inputs"] = digests
+        content = report_spec(reports, options)
+        content["inputs"] = await self._store(inputs or {})
         request = RunRequests(run).add_reports(content)
         return (await self._connector.call(request)).text("variant")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import Unpack
 from uuid import uuid4
 
 from ..errors import ThalwegError
@@ -32,7 +32,7 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RunRequests, create_run, list_runs
+from .requests import RunRequests, create_run, list_runs, report_spec
 from .streams import EventStream, RowStream, pages
 from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded
@@ -73,7 +73,7 @@ class Runs(Calls):
     def create(
         self,
         perspective: Perspective,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         days: float | None = None,
@@ -98,12 +98,8 @@ class Runs(Calls):
             SourceError: an input cannot be read.
             TypeError: there is no such option.
         """
-        unknown = set(options) - RunOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"there is no option {min(unknown)}")
-        digests = self._store(inputs or {})
-        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
-        spec |= {"inputs": digests, "options": dict(options)}
+        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec["inputs"] = self._store(inputs or {})
         if days is not None:
             spec["days"] = days
         return self._run(create_run(spec, key or str(uuid4())))
@@ -378,7 +374,7 @@ class Runs(Calls):
     def add_reports(
         self,
         run: RunLike,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         **options: Unpack[RunOptions],
@@ -400,9 +396,7 @@ class Runs(Calls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        digests = self._store(inputs or {})
-        content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
-        if digests:
-            content["inputs"] = digests
+        content = report_spec(reports, options)
+        content["inputs"] = self._store(inputs or {})
         request = RunRequests(run).add_reports(content)
         return (self._connector.call(request)).text("variant")

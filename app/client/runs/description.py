@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -142,10 +142,10 @@ class RunOptions(StreamOptions, total=False):
 
     partitions: int
     """Number of streams; sealing requires all of them."""
-    quantiles: Sequence[float]
-    return_periods: Sequence[int]
-    sets: Sequence[int]
-    summary_ids: str
+    quantiles: float | Sequence[float]
+    return_periods: int | Sequence[int]
+    sets: int | Sequence[int]
+    summary_ids: str | int | Iterable[int]
 
 
 class ReportOptions(TypedDict, total=False):
@@ -153,10 +153,10 @@ class ReportOptions(TypedDict, total=False):
 
     set: int
     """The summary set, of a run with several."""
-    summary_ids: str
-    """Only rows of these summaries, such as ``1,5,10-20``."""
-    event_ids: str
-    """Only rows of these events, in the same form."""
+    summary_ids: str | int | Iterable[int]
+    """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
+    event_ids: str | int | Iterable[int]
+    """Only rows of these events, in the same way."""
     variant: str
     """What ``add_reports`` returned, for a further report."""
 

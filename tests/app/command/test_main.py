@@ -382,6 +382,7 @@ def test_partitions_that_do_not_belong_together(
         (["--reports", "melt,selt"], "--out"),
         (["--reports", "qelt"], "quantiles"),
         (["--quantiles", "0.5"], "QELT or QPLT is not wanted"),
+        (["--quantiles", "0.5,abc"], "--quantiles: value 2: quantile 'abc'"),
         (["--reports", "splt"], "SPLT needs occurrences"),
         (["--reports", "melt", "--periods", "PERIODS"], "period weights are given, but"),
         (["--no-of-periods", "5"], "--occurrence"),

@@ -131,11 +131,22 @@ def test_wrong_usage(
     assert not service.seen
 
 
-@pytest.mark.parametrize("args", [["--part-size", "0"], ["--part-size", "x"], ["--retries", "-1"]])
-def test_wrong_options(service: FakeService, args: list[str]) -> None:
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--part-size", "0"],
+        ["--part-size", "x"],
+        ["--retries", "-1"],
+        ["--return-periods", "250,x"],
+    ],
+)
+def test_wrong_options(
+    service: FakeService, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         post(service, "in", *args)
     assert caught.value.code == 2
+    assert f"{args[1].rpartition(',')[2]!r} is not a" in capsys.readouterr().err
 
 
 def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
