@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 from ..client import Client
+from ..errors import ProblemError
 from ..losses.requests import PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
@@ -126,7 +128,6 @@ class _Post:
             return [(self.reports[0], self.options, out if out != "-" else STDOUT)]
         if self.format == "bin":
             return [(self.reports, self.options, out)]
-        Path(out).mkdir(parents=True, exist_ok=True)
         several = len(self._sets) > 1
         return [
             (
@@ -152,8 +153,12 @@ def _is_special(path: Path) -> bool:
 
 def _post(args: argparse.Namespace, client: Client) -> None:
     post = _Post(args)
-    bar = make_bar(args)
-    for report, options, out in post.passes():
+    bar, passes = make_bar(args), post.passes()
+    if len(passes) > 1:
+        for report, options, _ in passes:
+            _check(client, report, post.format, options)
+        Path(args.out).mkdir(parents=True, exist_ok=True)
+    for report, options, out in passes:
         state = post.state(out)
         try:
             with warnings.catch_warnings(action="ignore"):  # the end says it
@@ -175,6 +180,19 @@ def _post(args: argparse.Namespace, client: Client) -> None:
         if not args.quiet:
             name = report if isinstance(report, str) else ",".join(report)
             say(f"{name}: {_describe(end)}")
+
+
+def _check(client: Client, report: str, form: str, options: dict[str, Any]) -> None:
+    """Have the service say of an empty stream what it would refuse of any.
+
+    Raises:
+        ThalwegError: it refuses the report, or could not be reached.
+    """
+    try:
+        client.losses.save(report, b"", os.devnull, form, **options)
+    except ProblemError as error:
+        if error.code != "stream-empty":
+            raise
 
 
 def _describe(end: End) -> str:

@@ -142,9 +142,9 @@ class RunOptions(StreamOptions, total=False):
 
     partitions: int
     """Number of streams; sealing requires all of them."""
-    quantiles: float | Sequence[float]
-    return_periods: int | Sequence[int]
-    sets: int | Sequence[int]
+    quantiles: str | float | Iterable[float]
+    return_periods: str | int | Iterable[int]
+    sets: str | int | Iterable[int]
     summary_ids: str | int | Iterable[int]
 
 

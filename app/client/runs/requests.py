@@ -29,7 +29,7 @@ def report_spec(reports: str | Sequence[str], options: Mapping[str, Any]) -> dic
     unknown = set(options) - RunOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no option {min(unknown)}")
-    lists = {
+    lists: dict[str, Any] = {
         n: numbers_of(n, options[n]) for n in options if n in _LISTS and options[n] is not None
     }
     if not isinstance(options.get("summary_ids"), str | None):

@@ -88,6 +88,14 @@ def test_a_command(service: FakeService, source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "no.csv").exists()
 
 
+def test_reports_are_refused_before_one_is_written(source: Path, tmp_path: Path) -> None:
+    refused = Fault(status=422, problem={"code": "option"})
+    with FakeService([Fault(status=400, problem={"code": "stream-empty"}), refused]) as service:
+        assert post(service, source, "--report", "rows,count", "-o", tmp_path / "out") == 1
+        assert [seen.size for seen in service.losses] == [0, 0]
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("option", ["--report", "--reports"])
 def test_several_reports(service: FakeService, source: Path, tmp_path: Path, option: str) -> None:
     args = ["post", str(source), "--url", service.url, option, "rows,count"]

@@ -75,12 +75,8 @@ def test_a_failed_run_says_why(service: FakeService, client: Client) -> None:
 
 def test_further_reports_of_a_sealed_run(service: FakeService, client: Client) -> None:
     assert client.runs.add_reports(RUN, ["ept"], return_periods=[10]) == "v1"
-    for reports, periods in (
-        (["ept"], [10]),
-        ("ept", 10),
-        (("ept",), "10"),
-        ("ept", np.array([10])),
-    ):
+    several: list[Any] = [(["ept"], [10]), ("ept", 10), (("ept",), "10"), ("ept", np.array([10]))]
+    for reports, periods in several:
         client.runs.add_reports(RUN, reports, return_periods=periods, summary_ids=range(1, 3))
         options = {"return_periods": [10], "summary_ids": "1,2"}
         assert service.run.spec["more"] == {"reports": ["ept"], "inputs": {}, "options": options}
