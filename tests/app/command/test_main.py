@@ -661,3 +661,22 @@ def test_what_is_not_a_number_is_quoted(
     with pytest.raises(SystemExit):
         main(["aggregate", "-", *wrong])
     assert f"{wrong[1]!r} is not a number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "nearest"),
+    [
+        ("agregate in", "aggregate"),
+        ("aggregate in --reprts=melt", "--reports"),
+        ("aggregate in --format cvs", "csv"),
+        ("keys lst", "list"),
+        ("serve --prt 9", "--port"),
+    ],
+)
+def test_the_nearest_word_is_named(
+    capsys: pytest.CaptureFixture[str], line: str, nearest: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(line.split())
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"Did you mean {nearest}?\n")
