@@ -362,12 +362,15 @@ def _upload(args: argparse.Namespace, client: Client) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     bars = make_bars(args, [part.partition for part in parts])
     codes = []
+
+    def ended(part: Part, result: Uploaded | Exception) -> None:
+        if bars is not None:
+            bars.clear()
+        codes.append(_report(args, part, result))
+
+    how: dict[str, Any] = {"parallel": args.parallel, "progress": bars, "ended": ended}
     try:
-        results = client.runs.upload_all(args.id, parts, parallel=args.parallel, progress=bars)
-        for part, result in results:
-            if bars is not None:
-                bars.clear()
-            codes.append(_report(args, part, result))
+        client.runs.upload_all(args.id, parts, **how)
     finally:
         if bars is not None:
             bars.clear()

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -217,21 +218,29 @@ class Runs(Calls):
         *,
         parallel: int = PARALLEL,
         progress: Observe | None = None,
-    ) -> Iterator[tuple[Part, Uploaded | Exception]]:
+        ended: Callable[[Part, Uploaded | Exception], None] | None = None,
+    ) -> Sequence[tuple[Part, Uploaded | Exception]]:
         """Upload several partitions side by side; each with how it ended, in their order.
 
-        One that fails stops no other. Closing the iterator, or an exception such as
-        KeyboardInterrupt, stops them all; what their state files say is enough to go on.
+        It returns when all have ended; one that fails stops no other. An exception such as
+        KeyboardInterrupt stops them all; what their state files say is enough to go on.
 
         Args:
             run: to upload to.
             parts: the partitions.
             parallel: uploads at a time.
             progress: called after commits, from several threads.
+            ended: called with each and how it ended, in their order.
         """
-        channel = self._connector.channel(workers=parallel)
-        uploads = upload_parts(channel, RunRequests(run), parts, progress)
-        return Items(channel, uploads)
+        results = []
+        with self._connector.channel(workers=parallel) as channel:
+            uploads = upload_parts(channel, RunRequests(run), parts, progress)
+            with closing(uploads) as each:
+                for part, result in each:
+                    results.append((part, result))
+                    if ended is not None:
+                        ended(part, result)
+        return results
 
     def seal(self, run: RunLike, *, wait: bool = True) -> Run:
         """Announce that no more streams come, and have the reports computed.

@@ -15,6 +15,7 @@ import pytest
 from app.client import (
     Client,
     ConnectionFailed,
+    Part,
     ProblemError,
     ProducerFailed,
     SourceError,
@@ -247,6 +248,22 @@ def test_what_is_stored_already_is_not_sent_again(
         with pytest.raises(ProblemError, match="partition-exists"):
             client.runs.upload(RUN, other)
     assert service.run.received == size
+
+
+def test_several_are_uploaded_by_the_call_itself(client: Client, service: FakeService) -> None:
+    parts = [Part(1, DATA), Part(2, exec=["false"]), Part(3, iter([DATA]))]
+    seen: list[Any] = []
+    results = client.runs.upload_all(
+        RUN, parts, ended=lambda part, result: seen.append((part, result))
+    )
+    assert [part for part, _ in results] == parts
+    assert [type(result).__name__ for _, result in results] == [
+        "Uploaded",
+        "ProducerFailed",
+        "Uploaded",
+    ]
+    assert stored(service) == stored(service, 3) == DATA
+    assert seen == list(results)
 
 
 def test_a_creation_whose_answer_was_lost_is_found_again(
