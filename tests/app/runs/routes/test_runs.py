@@ -109,6 +109,25 @@ def test_a_run_that_is_refused(service: Service, change: dict[str, object], opti
     assert found["option"] == option
 
 
+@pytest.mark.parametrize(
+    ("tool", "ours"),
+    [
+        ("leccalc", "ept or psept"),
+        ("ordleccalc", "ept or psept"),
+        ("eltpy", "melt, selt or qelt"),
+        ("pltpy", "mplt, splt or qplt"),
+        ("aalpy", "aal or alct"),
+        ("summarycalc", "any report with a summary xref"),
+    ],
+)
+def test_reports_by_the_names_of_tools(service: Service, tool: str, ours: str) -> None:
+    for answer in (
+        create(service, {**RUN, "reports": [tool]}),
+        Uploader(service).ask("POST", f"/v1/losses/{tool}", b""),
+    ):
+        assert f"no report {tool!r}. Use {ours}" in is_problem(answer, "option", 422)["detail"]
+
+
 def test_inputs_must_be_there(service: Service) -> None:
     answer = create(service, {**RUN, "inputs": {"quantiles": "0" * 32}})
     is_problem(answer, "input-gone", 410)
