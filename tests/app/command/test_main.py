@@ -497,7 +497,10 @@ def test_sample_makes_what_aggregate_reads(
     inputs = ["--quantiles", str(tmp_path / "input" / "quantile.bin")]
     inputs += ["--occurrence", str(tmp_path / "input" / "occurrence.bin")]
     assert main(["aggregate", str(tmp_path / "summary.bin"), *reports, *inputs]) == 0
-    assert main(["sample", "--kind", "gul", "--events", "2", "--out", str(tmp_path)]) == 0
+    again = ["sample", "--kind", "gul", "--events", "2", "--out", str(tmp_path)]
+    assert main(again) == 2
+    assert not (tmp_path / "gul.bin").exists()
+    assert main([*again, "--force"]) == 0
     assert main(["inspect", str(tmp_path / "gul.bin")]) == 0
     assert main(["sample", "--density", "7", "--out", str(tmp_path)]) == 1
 
