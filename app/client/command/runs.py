@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -329,6 +330,11 @@ def _known(
         return own, next((stream for stream in streams if stream.holds(source)), None)
 
 
+def _natural(name: str) -> list[tuple[str, int]]:
+    """What puts names in the order of their numbers."""
+    return [(word, int(digits or 0)) for word, digits in re.findall(r"(\D*)(\d*)", name)]
+
+
 def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
     """The partitions that the arguments name, or those that are free.
 
@@ -339,6 +345,8 @@ def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
         raise ValueError("give either FILEs or --exec CMD")
     if args.file.count("-") > 1:
         raise ValueError("stdin is one stream")
+    if args.file == sorted(args.file) and len(args.partition or ()) < 2:  # noqa: PLR2004 - one each
+        args.file.sort(key=_natural)  # a shell lists p10.bin before p2.bin
     partitions: list[int] = args.partition or ([1] if args.replace else [])
     partitions = partitions or _free_partitions(args, client)
     if args.file and len(partitions) == 1:

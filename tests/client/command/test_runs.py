@@ -141,6 +141,17 @@ def test_files_that_are_stored_stay_so_when_the_command_runs_again(
     assert not list(tmp_path.glob("*.thalweg-state"))
 
 
+def test_partitions_are_in_the_order_of_their_numbers(service: FakeService, tmp_path: Path) -> None:
+    files = [tmp_path / f"p{i}.bin" for i in (1, 10, 2)]  # as a shell lists them
+    for file in files:
+        file.write_bytes(file.name.encode())
+    assert upload(service, RUN, *files) == 0
+    assert upload(service, RUN, *files, "--partition", "11-13") == 0
+    found = {stream.partition: bytes(stream.data) for stream in service.run.streams.values()}
+    assert [found[i] for i in (1, 2, 3)] == [b"p1.bin", b"p2.bin", b"p10.bin"]
+    assert [found[i] for i in (11, 12, 13)] == [b"p1.bin", b"p10.bin", b"p2.bin"]
+
+
 def test_a_key_names_a_run_on_every_machine(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
