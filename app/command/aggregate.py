@@ -108,6 +108,8 @@ def aggregate(args: argparse.Namespace) -> int:
         ends = aggregation.run()
     log_ends(streams, ends, time.perf_counter() - start, "reports written")
     log = structlog.get_logger()
+    if job.selection and not aggregation.selected_rows:
+        log.warning("no row is of the chosen summaries and events: the tables are empty")
     if job.partials:
         log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
     if job.inputs.occurrence is not None:

@@ -303,6 +303,7 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=_count, required=True, metavar="N", help=text)
     text = "directory for FILE_P1.bin and so on"
     _add_value(parser, "--out", text, ".", metavar="DIR")
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
     _add_policy(parser)
 
 
@@ -363,6 +364,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
 
     spec = SampleSpec()
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
     parser.add_argument(
         "--kind", choices=("summary", "gul"), default="summary", help="default summary"
     )

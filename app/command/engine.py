@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from app.engine.warmup import warm_kernels
-from app.losses.outputs import Output, Outputs
+from app.losses.outputs import Output, Outputs, check_free
 from core._jit import portable_targets
 from core.errors import OptionError
 from core.losses.format import Kind
@@ -26,7 +26,7 @@ def _write(output: Output, chunks: Iterable[bytes]) -> int:
 
 
 def write_sample(
-    spec: SampleSpec, directory: Path, partitions: int = 1
+    spec: SampleSpec, directory: Path, partitions: int = 1, *, force: bool = False
 ) -> Sequence[tuple[Path, int]]:
     """Write a stream, or so many, and in ``input/`` the auxiliary files of a run directory.
 
@@ -35,6 +35,7 @@ def write_sample(
 
     Raises:
         InputError: the directory is not writable.
+        OptionError: a file is there already, and is not to be replaced.
     """
     name = "summary" if spec.kind is Kind.SUMMARY else "gul"
     chunks: dict[Path, Iterable[bytes]] = {}
@@ -43,6 +44,7 @@ def write_sample(
         chunks[directory / file] = generate_stream(spec, part, partitions)
     for name, data in generate_inputs(spec).items():
         chunks[directory / "input" / name] = [data]
+    check_free(chunks, force=force)
     with Outputs() as outputs:
         return [(path, _write(outputs.open(path), data)) for path, data in chunks.items()]
 
@@ -61,7 +63,7 @@ def sample(args: argparse.Namespace) -> int:
     )
     if not 1 <= args.partitions <= spec.events:
         raise OptionError(f"--partitions is {args.partitions}, not 1 to {spec.events:,}")
-    for path, size in write_sample(spec, Path(args.out), args.partitions):
+    for path, size in write_sample(spec, Path(args.out), args.partitions, force=args.force):
         print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's output
     return 0
 

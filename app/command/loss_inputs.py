@@ -11,7 +11,7 @@ import structlog
 
 from app.losses.input_files import read_input
 from app.losses.input_parsers import parse_input
-from core.errors import OptionError
+from core.errors import InputError, OptionError
 from core.losses.inputs import (
     Occurrence,
     Periods,
@@ -108,6 +108,10 @@ def _listed(name: str, text: str | None, letters: str, parse: Callable[[str, str
     """What an option lists in these letters, or the file that it names."""
     if text is None:
         return None
-    if set(text) <= set(letters) and not Path(text).exists():
-        return parse(text, f"--{name.replace('_', '-')}")
+    if ("," in text or set(text) <= set(letters)) and not Path(text).exists():
+        option = f"--{name.replace('_', '-')}"
+        try:
+            return parse(text, option)
+        except InputError as e:
+            raise OptionError(f"{option}: {e.message}", hint=e.hint) from e
     return parse_input(name, read_input(text), None, text)

@@ -13,6 +13,7 @@ import argparse
 import atexit
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -43,10 +44,15 @@ def _collect_seldom() -> None:
     atexit.register(gc.freeze)
 
 
-def _fail(error: CoreError, code: int) -> int:
+def _fail(error: CoreError, code: int, args: argparse.Namespace) -> int:
     missing = getattr(error, "inputs", None) or ()
     options = "".join(f": --{name.replace('_', '-')} FILE" for name in missing)
-    print(f"thalweg-server: [{error.code}] {error}{options}", file=sys.stderr)  # noqa: T201 - as above
+
+    def spoken(name: re.Match[str]) -> str:
+        return f"--{name[0].replace('_', '-')}" if name[0] in args else name[0]
+
+    text = re.sub(r"(?<![\w./-])[a-z]+(_[a-z]+)+(?!\w|/|\.\w)", spoken, f"{error}{options}")
+    print(f"thalweg-server: [{error.code}] {text}", file=sys.stderr)  # noqa: T201 - as above
     return code
 
 
@@ -92,11 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _load(args)(args)
         sys.stdout.flush()
     except (OptionError, ReportError) as e:
-        return _fail(e, EXIT_DATA if e.offset is not None else EXIT_USAGE)
+        return _fail(e, EXIT_DATA if e.offset is not None else EXIT_USAGE, args)
     except InvalidOptionError as e:
-        return _fail(OptionError(str(e), hint=e.hint), EXIT_USAGE)
+        return _fail(OptionError(str(e), hint=e.hint), EXIT_USAGE, args)
     except CoreError as e:
-        return _fail(e, EXIT_DATA)
+        return _fail(e, EXIT_DATA, args)
     except BrokenPipeError:
         # The interpreter flushes standard output again at exit, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

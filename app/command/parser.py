@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from app import __version__
 from app.logs import LEVELS
@@ -176,10 +177,28 @@ imported as they are asked for: the engine takes a second, which ``serve`` saves
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser of the command, or of one of its commands, that takes no abbreviated options."""
+    """A parser that takes no abbreviated options, and names the nearest of what is unknown."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of argparse
         super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse
+        found, rest = super().parse_known_args(args, namespace)
+        for word in rest:
+            if word.startswith("--"):
+                known = re.findall(r"--[a-z-]+", self.format_help())
+                self._refuse(f"there is no option {word}", word.partition("=")[0], known)
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice is None:
+            super().error(message)
+        self._refuse(message, choice[1], re.findall(r"[\w-]+", choice[2]))
+
+    def _refuse(self, message: str, word: str, known: Sequence[str]) -> NoReturn:
+        nearest = get_close_matches(word, known, 1)
+        super().error(f"{message}. Did you mean {nearest[0]}?" if nearest else message)
 
 
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.losses.outputs import Output, Outputs
+from app.losses.outputs import Output, Outputs, check_free
 from app.losses.sources import CHUNK, STDIN, Source, Sources
 from core.arrays import Indices
 from core.errors import InputError, OptionError
@@ -23,7 +23,9 @@ from .policy import policy_of
 from .reading import announce_compiling
 
 
-def split_stream(name: str, partitions: int, folder: Path, policy: Policy) -> list[Path]:
+def split_stream(
+    name: str, partitions: int, folder: Path, policy: Policy, *, force: bool = False
+) -> list[Path]:
     """Write the events of a stream, in their order, to files of about as many bytes each.
 
     Args:
@@ -31,12 +33,14 @@ def split_stream(name: str, partitions: int, folder: Path, policy: Policy) -> li
         partitions: number of files.
         folder: where to write them, as ``<stem>_P1.bin`` and so on.
         policy: what to accept.
+        force: whether to replace files.
 
     Returns:
         Their paths.
 
     Raises:
-        OptionError: the stream is not a regular file, or has fewer events than partitions.
+        OptionError: the stream is not a regular file, or has fewer events than partitions; or
+            a file is there already.
         CoreError: the stream is faulty; no file is written then.
     """
     with Sources([name]) as sources:
@@ -51,6 +55,7 @@ def split_stream(name: str, partitions: int, folder: Path, policy: Policy) -> li
     begin = header_size(reader.header.kind)
     stem = "stream" if name == STDIN else Path(name).stem
     paths = [folder / f"{stem}_P{k}.bin" for k in range(1, partitions + 1)]
+    check_free(paths, force=force)
     source = Source(name)
     try:
         with Outputs() as outputs:
@@ -98,6 +103,7 @@ def _copy(source: Source, start: int, stop: int, output: Output) -> None:
 def split(args: argparse.Namespace) -> int:
     """Write the partitions of a stream, and print their paths; return the exit code."""
     announce_compiling()
-    for path in split_stream(args.stream, args.partitions, Path(args.out), policy_of(args)):
+    policy, folder = policy_of(args), Path(args.out)
+    for path in split_stream(args.stream, args.partitions, folder, policy, force=args.force):
         print(f"{path.stat().st_size:>12,} bytes  {path}")  # noqa: T201 - the command's output
     return 0

@@ -23,6 +23,7 @@ EXPOSED = (
     "Thalweg-Reopened-Check",
     "Thalweg-Events-Without-Occurrence",
     "Thalweg-Events-Only-In-Occurrence",
+    "Thalweg-Selected-Rows",
     "Thalweg-Ledger-Bound",
     "Thalweg-Rates",
     "Location",

@@ -139,6 +139,7 @@ class Aggregation:
         check_inputs(reports, job.inputs.to_dict())
         for report in reports:
             job.selection.check(report.name)
+        job.selection.check_sets(job.sets)
         self._threads = job.threads or len(os.sched_getaffinity(0))
         if not job.streams:
             _check_merged(reports)
@@ -152,7 +153,8 @@ class Aggregation:
             raise OptionError("expect_bytes is of a stream, and partial files are none")
         several = len(job.streams) > 1
         if several and (job.expect_events is not None or job.expect_bytes is not None):
-            raise OptionError("expect_events and expect_bytes apply to a single stream only")
+            count = len(job.streams)
+            raise OptionError(f"expect_events and expect_bytes are of one stream, not of {count}")
         self._job = job
         self._observer = observer
         self._taps = dict(taps or {})
@@ -198,6 +200,7 @@ class Aggregation:
 
     def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
         job = self._job
+        self.selected_rows = 0
         folder = self._spill_dir()
         spill = SpillFiles(folder)
         width = job.policy.float_width
@@ -209,7 +212,9 @@ class Aggregation:
 
             def sink(set_id: int | None, name: str, rows: Rows) -> None:
                 if name in job.reports:
-                    tables.write(set_id, name, job.selection(rows))
+                    selected = job.selection(rows)
+                    self.selected_rows += len(selected)
+                    tables.write(set_id, name, selected)
                 if name in self._taps:
                     self._taps[name](rows)
 

@@ -257,6 +257,8 @@ class LossAnswer:
             headers["Thalweg-Events-Without-Occurrence"] = str(ending.events_without_occurrence)
         if ending.events_only_in_occurrence is not None:
             headers["Thalweg-Events-Only-In-Occurrence"] = str(ending.events_only_in_occurrence)
+        if ending.selected_rows is not None:
+            headers["Thalweg-Selected-Rows"] = str(ending.selected_rows)
         if ending.bound is not None and ending.bound.summaries is not None:
             headers["Thalweg-Ledger-Bound"] = str(ending.bound.bound.state_bytes)
         if ending.mark is not None:

@@ -18,12 +18,13 @@ import io
 import os
 import stat
 import weakref
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from app.state.durable import sync_directory
-from core.errors import InputError
+from core.errors import InputError, OptionError
 
 from .pipes import PipeOutput, SpooledOutput, naming, open_pipe, write_all
 
@@ -269,6 +270,18 @@ class Outputs:
                 self.commit()
         finally:
             self.discard()
+
+
+def check_free(paths: Iterable[Path], *, force: bool) -> None:
+    """Refuse to replace files, unless that is asked for.
+
+    Raises:
+        OptionError: there is one.
+    """
+    taken = next((path for path in paths if not force and path.is_file()), None)
+    if taken is not None:
+        hint = "Name another directory with --out, or replace it with --force"
+        raise OptionError(f"{taken} is there already", hint=hint)
 
 
 def is_special(path: Path) -> bool:

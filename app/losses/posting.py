@@ -77,6 +77,8 @@ class Ending:
     events_only_in_occurrence: int | None = None
     """Number of events that occur and that the stream does not have; known once the whole stream
     has come in one post."""
+    selected_rows: int | None = None
+    """Number of rows of this post of the summaries and events asked for; None if all are."""
     rates: str | None = None
     """The input that event rates are from, where two have them."""
     bound: StatedBound | None = None
@@ -101,11 +103,14 @@ class _Collector:
         self.last = last
         self._spool = spool
         self._selection = request.selection
+        self.selected = 0 if self._selection else None
         self._resumes = not request.needs_whole_stream
 
     def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
         current().check(report)
         selected = self._selection(rows) if self._selection else _copy(rows)
+        if self.selected is not None:
+            self.selected += len(selected)
         if len(selected):
             # At once: a buffer of blocks may become gigabytes of quantiles.
             self._spool.put([Table(report, selected, set_id)])
@@ -299,6 +304,7 @@ class Posting:
             end.reopened_check,
             events_without_occurrence=end.events_without_occurrence,
             events_only_in_occurrence=unused,
+            selected_rows=self._output.selected,
             rates=self._request.rates,
             bound=self._bound,
         )
@@ -344,5 +350,6 @@ class Posting:
             self.offset,
             check,
             events_without_occurrence=self._pass.unplaced if has_occurrence else None,
+            selected_rows=self._output.selected,
             rates=self._request.rates,
         )

@@ -64,6 +64,7 @@ class LossRequest:
             require_whole_stream(reports, "and this is a part of one (Upload-Complete: ?0)")
         for name in self.reports:
             self.selection.check(name)
+        self.selection.check_sets(self.sets)
         overall = next((report.name for report in reports if not report.has_summaries), None)
         if self.info is not None and overall is not None:
             raise InvalidOptionError(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from app.errors import NotFoundError
 from app.http.openapi import MAX_NUMBER
 from core.losses.reports import REPORTS
+from core.losses.reports.choosing import report_hint
 from core.losses.reports.running import CURVES
 
 from .inputs import KINDS, UNUSED
@@ -31,11 +33,23 @@ def _refuse_unused(name: object) -> object:
     return name
 
 
+def _refuse_unknown(value: object) -> object:
+    """Name the report that somebody means who calls it otherwise.
+
+    Raises:
+        PydanticCustomError: there is no such report.
+    """
+    if isinstance(value, str) and value not in REPORTS:
+        known = {"name": repr(value[:80]), "hint": report_hint(value)}
+        raise PydanticCustomError("report", "there is no report {name}. {hint}", known)
+    return value
+
+
 if TYPE_CHECKING:
     ReportName = str
     InputName = str
 else:
-    ReportName = Literal[tuple(REPORTS)]
+    ReportName = Annotated[Literal[tuple(REPORTS)], BeforeValidator(_refuse_unknown)]
     InputName = Annotated[Literal[KINDS], BeforeValidator(_refuse_unused)]
 
 

@@ -14,6 +14,7 @@ from app.http.media_types import PICTURE_TYPES
 from core.arrays import Rows
 from core.losses.format import ID_MAX
 from core.losses.reports import REPORTS
+from core.losses.summaries import SummarySets
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 _IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
@@ -60,6 +61,21 @@ class RowSelection:
                     f"the report {report} has no column {column}",
                     hint=f"Leave {option} out",
                     option=option,
+                )
+
+    def check_sets(self, sets: SummarySets | None) -> None:
+        """Check that a summary asked for is in the sets of a stream of items.
+
+        Raises:
+            InvalidOptionError: none is.
+        """
+        if sets is not None and self.summary_ids is not None:
+            known = sets.places.summary_ids
+            if not np.isin(self.summary_ids, known).any():
+                raise InvalidOptionError(
+                    f"none of summary_ids is in the summary sets, such as {self.summary_ids[0]}",
+                    hint=f"Their summaries are {known.min()} to {known.max()}",
+                    option="summary_ids",
                 )
 
     @property

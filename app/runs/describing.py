@@ -84,6 +84,7 @@ def describe_stream(stream: StreamRecord) -> dict[str, Any]:
         "offset": stream.offset,
         "length": stream.length,
         "events": stream.events,
+        "digest": stream.digest.total if stream.complete and stream.digest else None,
         "created": when(stream.created),
         "changed": when(stream.touched),
         "fault": None if stream.fault is None else dict(stream.fault),

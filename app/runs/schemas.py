@@ -133,6 +133,7 @@ class StreamAnswer(BaseModel):
     offset: int = Field(description="Durable bytes")
     length: int | None
     events: int = Field(description="Complete events in them")
+    digest: str | None = Field(description="XXH3-128 chained over 4 MiB groups, once complete")
     created: str
     changed: str
     fault: dict[str, Any] | None = None

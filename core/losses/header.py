@@ -18,10 +18,10 @@ from .format import (
 )
 from .policy import Policy
 
-_COMPRESSED = "Decompress it, or declare how it is compressed (Content-Encoding)"
+_COMPRESSED = "Send it decompressed: {} FILE | ..."
 _OTHERS = {
-    b"\x1f\x8b": ("gzip", _COMPRESSED),
-    b"\x28\xb5\x2f\xfd": ("zstd", _COMPRESSED),
+    b"\x1f\x8b": ("gzip", _COMPRESSED.format("gunzip -c")),
+    b"\x28\xb5\x2f\xfd": ("zstd", _COMPRESSED.format("zstd -dc")),
     b"PK\x03\x04": ("a zip archive", "Extract the stream first"),
     b"PAR1": ("a parquet file", "Send a binary loss stream; tables are inputs of reports"),
     b"--": ("a multipart form", "Send the stream alone: curl --data-binary @FILE, or curl -T FILE"),

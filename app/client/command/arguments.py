@@ -13,7 +13,7 @@ from ..client import Client
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 
-_LIST = re.compile(r"[0-9.eE+-]+(,[0-9.eE+-]+)*")
+_NUMBER = re.compile(r" *[0-9.eE+-]+ *")
 _SIZE = re.compile(r"(\d+) ?(?:([KMG])(i?B)?|B)?")
 
 
@@ -70,8 +70,17 @@ def ranges(text: str) -> list[int]:
 
 
 def list_or_file(text: str) -> str | Path:
-    """Numbers such as 0.5,0.9 as they are, or the path of a file."""
-    return text if _LIST.fullmatch(text) and not Path(text).exists() else Path(text)
+    """Numbers such as 0.5,0.9 as they are, or the path of a file.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such file, and one of several is not a number.
+    """
+    wrong = [part for part in text.split(",") if not _NUMBER.fullmatch(part)]
+    if Path(text).exists() or (wrong and "," not in text):
+        return Path(text)
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not a number, nor {text!r} a file")
+    return text
 
 
 def format_of(out: str | Path, formats: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import threading
 import time
@@ -13,7 +14,9 @@ from typing import TextIO
 
 from ..errors import OtherFileError, ProblemError, StateError
 from ..hints import hint_of
+from ..losses.requests import INPUTS, LossOptions
 from ..losses.saving import Progress
+from ..runs.description import RunOptions
 from ..runs.uploading import Uploading
 from ..tiles.saving import TileProgress
 
@@ -24,6 +27,9 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 EXIT_TERMINATED = 143
 
+_OPTIONS = "|".join({*INPUTS, *LossOptions.__annotations__, *RunOptions.__annotations__})
+_NAMES = re.compile(rf"(?<![\w./-])(?=\w+_)({_OPTIONS})=?(?!\w|/|\.\w)")
+"""Options as the service and Python name them, unless they are words or parts of a path."""
 _INTERVAL = 0.1
 """Seconds between two drawings."""
 _WIDTH = 24
@@ -40,11 +46,17 @@ def print_json(value: object) -> None:
     sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
 
 
+def told(error: BaseException) -> str:
+    """What went wrong, and what to do about it, with options by their names in a command."""
+    text = str(error)
+    if isinstance(error, ProblemError):
+        text = error.said(hint_of(error.problem, command=True))
+    return _NAMES.sub(lambda name: f"--{name[1].replace('_', '-')}", text)
+
+
 def fail(error: BaseException | str, code: int) -> int:
     """Report what went wrong; the exit code."""
-    if isinstance(error, ProblemError):
-        error = error.said(hint_of(error.problem, command=True))
-    say(str(error))
+    say(error if isinstance(error, str) else told(error))
     return code
 
 

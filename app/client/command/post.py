@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 from ..client import Client
+from ..errors import ProblemError
 from ..losses.requests import PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
@@ -125,7 +128,6 @@ class _Post:
             return [(self.reports[0], self.options, out if out != "-" else STDOUT)]
         if self.format == "bin":
             return [(self.reports, self.options, out)]
-        Path(out).mkdir(parents=True, exist_ok=True)
         several = len(self._sets) > 1
         return [
             (
@@ -151,28 +153,46 @@ def _is_special(path: Path) -> bool:
 
 def _post(args: argparse.Namespace, client: Client) -> None:
     post = _Post(args)
-    bar = make_bar(args)
-    for report, options, out in post.passes():
+    bar, passes = make_bar(args), post.passes()
+    if len(passes) > 1:
+        for report, options, _ in passes:
+            _check(client, report, post.format, options)
+        Path(args.out).mkdir(parents=True, exist_ok=True)
+    for report, options, out in passes:
         state = post.state(out)
         try:
-            end = client.losses.save(
-                report,
-                0 if args.file == "-" else args.file,
-                out,
-                post.format,
-                exec=args.exec or None,
-                mode=args.mode,
-                part_size=args.part_size,
-                state=state,
-                progress=bar,
-                live=args.live,
-                **options,
-            )
+            with warnings.catch_warnings(action="ignore"):  # the end says it
+                end = client.losses.save(
+                    report,
+                    0 if args.file == "-" else args.file,
+                    out,
+                    post.format,
+                    exec=args.exec or None,
+                    mode=args.mode,
+                    part_size=args.part_size,
+                    state=state,
+                    progress=bar,
+                    live=args.live,
+                    **options,
+                )
         finally:
             stopped(bar, state)
         if not args.quiet:
             name = report if isinstance(report, str) else ",".join(report)
             say(f"{name}: {_describe(end)}")
+
+
+def _check(client: Client, report: str, form: str, options: dict[str, Any]) -> None:
+    """Have the service say of an empty stream what it would refuse of any.
+
+    Raises:
+        ThalwegError: it refuses the report, or could not be reached.
+    """
+    try:
+        client.losses.save(report, b"", os.devnull, form, **options)
+    except ProblemError as error:
+        if error.code != "stream-empty":
+            raise
 
 
 def _describe(end: End) -> str:
@@ -181,6 +201,8 @@ def _describe(end: End) -> str:
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if end.reopened_check != "whole":
         text += f", reopened events checked {end.reopened_check}"
+    if end.selected_rows == 0:
+        text += ", no row is of the chosen summaries and events"
     if end.events_without_occurrence:
         text += f", {end.events_without_occurrence} without occurrence"
     if end.events_only_in_occurrence:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,11 @@ from typing import Any
 from ..client import Client
 from ..errors import ProblemError, StateError, ThalwegError
 from ..files.state import StateFile
-from ..hints import hint_of
 from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..losses.sources import SourceLike, open_source
 from ..runs.async_upload import MEMBER
-from ..runs.description import PARALLEL, Part, Run
+from ..runs.description import PARALLEL, Part, Run, Stream
 from ..runs.uploading import Uploaded, UploadState
 from ..transport.retry import is_retryable
 from .arguments import (
@@ -36,10 +37,9 @@ from .arguments import (
     numbers,
     ranges,
 )
-from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, print_json, say
+from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, print_json, say, told
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
-_LISTS = {"quantiles": float, "return_periods": int}
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
     "partitions": {"type": count, "metavar": "N", "help": "that sealing requires"}
 }
@@ -137,9 +137,6 @@ def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
     """Inputs and options of reports."""
     options = given(args, _CREATE_OPTIONS)
     inputs = {name: value for name, value in options.items() if isinstance(value, Path)}
-    for name, kind in _LISTS.items():
-        if isinstance(options.get(name), str):
-            options[name] = [kind(number) for number in options[name].split(",")]
     return inputs, {name: value for name, value in options.items() if name not in inputs}
 
 
@@ -295,39 +292,49 @@ def _directory(args: argparse.Namespace) -> Path:
 
 
 def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
-    """The partitions of files that state files go on with; of the others, the lowest free ones."""
+    """The partitions that have the files, or that state files go on with; else the lowest free."""
     directory = _directory(args)
     states = [
         state
         for path in directory.glob("[1-9]*")
         if (state := StateFile(path, MEMBER).load(UploadState.parse)) and state.run == args.id
     ]
-    taken = {stream.partition for stream in client.runs.streams(args.id)}
+    streams = client.runs.streams(args.id)
+    taken = {stream.partition for stream in streams}
     free = (number for number in itertools.count(1) if number not in taken)
-    partitions = []
+    partitions: list[int] = []
     for file in args.file or [None]:
-        source = _identity(file)
-        own = next((state for state in states if state.source == source), None)
+        left = [stream for stream in streams if stream.partition not in partitions]
+        own, holder = _known(file, states, left)
         if own is not None:
             states.remove(own)
-        partitions.append(next(free) if own is None else own.partition)
+        partitions.append(own.partition if own else holder.partition if holder else next(free))
     expected = client.runs.status(args.id).document.get("options", {}).get("partitions")
     if expected is not None and max(partitions) > expected:
         raise ValueError(
             f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
             " --replace uploads one anew"
         )
-    for left in {state.partition for state in states}:
-        say(f"partition {left} is unfinished: its own file, or --replace, completes it")
+    for partition in {state.partition for state in states}:
+        say(f"partition {partition} is unfinished: its own file, or --replace, completes it")
     return partitions
 
 
-def _identity(file: str | None) -> dict[str, Any] | None:
-    """What a state file says of the source; None of what comes only once."""
-    if file is None or not Path(file).is_file():
-        return None
+def _known(
+    file: str | None, states: Sequence[UploadState], streams: Sequence[Stream]
+) -> tuple[UploadState | None, Stream | None]:
+    """The state that goes on with a file, and the stream that has its bytes, if there are any."""
+    if file is None or not Path(file).is_file():  # what comes only once
+        return next((state for state in states if state.source is None), None), None
     with contextlib.closing(open_source(file)) as source:
-        return source.identity()
+        identity = source.identity()
+        own = next((state for state in states if state.source == identity), None)
+        return own, next((stream for stream in streams if stream.holds(source)), None)
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """What puts names in the order of their numbers."""
+    return [(word, int(digits or 0)) for word, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
@@ -340,6 +347,8 @@ def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
         raise ValueError("give either FILEs or --exec CMD")
     if args.file.count("-") > 1:
         raise ValueError("stdin is one stream")
+    if args.file == sorted(args.file) and len(args.partition or ()) < 2:  # noqa: PLR2004 - one each
+        args.file.sort(key=_natural)  # a shell lists p10.bin before p2.bin
     partitions: list[int] = args.partition or ([1] if args.replace else [])
     partitions = partitions or _free_partitions(args, client)
     if args.file and len(partitions) == 1:
@@ -363,12 +372,15 @@ def _upload(args: argparse.Namespace, client: Client) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     bars = make_bars(args, [part.partition for part in parts])
     codes = []
+
+    def ended(part: Part, result: Uploaded | Exception) -> None:
+        if bars is not None:
+            bars.clear()
+        codes.append(_report(args, part, result))
+
+    how: dict[str, Any] = {"parallel": args.parallel, "progress": bars, "ended": ended}
     try:
-        results = client.runs.upload_all(args.id, parts, parallel=args.parallel, progress=bars)
-        for part, result in results:
-            if bars is not None:
-                bars.clear()
-            codes.append(_report(args, part, result))
+        client.runs.upload_all(args.id, parts, **how)
     finally:
         if bars is not None:
             bars.clear()
@@ -382,12 +394,12 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
     """Say how an upload ended; the exit code."""
     if isinstance(result, Uploaded):
         if not args.quiet:
-            say(f"partition {part.partition}: {result.bytes:,} bytes are stored")
+            already = "" if result.sent else " already"
+            say(f"partition {part.partition}: {result.bytes:,} bytes are stored{already}")
         return 0
     connection = isinstance(result, ThalwegError) and is_retryable(result)
     refusal = result if isinstance(result, ProblemError) and not connection else None
-    told = refusal.said(hint_of(refusal.problem, command=True)) if refusal else str(result)
-    fail(f"partition {part.partition}: {told}", 0)
+    fail(f"partition {part.partition}: {told(result)}", 0)
     has_fault = refusal is not None and (refusal.offset is not None or "failed" in refusal.code)
     if has_fault or isinstance(result, StateError):
         say(f"partition {part.partition}: --partition {part.partition} --replace uploads it anew")

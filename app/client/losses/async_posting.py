@@ -17,6 +17,7 @@ grow with long events (see PartPlan), so that the price stays below half of what
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -101,6 +102,8 @@ class AsyncPosting(AsyncResumable[Item]):
         self._inputs_stored = False
         self._sent = -1
         self._answered: End | None = None
+        self._knows_rows = start.token is None
+        self._rows = 0
 
     @property
     def position(self) -> tuple[str | None, int, int]:
@@ -204,8 +207,12 @@ class AsyncPosting(AsyncResumable[Item]):
         if end.reason == "complete":
             if not sending.last:
                 raise ProtocolError("the answer ends a stream of which more follows")
-            self.token, self.offset, self.end = None, end.bytes, end
-            self.done = True
+            self.token, self.offset, self.done = None, end.bytes, True
+            selected = self._rows if self._knows_rows and end.selected_rows is not None else None
+            self.end = replace(end, selected_rows=selected)
+            if selected == 0:
+                text = "no row is of these summary_ids and event_ids: the tables are empty"
+                warnings.warn(text, stacklevel=2)
         elif end.reason == "partial" and not sending.last:
             assert sending.stop is not None  # noqa: S101 - it is a part
             self._plan.answered(self.offset, sending.stop)
@@ -234,6 +241,7 @@ class AsyncPosting(AsyncResumable[Item]):
                     self._move(group.position, sending)
                 yield table
             yield await self._settle(group.position, sending)
+            self._rows += sum(len(table.rows) for table in group.tables)
             self._note()
         self.dtypes, self.set_ids, self._answered = rows.dtypes, rows.set_ids, rows.end
 
@@ -246,6 +254,7 @@ class AsyncPosting(AsyncResumable[Item]):
             lines.close()
         await self._channel.finish()
         self._answered = end = end_of_table(head)
+        self._rows += end.selected_rows or 0
         position = position_of_table(head) if end.reason == "partial" else None
         yield await self._settle(position, sending)
         self._note()

@@ -43,7 +43,7 @@ WHOLE_STREAM_REPORTS = frozenset(_OF_RUNS)
 _EXPECTED = ("expect_events", "expect_bytes")
 _ENDS = (
     *("completeness", "events", "bytes", "reopened_check"),
-    *("events_without_occurrence", "events_only_in_occurrence"),
+    *("events_without_occurrence", "events_only_in_occurrence", "selected_rows"),
 )
 _END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
 """Headers that say how an answer ended, and the members of END frames that say the same."""
@@ -82,7 +82,7 @@ class LossOptions(StreamOptions, total=False):
     An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
     """
 
-    quantiles: InputLike | Sequence[float]
+    quantiles: InputLike | float | Sequence[float]
     """For qelt and qplt: numbers from 0 to 1, or an input."""
     event_rates: InputLike
     """For melt: rate of each event per year, instead of the occurrences'."""
@@ -90,15 +90,15 @@ class LossOptions(StreamOptions, total=False):
     """When each event occurs: for reports of periods and of whole runs, and the rates of melt."""
     periods: InputLike
     """Weight of each period; equal ones without."""
-    return_periods: InputLike | Sequence[int]
+    return_periods: InputLike | int | Sequence[int]
     """For ept and psept: years, or an input; every point of a curve without."""
-    summary_ids: str | Iterable[int]
+    summary_ids: str | int | Iterable[int]
     """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
-    event_ids: str | Iterable[int]
+    event_ids: str | int | Iterable[int]
     """Only rows of these events, in the same way."""
     summary_map: InputLike
     """With ``summary_xref``, to count affected risks."""
-    sets: str | Iterable[int]
+    sets: str | int | Iterable[int]
     """Sets of ``summary_xref``: numbers, or text such as ``1,2``; all without."""
     summary_info: InputLike
     """Columns to join to rows by summary; in csv, ndjson, arrow and parquet only."""
@@ -190,7 +190,9 @@ class LossRequests:
         elif name in INPUTS and isinstance(value, bytes | os.PathLike):
             self._inputs[name] = input_bytes(value)
         elif name in _LISTS and not isinstance(value, str):
-            self._query[name] = ",".join(repr(_LISTS[name](number)) for number in value)
+            self._query[name] = ",".join(map(repr, numbers_of(name, value)))
+        elif name in INPUTS and not isinstance(value, str):
+            raise TypeError(f"{name} must be a digest, a Path or bytes, not {value!r}")
         elif name in _FORMS:
             self._query[name] = _checked(name, value)
         elif isinstance(value, bool):
@@ -255,9 +257,23 @@ def options_for(report: str, reports: Sequence[str], options: Mapping[str, Any])
     }
 
 
-def _checked(name: str, value: str | Iterable[int]) -> str:
+def numbers_of(name: str, value: object) -> list[float]:
+    """The numbers of an option: one, several, or text such as ``1,2``.
+
+    Raises:
+        TypeError: they are none.
+    """
+    several: Any = value.split(",") if isinstance(value, str) else value
+    try:
+        numbers = several if isinstance(several, Iterable) else (several,)
+        return [_LISTS.get(name, int)(number) for number in numbers]
+    except (TypeError, ValueError) as e:
+        raise TypeError(f"{name} must be a number, or several, not {value!r}") from e
+
+
+def _checked(name: str, value: object) -> str:
     """Numbers, as the service takes them."""
-    text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
+    text = value if isinstance(value, str) else ",".join(map(str, numbers_of(name, value)))
     form, example = _FORMS[name]
     if not form.fullmatch(text):
         raise ValueError(f"{name} must look like {example}, not {text!r}")

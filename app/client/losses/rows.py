@@ -67,6 +67,8 @@ class End:
             have no rows in reports of periods; None without occurrences.
         events_only_in_occurrence: events that occur and that the stream lacks; None without
             occurrences, or where the stream came in several requests.
+        selected_rows: with ``summary_ids`` or ``event_ids``, the rows of these; None without, or
+            where the post went on after a token.
         ledger_bound: of reports of whole runs, from frames: the most that their sums can take,
             as ``state_bytes`` and ``memory_bytes``, with ``samples`` and ``summaries`` (None if
             their number is not known; the bound is then that of one).
@@ -80,6 +82,7 @@ class End:
     events_without_occurrence: int | None = None
     events_only_in_occurrence: int | None = None
     ledger_bound: Mapping[str, int | None] | None = None
+    selected_rows: int | None = None
 
     @classmethod
     def parse(cls, told: Mapping[str, Any]) -> End:
@@ -90,6 +93,7 @@ class End:
         """
         absent = told.get("events_without_occurrence")
         unused = told.get("events_only_in_occurrence")
+        selected = told.get("selected_rows")
         return cls(
             str(told["reason"]),
             str(told["completeness"]),
@@ -99,6 +103,7 @@ class End:
             None if absent is None else int(absent),
             None if unused is None else int(unused),
             told.get("ledger_bound"),
+            None if selected is None else int(selected),
         )
 
 

@@ -177,18 +177,20 @@ class AsyncUpload(AsyncRepeated):
         except ProblemError as problem:
             if problem.status != _STATUS_CONFLICT:
                 raise
-            self.stream = await self._find_empty(problem)
+            await self._find(problem)
         self._offset_known = True
         self._save_state(always=True)
 
-    async def _find_empty(self, problem: ProblemError) -> str:
-        """The stream of the partition that an attempt created whose answer was lost."""
+    async def _find(self, problem: ProblemError) -> None:
+        """Take the stream of the partition: an attempt whose answer was lost, or the same bytes."""
         path = self._requests.streams
         async for found in pages(self._channel.ask, path, "streams", Stream.parse):
             if found.partition == self._partition:
-                if found.offset or found.complete:
-                    raise problem
-                return found.id
+                is_new = not (found.offset or found.complete)
+                if is_new or await self._channel.work(partial(found.holds, self._source)):
+                    self.stream, self.done = found.id, not is_new
+                    self._settle(found.offset)
+                    return
         raise problem
 
     async def _retrieve_offset(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import Unpack
 from uuid import uuid4
 
 from ..errors import ThalwegError
@@ -33,7 +34,7 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RUNS, RunRequests, create_run
+from .requests import RUNS, RunRequests, create_run, report_spec
 from .uploading import Observe, Uploaded
 
 _FIRST_PAUSE = 0.2
@@ -72,7 +73,7 @@ class AsyncRuns(AsyncCalls):
     async def create(
         self,
         perspective: Perspective,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         days: float | None = None,
@@ -97,12 +98,8 @@ class AsyncRuns(AsyncCalls):
             SourceError: an input cannot be read.
             TypeError: there is no such option.
         """
-        unknown = set(options) - RunOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"there is no option {min(unknown)}")
-        digests = await self._store(inputs or {})
-        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
-        spec |= {"inputs": digests, "options": dict(options)}
+        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec["inputs"] = await self._store(inputs or {})
         if days is not None:
             spec["days"] = days
         return await self._run(create_run(spec, key or str(uuid4())))
@@ -213,28 +210,36 @@ class AsyncRuns(AsyncCalls):
             upload = AsyncUpload(channel, RunRequests(run), opened, partition, state, progress)
             return await upload.upload()
 
-    def upload_all(
+    async def upload_all(
         self,
         run: RunLike,
         parts: Sequence[Part],
         *,
         parallel: int = PARALLEL,
         progress: Observe | None = None,
-    ) -> AsyncIterator[tuple[Part, Uploaded | Exception]]:
+        ended: Callable[[Part, Uploaded | Exception], None] | None = None,
+    ) -> Sequence[tuple[Part, Uploaded | Exception]]:
         """Upload several partitions side by side; each with how it ended, in their order.
 
-        One that fails stops no other. Closing the iterator, or an exception such as
-        KeyboardInterrupt, stops them all; what their state files say is enough to go on.
+        It returns when all have ended; one that fails stops no other. An exception such as
+        KeyboardInterrupt stops them all; what their state files say is enough to go on.
 
         Args:
             run: to upload to.
             parts: the partitions.
             parallel: uploads at a time.
             progress: called after commits, from several threads.
+            ended: called with each and how it ended, in their order.
         """
-        channel = self._connector.channel(workers=parallel)
-        uploads = upload_parts(channel, RunRequests(run), parts, progress)
-        return AsyncItems(channel, uploads)
+        results = []
+        async with self._connector.channel(workers=parallel) as channel:
+            uploads = upload_parts(channel, RunRequests(run), parts, progress)
+            async with aclosing(uploads) as each:
+                async for part, result in each:
+                    results.append((part, result))
+                    if ended is not None:
+                        ended(part, result)
+        return results
 
     async def seal(self, run: RunLike, *, wait: bool = True) -> Run:
         """Announce that no more streams come, and have the reports computed.
@@ -379,7 +384,7 @@ class AsyncRuns(AsyncCalls):
     async def add_reports(
         self,
         run: RunLike,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         **options: Unpack[RunOptions],
@@ -401,9 +406,7 @@ class AsyncRuns(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        digests = await self._store(inputs or {})
-        content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
-        if digests:
-            content["inputs"] = digests
+        content = report_spec(reports, options)
+        content["inputs"] = await self._store(inputs or {})
         request = RunRequests(run).add_reports(content)
         return (await self._connector.call(request)).text("variant")

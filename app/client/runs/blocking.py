@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import Unpack
 from uuid import uuid4
 
 from ..errors import ThalwegError
@@ -32,7 +33,7 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RUNS, RunRequests, create_run
+from .requests import RUNS, RunRequests, create_run, report_spec
 from .streams import EventStream, RowStream
 from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded
@@ -73,7 +74,7 @@ class Runs(Calls):
     def create(
         self,
         perspective: Perspective,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         days: float | None = None,
@@ -98,12 +99,8 @@ class Runs(Calls):
             SourceError: an input cannot be read.
             TypeError: there is no such option.
         """
-        unknown = set(options) - RunOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"there is no option {min(unknown)}")
-        digests = self._store(inputs or {})
-        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
-        spec |= {"inputs": digests, "options": dict(options)}
+        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec["inputs"] = self._store(inputs or {})
         if days is not None:
             spec["days"] = days
         return self._run(create_run(spec, key or str(uuid4())))
@@ -221,21 +218,29 @@ class Runs(Calls):
         *,
         parallel: int = PARALLEL,
         progress: Observe | None = None,
-    ) -> Iterator[tuple[Part, Uploaded | Exception]]:
+        ended: Callable[[Part, Uploaded | Exception], None] | None = None,
+    ) -> Sequence[tuple[Part, Uploaded | Exception]]:
         """Upload several partitions side by side; each with how it ended, in their order.
 
-        One that fails stops no other. Closing the iterator, or an exception such as
-        KeyboardInterrupt, stops them all; what their state files say is enough to go on.
+        It returns when all have ended; one that fails stops no other. An exception such as
+        KeyboardInterrupt stops them all; what their state files say is enough to go on.
 
         Args:
             run: to upload to.
             parts: the partitions.
             parallel: uploads at a time.
             progress: called after commits, from several threads.
+            ended: called with each and how it ended, in their order.
         """
-        channel = self._connector.channel(workers=parallel)
-        uploads = upload_parts(channel, RunRequests(run), parts, progress)
-        return Items(channel, uploads)
+        results = []
+        with self._connector.channel(workers=parallel) as channel:
+            uploads = upload_parts(channel, RunRequests(run), parts, progress)
+            with closing(uploads) as each:
+                for part, result in each:
+                    results.append((part, result))
+                    if ended is not None:
+                        ended(part, result)
+        return results
 
     def seal(self, run: RunLike, *, wait: bool = True) -> Run:
         """Announce that no more streams come, and have the reports computed.
@@ -378,7 +383,7 @@ class Runs(Calls):
     def add_reports(
         self,
         run: RunLike,
-        reports: Sequence[str],
+        reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         **options: Unpack[RunOptions],
@@ -400,9 +405,7 @@ class Runs(Calls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        digests = self._store(inputs or {})
-        content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
-        if digests:
-            content["inputs"] = digests
+        content = report_spec(reports, options)
+        content["inputs"] = self._store(inputs or {})
         request = RunRequests(run).add_reports(content)
         return (self._connector.call(request)).text("variant")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from xxhash import xxh3_128
+
 from ..errors import ProblemError, ProtocolError
 from ..losses.requests import StreamOptions
-from ..losses.sources import SourceLike
+from ..losses.sources import Source, SourceLike
 
 _UNPROCESSABLE = 422
+_GROUP = 4 << 20
+"""Bytes of a group of a stream's digest."""
 FINISHED = ("done", "failed")
 """States that a run does not leave by itself."""
 
@@ -72,6 +76,7 @@ class Stream:
         state: created, uploading, complete or failed.
         events: complete events that are stored.
         fault: why it failed: members of a problem document; None if it did not.
+        digest: of its bytes, as the contract defines it; None before it is complete.
     """
 
     id: str
@@ -81,11 +86,29 @@ class Stream:
     state: str
     events: int
     fault: Mapping[str, Any] | None
+    digest: str | None = None
 
     @property
     def complete(self) -> bool:
         """Whether the whole stream is stored."""
         return self.state == "complete"
+
+    def holds(self, source: Source) -> bool:
+        """Whether it is complete and has the bytes of a source whose size is known.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        if not self.complete or self.offset != source.size:
+            return False
+        chain = bytes(16)
+        # The digest that the service carries on between requests: a group's begins with the last.
+        for start in range(0, self.offset + 1, _GROUP):
+            hashed = xxh3_128(chain)
+            for view in source.views(start, min(start + _GROUP, self.offset)):
+                hashed.update(view)
+            chain = hashed.digest()
+        return chain.hex() == self.digest
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Stream:
@@ -104,6 +127,7 @@ class Stream:
                 str(document["state"]),
                 int(document["events"]),
                 fault if isinstance(fault, dict) else None,
+                document.get("digest"),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the answer describes no stream: {e}") from e
@@ -118,10 +142,10 @@ class RunOptions(StreamOptions, total=False):
 
     partitions: int
     """Number of streams; sealing requires all of them."""
-    quantiles: Sequence[float]
-    return_periods: Sequence[int]
-    sets: Sequence[int]
-    summary_ids: str
+    quantiles: str | float | Iterable[float]
+    return_periods: str | int | Iterable[int]
+    sets: str | int | Iterable[int]
+    summary_ids: str | int | Iterable[int]
 
 
 class ReportOptions(TypedDict, total=False):
@@ -129,10 +153,10 @@ class ReportOptions(TypedDict, total=False):
 
     set: int
     """The summary set, of a run with several."""
-    summary_ids: str
-    """Only rows of these summaries, such as ``1,5,10-20``."""
-    event_ids: str
-    """Only rows of these events, in the same form."""
+    summary_ids: str | int | Iterable[int]
+    """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
+    event_ids: str | int | Iterable[int]
+    """Only rows of these events, in the same way."""
     variant: str
     """What ``add_reports`` returned, for a further report."""
 

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from ..errors import ProtocolError
+from ..losses.requests import numbers_of
 from ..transport.requests import OCTETS, Request, json_request, path_of
-from .description import RunLike
+from .description import RunLike, RunOptions
 
 RUNS = "/v1/runs"
 INTEROP_VERSION = "8"
 """Version of the IETF's resumable uploads."""
+_LISTS = ("quantiles", "return_periods", "sets")
+"""Options of numbers."""
 _DIALECT = {"Upload-Draft-Interop-Version": INTEROP_VERSION}
+
+
+def report_spec(reports: str | Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What reports of a run are made of, as the contract has it.
+
+    Raises:
+        TypeError: there is no such option, or it must be numbers.
+    """
+    unknown = set(options) - RunOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)}")
+    lists: dict[str, Any] = {
+        n: numbers_of(n, options[n]) for n in options if n in _LISTS and options[n] is not None
+    }
+    if not isinstance(options.get("summary_ids"), str | None):
+        lists["summary_ids"] = _text(options["summary_ids"])
+    names = [reports] if isinstance(reports, str) else list(reports)
+    return {"reports": names, "options": {**options, **lists}}
 
 
 def create_run(spec: Mapping[str, Any], key: str) -> Request:
@@ -157,6 +178,6 @@ def _query(**values: object) -> str:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list | tuple):
+    if isinstance(value, Iterable) and not isinstance(value, str):
         return ",".join(map(str, value))
     return str(value)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.errors import BadRequestError
+from app.errors import BadRequestError, InvalidOptionError
 from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
@@ -156,7 +156,7 @@ async def put_run_input(
 
     async def handle(exchange: Exchange) -> None:
         answer, created = await receive_input(exchange, request, service.losses, who, name, query)
-        await service.threads.start(_bind, service, record, name, answer.digest)
+        await service.threads.start(_bind, service, who, record, name, answer.digest)
         await send_json(exchange, answer.model_dump(), 201 if created else 200)
 
     return ExchangeResponse(handle)
@@ -168,7 +168,15 @@ def _open_run(service: RunService, who: Identity, ident: str) -> RunRecord:
     return run
 
 
-def _bind(service: RunService, run: RunRecord, name: str, digest: str) -> None:
+def _bind(service: RunService, who: Identity, run: RunRecord, name: str, digest: str) -> None:
+    if name == "occurrence":
+        try:
+            periods = RunSpec.of(run).options.no_of_periods
+            service.losses.inputs.occurrence(who, digest, periods)
+        except InvalidOptionError as e:
+            hint = "Create the run with the right no_of_periods, or give packed ones, which tell it"
+            raise InvalidOptionError(str(e), hint=hint, option="no_of_periods") from e
+
     def bound(run: RunRecord) -> RunRecord:
         service.runs.check_open(run)
         return replace(run, inputs={**run.inputs, name: digest})

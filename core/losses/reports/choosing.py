@@ -12,26 +12,25 @@ from . import REPORTS
 from .report import ANY_KIND, Input, Report
 
 _ELSEWHERE = {
-    "aalcalc": "aal",
+    "aal": "aal or alct",
     "aep": "ept",
-    "elt": "melt",
-    "eltcalc": "melt",
-    "lec": "ept",
-    "leccalc": "ept",
+    "elt": "melt, selt or qelt",
+    "lec": "ept or psept",
     "oep": "ept",
-    "ordleccalc": "ept",
-    "plt": "mplt",
-    "pltcalc": "mplt",
+    "plt": "mplt, splt or qplt",
     "sampleelt": "selt",
     "sampleplt": "splt",
+    "summary": "any report with a summary xref, or thalweg-server summarise for streams",
     "tvar": "ept",
 }
-"""Reports by what ktools and modellers call them, or the curves in them."""
+"""Reports by the tools of ktools and oasislmf, such as ``eltcalc`` and ``eltpy``, or by what
+modellers call them and the curves in them."""
 
 
 def report_hint(name: str) -> str:
     """Return a hint for a name that is not a report's."""
-    if (ours := _ELSEWHERE.get(name.lower())) is not None:
+    tool = name.lower().removeprefix("ord").removesuffix("calc").removesuffix("py")
+    if (ours := _ELSEWHERE.get(tool)) is not None:
         return f"Use {ours}"
     return names_hint(name, REPORTS)
 

@@ -382,11 +382,12 @@ def test_partitions_that_do_not_belong_together(
         (["--reports", "melt,selt"], "--out"),
         (["--reports", "qelt"], "quantiles"),
         (["--quantiles", "0.5"], "QELT or QPLT is not wanted"),
+        (["--quantiles", "0.5,abc"], "--quantiles: value 2: quantile 'abc'"),
         (["--reports", "splt"], "SPLT needs occurrences"),
         (["--reports", "melt", "--periods", "PERIODS"], "period weights are given, but"),
         (["--no-of-periods", "5"], "--occurrence"),
         (["--reports", ""], "no report is wanted"),
-        (["--max-samples", "0"], "max_samples"),
+        (["--max-samples", "0"], "--max-samples"),
     ],
 )
 def test_a_wrong_command_is_told_apart_from_wrong_data(
@@ -496,7 +497,10 @@ def test_sample_makes_what_aggregate_reads(
     inputs = ["--quantiles", str(tmp_path / "input" / "quantile.bin")]
     inputs += ["--occurrence", str(tmp_path / "input" / "occurrence.bin")]
     assert main(["aggregate", str(tmp_path / "summary.bin"), *reports, *inputs]) == 0
-    assert main(["sample", "--kind", "gul", "--events", "2", "--out", str(tmp_path)]) == 0
+    again = ["sample", "--kind", "gul", "--events", "2", "--out", str(tmp_path)]
+    assert main(again) == 2
+    assert not (tmp_path / "gul.bin").exists()
+    assert main([*again, "--force"]) == 0
     assert main(["inspect", str(tmp_path / "gul.bin")]) == 0
     assert main(["sample", "--density", "7", "--out", str(tmp_path)]) == 1
 
@@ -642,10 +646,13 @@ def test_rows_of_some_summaries_and_events(
         *wanted,
     ]
     assert wanted != rows
+    assert "no row is of" not in capsys.readouterr().err
+    assert written("--event-ids", "2147483647") == [head]
+    assert "no row is of" in capsys.readouterr().err
     stream, occurrence = run_directory / "summary.bin", run_directory / "occurrence.bin"
     run = ["aggregate", str(stream), "--reports", "ept", "--occurrence", str(occurrence)]
     assert main([*run, "--event-ids", "1", "--out", str(tmp_path / "ept.csv")]) == 2
-    assert "ept has no column EventId. Leave event_ids out" in capsys.readouterr().err
+    assert "ept has no column EventId. Leave --event-ids out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -657,3 +664,22 @@ def test_what_is_not_a_number_is_quoted(
     with pytest.raises(SystemExit):
         main(["aggregate", "-", *wrong])
     assert f"{wrong[1]!r} is not a number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "nearest"),
+    [
+        ("agregate in", "aggregate"),
+        ("aggregate in --reprts=melt", "--reports"),
+        ("aggregate in --format cvs", "csv"),
+        ("keys lst", "list"),
+        ("serve --prt 9", "--port"),
+    ],
+)
+def test_the_nearest_word_is_named(
+    capsys: pytest.CaptureFixture[str], line: str, nearest: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(line.split())
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"Did you mean {nearest}?\n")

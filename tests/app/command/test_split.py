@@ -26,7 +26,7 @@ def test_partitions_are_the_stream(tmp_path: Path) -> None:
     octets, head = b"".join(generate_stream(SPEC)), header_size(SPEC.kind)
     name = write(tmp_path / "gul.bin", octets)
     for partitions in (1, 3, 39, 40):
-        paths = split_stream(name, partitions, tmp_path / "parts", Policy())
+        paths = split_stream(name, partitions, tmp_path / "parts", Policy(), force=True)
         parts = [path.read_bytes() for path in paths]
         assert all(part[:head] == octets[:head] and len(part) > head for part in parts)
         assert octets[:head] + b"".join(part[head:] for part in parts) == octets
@@ -57,5 +57,11 @@ def test_what_cannot_be_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(OptionError, match="only a file"):
         split_stream("/dev/null", 2, out, Policy())
     assert not out.exists()
-    assert main(["split", whole, "--partitions", "2", "--out", str(out)]) == 0
+    out.mkdir()
+    (out / "a_P2.bin").touch()
+    again = ["split", whole, "--partitions", "2", "--out", str(out)]
+    assert main(again) == 2
+    assert "a_P2.bin is there already. Name another directory" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["a_P2.bin"]
+    assert main([*again, "--force"]) == 0
     assert "a_P2.bin" in capsys.readouterr().out

@@ -219,6 +219,9 @@ def test_options_change_the_tables_as_they_do_offline(
     expected = offline("aal", 4)
     some = ask(service, Post(query_of("aal", digests, summary_ids="2"), [stream(4)])).body
     assert some == encoded("csv", "aal", 4, expected[expected["SummaryId"] == 2].copy())
+    for ids, count in (("2", str(some.count(b"\n") - 1)), ("99", "0")):
+        answer = ask(service, Post(query_of("aal", digests, summary_ids=ids), [stream(4)]))
+        assert answer.getheader("Thalweg-Selected-Rows") == count
 
 
 def test_a_list_of_return_periods_is_as_good_as_a_file(

@@ -223,6 +223,8 @@ def test_summary_ids_choose_in_each_set(service: Service, digests: dict[str, str
     for key, rows in tables.items():
         expected = rows[rows["EventId"] == event]
         assert few.get(key, expected[:0]).tobytes() == expected.tobytes()
+    none = post(service, query_of("melt", digests, format="frames", summary_ids="99"), stream())
+    assert "none of summary_ids" in is_problem(none, "option", 422, option="summary_ids")["detail"]
 
 
 @pytest.mark.parametrize("form", ["csv", "ndjson", "arrow", "parquet"])

@@ -88,6 +88,14 @@ def test_a_command(service: FakeService, source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "no.csv").exists()
 
 
+def test_reports_are_refused_before_one_is_written(source: Path, tmp_path: Path) -> None:
+    refused = Fault(status=422, problem={"code": "option"})
+    with FakeService([Fault(status=400, problem={"code": "stream-empty"}), refused]) as service:
+        assert post(service, source, "--report", "rows,count", "-o", tmp_path / "out") == 1
+        assert [seen.size for seen in service.losses] == [0, 0]
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("option", ["--report", "--reports"])
 def test_several_reports(service: FakeService, source: Path, tmp_path: Path, option: str) -> None:
     args = ["post", str(source), "--url", service.url, option, "rows,count"]
@@ -131,11 +139,22 @@ def test_wrong_usage(
     assert not service.seen
 
 
-@pytest.mark.parametrize("args", [["--part-size", "0"], ["--part-size", "x"], ["--retries", "-1"]])
-def test_wrong_options(service: FakeService, args: list[str]) -> None:
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--part-size", "0"],
+        ["--part-size", "x"],
+        ["--retries", "-1"],
+        ["--return-periods", "250,x"],
+    ],
+)
+def test_wrong_options(
+    service: FakeService, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         post(service, "in", *args)
     assert caught.value.code == 2
+    assert f"{args[1].rpartition(',')[2]!r} is not a" in capsys.readouterr().err
 
 
 def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,12 +163,13 @@ def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         "detail": "NaN",
         "offset": 7,
         "event": 3,
-        "hint": "Use --nan",
+        "hint": "Use expect_events= or nan, not no/event_ids or event_ids.bin",
     }
     with FakeService([Fault(status=400, problem=problem)]) as service:
         assert post(service, source, "-o", tmp_path / "out") == 1
     text = capsys.readouterr().err
-    assert "thalweg: [loss-not-finite] NaN (at byte 7, event 3). Use --nan" in text
+    assert "thalweg: [loss-not-finite] NaN (at byte 7, event 3). Use --expect-events or nan" in text
+    assert ", not no/event_ids or event_ids.bin" in text
     assert post(service, tmp_path / "none") == 1
     assert post(service, source, "-o", tmp_path / "no" / "dir" / "x") == 1
 

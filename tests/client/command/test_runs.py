@@ -113,6 +113,22 @@ def test_what_is_stored_is_not_uploaded_again_by_the_same_command(
     assert not list(tmp_path.glob("*.thalweg-state"))
 
 
+def test_a_command_that_succeeded_may_be_repeated(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "p1.bin", tmp_path / "p2.bin"]
+    for file in files:
+        file.write_bytes(file.name.encode() + DATA)
+    assert upload(service, RUN, *files) == 0
+    assert "already" not in capsys.readouterr().err
+    received = service.run.received
+    for command in (files, files[::-1], files[1:], ["--partition", 2, files[1]]):
+        assert upload(service, RUN, *command) == 0
+        assert "partition 2: 102,406 bytes are stored already" in capsys.readouterr().err
+    assert upload(service, RUN, files[0], "--partition", 2) == 1
+    assert (service.run.received, len(service.run.streams)) == (received, 2)
+
+
 def test_files_that_are_stored_stay_so_when_the_command_runs_again(
     service: FakeService, tmp_path: Path
 ) -> None:
@@ -123,6 +139,17 @@ def test_files_that_are_stored_stay_so_when_the_command_runs_again(
     assert upload(service, RUN, *files) == 0
     assert [service.run.streams[f"s{i}"].data for i in (1, 2)] == [DATA] * 2
     assert not list(tmp_path.glob("*.thalweg-state"))
+
+
+def test_partitions_are_in_the_order_of_their_numbers(service: FakeService, tmp_path: Path) -> None:
+    files = [tmp_path / f"p{i}.bin" for i in (1, 10, 2)]  # as a shell lists them
+    for file in files:
+        file.write_bytes(file.name.encode())
+    assert upload(service, RUN, *files) == 0
+    assert upload(service, RUN, *files, "--partition", "11-13") == 0
+    found = {stream.partition: bytes(stream.data) for stream in service.run.streams.values()}
+    assert [found[i] for i in (1, 2, 3)] == [b"p1.bin", b"p2.bin", b"p10.bin"]
+    assert [found[i] for i in (11, 12, 13)] == [b"p1.bin", b"p10.bin", b"p2.bin"]
 
 
 def test_a_key_names_a_run_on_every_machine(
@@ -155,6 +182,7 @@ def test_a_partition_is_replaced_where_that_is_asked_for(
         file.write_bytes(data)
         assert upload(service, RUN, file, "--replace") == 0
         assert bytes(service.run.streams["s1"].data) == data
+    file.write_bytes(b"third")
     assert upload(service, RUN, file, "--partition", 1) == 1
     assert run(service, "status", RUN, "--json") == 0
     (partition,) = json.loads(capsys.readouterr().out)["partitions"]
@@ -183,7 +211,7 @@ def test_no_state_keeps_a_partition_from_being_replaced(
 def test_files_take_the_lowest_free_partitions(
     service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [tmp_path / f"p{i}.bin" for i in range(4)]
+    files = [tmp_path / f"p{i}.bin" for i in range(5)]
     for i, file in enumerate(files):
         file.write_bytes(DATA + bytes([i]))
     assert upload(service, RUN, files[0], "--partition", 2) == 0
@@ -192,10 +220,10 @@ def test_files_take_the_lowest_free_partitions(
     # What another command began, the same file goes on with, and no other.
     service.script[:] = [Fault(stop_reading=100_000)]
     assert upload(service, RUN, files[3]) == 3
-    assert upload(service, RUN, files[0]) == 0
+    assert upload(service, RUN, files[4]) == 0
     assert "partition 4 is unfinished: its own file" in capsys.readouterr().err
     assert upload(service, RUN, files[3]) == 0
-    order = [0, 1, 0, 2, 3, 0]
+    order = [0, 1, 0, 2, 3, 4]
     assert [stream.data[-1] for _, stream in sorted(service.run.streams.items())] == order[1:]
 
 

@@ -160,6 +160,8 @@ class LossAnswer:
             "Thalweg-Reopened-Check": "whole",
             "Upload-Complete": "?0" if self.seen.partial else "?1",
         }
+        if "selected_rows" in end:
+            headers["Thalweg-Selected-Rows"] = str(end["selected_rows"])
         if self.seen.partial:
             headers |= {"Thalweg-Token": end["token"], "Thalweg-Offset": str(end["offset"])}
         self.exchange.head(200, headers, None if self.service.chunked else len(answer))

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from app.runs.uploads.appending import ContentHasher
+
 from .exchange import Exchange, Refusal, Seen
 from .frames import DATA, END, Frames, with_beats
 
@@ -30,6 +32,8 @@ class Stored:
 
     def json(self, ident: str) -> dict[str, Any]:
         state = "complete" if self.complete else "uploading" if self.data else "created"
+        hasher = ContentHasher()
+        hasher.update(memoryview(self.data))
         return {
             "id": ident,
             "partition": self.partition,
@@ -38,6 +42,7 @@ class Stored:
             "length": self.length,
             "events": 0,
             "fault": None,
+            "digest": hasher.digest().total if self.complete else None,
         }
 
 

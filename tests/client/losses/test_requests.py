@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 
 from app.client.errors import ProtocolError, SourceError
@@ -64,6 +65,11 @@ def test_everything_at_once() -> None:
         ({"quantiles": "0a1b"}, "0a1b"),
         ({"summary_ids": "1,5,10-20"}, "1,5,10-20"),
         ({"summary_ids": range(3)}, "0,1,2"),
+        ({"summary_ids": 3}, "3"),
+        ({"event_ids": np.int32(3)}, "3"),
+        ({"sets": 3}, "3"),
+        ({"return_periods": 250}, "250"),
+        ({"quantiles": 0.5}, "0.5"),
         ({"float_width": 8}, "8"),
         ({"nan": "zero"}, "zero"),
         ({"occurrence": "digest"}, "digest"),
@@ -94,6 +100,8 @@ def test_inputs_that_have_to_be_put(tmp_path: Path) -> None:
         (("a",), "csv", {"colour": 1}, TypeError),
         (("a",), "csv", {"summary_ids": "1;2"}, ValueError),
         (("a",), "csv", {"summary_ids": ""}, ValueError),
+        (("a",), "csv", {"return_periods": ["x"]}, TypeError),
+        (("a",), "csv", {"occurrence": 5}, TypeError),
     ],
 )
 def test_what_is_refused(

@@ -62,6 +62,20 @@ def test_every_format(save: Save, tmp_path: Path, service: FakeService, table_fo
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.filterwarnings("always:no row is of")
+@pytest.mark.parametrize("found", [0, 2])
+def test_ids_that_no_row_has_are_told(
+    save: Save, tmp_path: Path, recwarn: pytest.WarningsRecorder, found: int
+) -> None:
+    """A part may have none: the whole stream counts."""
+    faults: list[Fault | None] = [Fault(end={"selected_rows": number}) for number in (found, 0)]
+    with FakeService(faults) as service:
+        size = len(STREAM) - RECORD
+        end = save(service, STREAM, tmp_path / "out", "csv", part_size=size, summary_ids="99")
+    assert end.selected_rows == found
+    assert bool(recwarn) is (found == 0)
+
+
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("mode", ["parts", "whole"])
 def test_a_pipe_gets_every_row(save: Save, service: FakeService, mode: str, live: bool) -> None:

@@ -86,7 +86,13 @@ def test_a_failed_run_says_why(service: FakeService, client: Client) -> None:
 
 def test_further_reports_of_a_sealed_run(service: FakeService, client: Client) -> None:
     assert client.runs.add_reports(RUN, ["ept"], return_periods=[10]) == "v1"
-    assert service.run.spec["more"] == {"reports": ["ept"], "options": {"return_periods": [10]}}
+    several: list[Any] = [(["ept"], [10]), ("ept", 10), (("ept",), "10"), ("ept", np.array([10]))]
+    for reports, periods in several:
+        client.runs.add_reports(RUN, reports, return_periods=periods, summary_ids=range(1, 3))
+        options = {"return_periods": [10], "summary_ids": "1,2"}
+        assert service.run.spec["more"] == {"reports": ["ept"], "inputs": {}, "options": options}
+    with pytest.raises(TypeError, match="return_periods must be a number, or several, not 'x'"):
+        client.runs.add_reports(RUN, "ept", return_periods="x")
 
 
 def test_a_cut_report_repeats_no_byte(service: FakeService, client: Client, tmp_path: Path) -> None:
@@ -117,7 +123,7 @@ def test_a_report_is_read_as_a_table(service: FakeService, client: Client) -> No
     rows["SummaryId"] = np.arange(500)
     service.run.report, service.run.dtype = rows.tobytes(), rows.dtype.descr
     service.script[:] = [Fault(cut=3000)]
-    table = client.runs.read(RUN, "aal", set=2, event_ids="7")
+    table = client.runs.read(RUN, "aal", set=2, event_ids=7)
     assert (table.report, table.summary_set) == ("aal", 2)
     assert table.rows.dtype == rows.dtype
     assert table.rows.tolist() == rows.tolist()

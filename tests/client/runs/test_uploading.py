@@ -15,6 +15,7 @@ import pytest
 from app.client import (
     Client,
     ConnectionFailed,
+    Part,
     ProblemError,
     ProducerFailed,
     SourceError,
@@ -230,6 +231,39 @@ def test_a_partition_that_is_taken_is_refused(client: Client, file: Path) -> Non
     client.runs.upload(RUN, b"else", partition=3)
     with pytest.raises(ProblemError, match="partition-exists"):
         client.runs.upload(RUN, file, partition=3)
+
+
+@pytest.mark.parametrize("size", [5, 4 << 20, (4 << 20) + 5])
+def test_what_is_stored_already_is_not_sent_again(
+    service: FakeService, client: Client, tmp_path: Path, size: int
+) -> None:
+    data = bytes(size - 1) + b"x"
+    (tmp_path / "again").write_bytes(data)
+    first = client.runs.upload(RUN, data)
+    for source in (data, tmp_path / "again"):
+        again = client.runs.upload(RUN, source, state=tmp_path / "state")
+        assert (again.stream, again.bytes, again.sent) == (first.stream, size, 0)
+        assert not (tmp_path / "state").exists()
+    for other in (data[::-1], data + b"x", iter([data])):
+        with pytest.raises(ProblemError, match="partition-exists"):
+            client.runs.upload(RUN, other)
+    assert service.run.received == size
+
+
+def test_several_are_uploaded_by_the_call_itself(client: Client, service: FakeService) -> None:
+    parts = [Part(1, DATA), Part(2, exec=["false"]), Part(3, iter([DATA]))]
+    seen: list[Any] = []
+    results = client.runs.upload_all(
+        RUN, parts, ended=lambda part, result: seen.append((part, result))
+    )
+    assert [part for part, _ in results] == parts
+    assert [type(result).__name__ for _, result in results] == [
+        "Uploaded",
+        "ProducerFailed",
+        "Uploaded",
+    ]
+    assert stored(service) == stored(service, 3) == DATA
+    assert seen == list(results)
 
 
 def test_a_creation_whose_answer_was_lost_is_found_again(

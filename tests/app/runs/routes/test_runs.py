@@ -36,6 +36,21 @@ def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -
     assert up.ask("PUT", f"{up.path}/inputs/items", b"no").status == 404
 
 
+def test_occurrences_without_their_number_of_periods_are_refused_when_given(
+    service: Service,
+) -> None:
+    data = b"event_id,period_no,occ_date_id\n1,1,5\n"
+    up = Uploader(service, reports=["aal"])
+    answer = up.ask("PUT", f"{up.path}/inputs/occurrence?no_of_periods=9", data)
+    found = is_problem(answer, "option", 422, option="no_of_periods")
+    assert "do not tell the number" in found["detail"]
+    assert "Create the run with the right no_of_periods" in found["hint"]
+    assert up.describe()["missing_inputs"] == ["occurrence"]
+    options = {"no_of_periods": 9}
+    path = f"/v1/runs/{create(service, {**RUN, 'options': options}).json()['id']}"
+    assert up.ask("PUT", f"{path}/inputs/occurrence", data).status in {200, 201}
+
+
 def test_an_input_that_is_gone_is_missing_until_it_is_put_again(service: Service) -> None:
     up = Uploader(service, reports=["qelt"])
     data = b"quantile\n0.125\n"
@@ -92,6 +107,25 @@ def test_options_are_those_of_posts(service: Service) -> None:
 def test_a_run_that_is_refused(service: Service, change: dict[str, object], option: str) -> None:
     found = is_problem(create(service, {**RUN, **change}), "option")
     assert found["option"] == option
+
+
+@pytest.mark.parametrize(
+    ("tool", "ours"),
+    [
+        ("leccalc", "ept or psept"),
+        ("ordleccalc", "ept or psept"),
+        ("eltpy", "melt, selt or qelt"),
+        ("pltpy", "mplt, splt or qplt"),
+        ("aalpy", "aal or alct"),
+        ("summarycalc", "any report with a summary xref"),
+    ],
+)
+def test_reports_by_the_names_of_tools(service: Service, tool: str, ours: str) -> None:
+    for answer in (
+        create(service, {**RUN, "reports": [tool]}),
+        Uploader(service).ask("POST", f"/v1/losses/{tool}", b""),
+    ):
+        assert f"no report {tool!r}. Use {ours}" in is_problem(answer, "option", 422)["detail"]
 
 
 def test_inputs_must_be_there(service: Service) -> None:

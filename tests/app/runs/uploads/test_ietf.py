@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from tests.app.harness import Answer, Service, is_problem, wait_until
 from tests.app.runs.requests import DRAFT, PART, Uploader, stream
@@ -210,4 +211,5 @@ def test_an_append_without_rows_is_answered_as_usual(tmp_path: Path) -> None:
     headers["Prefer"] = "return=representation"
     answer = asyncio.run(service.patch(address, content=GOOD, headers=headers))
     assert (answer.status_code, answer.json()["state"]) == (200, "complete")
+    assert answer.json()["digest"] == xxhash.xxh3_128_hexdigest(bytes(16) + GOOD)
     assert "Preference-Applied" not in answer.headers
