@@ -24,7 +24,7 @@ from core.arrays import Array
 from core.budget import current
 from core.errors import ShapeError
 from core.tiles.corrections import Corrections
-from core.tiles.formats.detect import understand
+from core.tiles.formats import parse
 from core.tiles.frames import FileFrames
 
 from .files.backends import DEFAULT, open_backend
@@ -330,7 +330,7 @@ class Catalogue:
         source.files.beside[role] = files
         if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
             raise ShapeError(f"{pattern} is too large for a single frame")
-        recording = understand(files.infos, files)
+        recording = parse(files.infos, files)
         shape = recording.nav_shape + recording.sig_shape
         leading = len(shape) - len(sig_shape)
         pixels = math.prod(sig_shape)

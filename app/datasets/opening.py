@@ -9,9 +9,8 @@ from app.decoding.base import Decoders
 from app.errors import InvalidOptionError
 from core.errors import AmbiguousFormatError, FormatError
 from core.tiles.chunked import ArrayFrames
+from core.tiles.formats import parse
 from core.tiles.formats.arrays import BlockArray, recording_of
-from core.tiles.formats.detect import understand
-from core.tiles.formats.source import Source as Headers
 from core.tiles.packing import Decoder
 from core.tiles.recording import Hints, Recording
 
@@ -148,7 +147,7 @@ def open_recording(  # noqa: PLR0913 - parts of a catalogue entry
     else:
         files = FileSet(roots.expand(patterns), roots.open, growing=hints.growing)
     with on_error(files.close):
-        return understand_source(files, stored, hints, decoders=decoders, form=form, array=array)
+        return parse_source(files, stored, hints, decoders=decoders, form=form, array=array)
 
 
 def _of_items(files: FileSet, error: AmbiguousFormatError) -> AmbiguousFormatError:
@@ -165,7 +164,7 @@ def _of_items(files: FileSet, error: AmbiguousFormatError) -> AmbiguousFormatErr
     return AmbiguousFormatError(error.message, source=error.source, offset=error.offset, hint=hint)
 
 
-def understand_source(  # noqa: PLR0913 - parts of a catalogue entry
+def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
     files: FileSet,
     stored: StoredArray | None,
     hints: Hints,
@@ -212,14 +211,14 @@ def understand_source(  # noqa: PLR0913 - parts of a catalogue entry
         )
     else:
         try:
-            return Source(files, understand(files.infos, files, hints, name=form), ())
+            return Source(files, parse(files.infos, files, hints, name=form), ())
         except AmbiguousFormatError as e:
             raise _of_items(files, e) from e
     if hints.growing:
         raise FormatError(
             f"a growing dataset cannot be {form}", hint="Register it once it is complete"
         )
-    recording = recording_of(form, Headers(files.infos, files), arrays, hints)
+    recording = recording_of(form, files.infos, arrays, hints)
     plain = all(array.offset is not None for array in arrays)
     return Source(files, recording, () if plain else arrays)
 

@@ -76,27 +76,3 @@ class Decoder:
             )
         if frames:
             self.kernel(raw, stride, out, sig_shape)
-
-
-def rows_bytes(sig_shape: Shape, group: int, bits: int) -> int:
-    """Return the packed size of frames whose rows consist of whole groups of pixels.
-
-    Raises:
-        ShapeError: a row is not a whole number of groups.
-    """
-    if not sig_shape or min(sig_shape) < 1 or sig_shape[-1] % group:
-        raise ShapeError(f"rows of frames of {sig_shape} are not whole groups of {group} pixels")
-    return math.prod(sig_shape) * bits // 8
-
-
-def square_bytes(sig_shape: Shape, group: int, bits: int) -> int:
-    """Return the packed size of frames of four square chips.
-
-    Raises:
-        ShapeError: the frame is not square, or a chip's row is not a whole number of groups.
-    """
-    if len(sig_shape) != 2 or sig_shape[0] != sig_shape[1]:  # noqa: PLR2004 - rows and columns
-        raise ShapeError(f"frames of {sig_shape} are not a square of four square chips")
-    if sig_shape[1] % 2:
-        raise ShapeError(f"frames of {sig_shape} are not two chips wide")
-    return rows_bytes((sig_shape[0] * 2, sig_shape[1] // 2), group, bits)

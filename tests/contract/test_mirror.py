@@ -307,7 +307,7 @@ ACROSS: dict[str, str] = {
     "tests/core/losses/test_period_tables.py": "reports of periods, against an oracle",
     "tests/core/tiles/test_orders.py": "orders of views, frozen",
     "tests/core/tiles/test_arrays.py": "core/tiles/formats/arrays.py",
-    "tests/core/tiles/test_detect.py": "core/tiles/formats/detect.py",
+    "tests/core/tiles/test_detect.py": "core/tiles/formats/__init__.py",
     "tests/core/tiles/test_formats.py": "every format, under one contract",
     "tests/core/tiles/test_formats_fuzz.py": "damaged files",
     "tests/core/tiles/test_formats_peer.py": "files that other programs wrote",

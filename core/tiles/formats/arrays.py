@@ -12,9 +12,8 @@ import numpy as np
 from ...arrays import Array
 from ...errors import AmbiguousFormatError, FormatError, ShapeError
 from ..plan import Box
-from ..recording import Axis, Extent, Hints, Recording
-from .layout import Found, settle
-from .source import Source
+from ..recording import Axis, Extent, FileInfo, Hints, Recording
+from .format import Found, settle
 
 MAX_DIMENSIONS = 8
 _FRAME_DIMENSIONS = 2
@@ -121,7 +120,7 @@ def check(info: ArrayInfo, name: str, source: str) -> None:
 
 
 def recording_of(
-    form: str, source: Source, arrays: Sequence[BlockArray], hints: Hints
+    form: str, files: Sequence[FileInfo], arrays: Sequence[BlockArray], hints: Hints
 ) -> Recording:
     """Describe arrays as one recording, with frames in the order of the arrays.
 
@@ -133,7 +132,7 @@ def recording_of(
         ShapeError: the hints do not fit the arrays.
     """
     first = arrays[0]
-    nav, sig = _split(first, hints, source.files[first.file].name)
+    nav, sig = _split(first, hints, files[first.file].name)
     plain = all(array.offset is not None for array in arrays)
     size = math.prod(sig) * first.dtype.itemsize
     extents: list[Extent] = []
@@ -143,23 +142,22 @@ def recording_of(
         if array.dtype != first.dtype or split < 0 or array.shape[split:] != sig:
             raise FormatError(
                 f"the array is {array.dtype.str} {array.shape}, but "
-                f"{first.dtype.str} {first.shape} in {source.files[first.file].name}",
-                source=source.files[array.file].name,
+                f"{first.dtype.str} {first.shape} in {files[first.file].name}",
+                source=files[array.file].name,
                 hint="Register each file as a dataset of its own",
             )
         shapes.append(array.shape[:split])
         frames = math.prod(array.shape[:split])
         extents.append(Extent(array.file, frames, (array.offset or 0) if plain else 0, size))
     found = Found(
-        format=form,
         extents=extents,
         sig_shape=sig,
         stored=first.dtype,
-        nav_shape=_concatenated(shapes) if len(arrays) > 1 else nav or (1,),
+        nav_shape=concatenated(shapes) or (1,),
         axes=first.axes if len(arrays) == 1 and nav else (),
         metadata={"array": first.name, "chunks": list(first.chunks)},
     )
-    return settle(source, found, hints)
+    return settle(form, files[0], found, hints)
 
 
 def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -185,11 +183,13 @@ def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...
     return shape[:-_FRAME_DIMENSIONS], shape[-_FRAME_DIMENSIONS:]
 
 
-def _concatenated(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def concatenated(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the shape of scans concatenated along their first axis; flat if rows differ."""
-    rest = shapes[0][1:]
-    if all(shape and shape[1:] == rest for shape in shapes):
-        return (sum(shape[0] for shape in shapes), *rest)
+    first, *others = shapes
+    if not others:
+        return first
+    if all(shape and shape[1:] == first[1:] for shape in shapes):
+        return (sum(shape[0] for shape in shapes), *first[1:])
     return (sum(math.prod(shape) for shape in shapes),)
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..recording import Axis, Extent, FileInfo, Hints
+from ..recording import Axis, FileInfo, Hints
 from .dm_tags import ArrayRef, Tags, Value
-from .format import Format
-from .layout import Found, count_frames
-from .source import Source, only
+from .files import File, Files, only
+from .format import Format, Found
 
 TYPES = {
     1: "i2",
@@ -83,52 +82,42 @@ class Dm(Format):
             and 0 < length <= 2 * file.size
         )
 
-    def find(self, source: Source, hints: Hints) -> Found:
+    def find(self, files: Files, hints: Hints) -> Found:  # noqa: ARG002 - see Format
         """Read the tags; the two fastest dimensions of the image are a frame.
 
         Raises:
             FormatError: a tag is invalid, there is no image or more than one, or the file is
                 truncated.
         """
-        file = only(source, range(len(source.files)), "file of Digital Micrograph")
-        tags = Tags(source, file)
-        image = _pick(source, file, _images(source, file, tags))
-        stored, shape, data = _layout(source, file, image, tags.order)
+        file = only(files.frames, "file of Digital Micrograph")
+        tags = Tags(file)
+        image = _pick(file, _images(file, tags))
+        stored, shape, data = _layout(file, image, tags.order)
         nav, sig = shape[:-2], shape[-2:]
         stride = math.prod(sig) * stored.itemsize
-        frames = count_frames(
-            source,
-            file,
-            data.offset,
-            stride,
-            growing=hints.growing,
-            declared=math.prod(nav),
-        )
-        notes = []
+        extent = file.extent(data.offset, stride, declared=math.prod(nav), noted=False)
         if len(nav) > 1 and not image.swapped:
-            notes.append(
+            files.notes.append(
                 "the file does not say that frames are contiguous: the last two axes may be those "
                 "of the scan"
             )
         return Found(
-            format=self.name,
-            extents=[Extent(file, frames, data.offset, stride)],
+            extents=[extent],
             sig_shape=sig,
             stored=stored,
             nav_shape=nav or (1,),
             axes=_axes(image, shape) if nav else (),
             metadata={"version": tags.version, **image.metadata},
-            notes=notes,
         )
 
 
-def _images(source: Source, file: int, tags: Tags) -> list[_Image]:
+def _images(file: File, tags: Tags) -> list[_Image]:
     images: dict[str, _Image] = {}
     for path, at, value in tags:
         if len(path) < 3 or path[0] != _IMAGE:  # noqa: PLR2004 - the list, an image, a tag
             continue
         if path[1] not in images and len(images) >= MAX_IMAGES:
-            raise source.fault(file, f"more than {MAX_IMAGES} images", offset=at)
+            raise file.fault(f"more than {MAX_IMAGES} images", offset=at)
         image = images.setdefault(path[1], _Image(at))
         _note(image, path[2:], value)
     return list(images.values())
@@ -163,15 +152,14 @@ def _note(image: _Image, path: tuple[str, ...], value: Value) -> None:
             pass
 
 
-def _pick(source: Source, file: int, images: Sequence[_Image]) -> _Image:
+def _pick(file: File, images: Sequence[_Image]) -> _Image:
     """Return the only image that is not a preview."""
     candidates = [image for image in images if image.type not in PREVIEWS and image.dimensions]
     if not candidates:
-        raise source.fault(file, "there is no image in the file, except for its preview")
+        raise file.fault("there is no image in the file, except for its preview")
     if len(candidates) > 1:
         shapes = ", ".join(str(tuple(image.dimensions.values())) for image in candidates[:4])
-        raise source.fault(
-            file,
+        raise file.fault(
             f"there are {len(candidates)} images in the file: {shapes}",
             offset=candidates[1].at,
             hint="Save each image to a file of its own",
@@ -180,19 +168,18 @@ def _pick(source: Source, file: int, images: Sequence[_Image]) -> _Image:
 
 
 def _layout(
-    source: Source, file: int, image: _Image, order: str
+    file: File, image: _Image, order: str
 ) -> tuple[np.dtype[Any], tuple[int, ...], ArrayRef]:
     """Return dtype, shape and position of an image, after checking that they agree."""
     if image.type not in TYPES:
         problem = REFUSED.get(image.type or 0, f"pixels of type {image.type}")
         known = ", ".join(map(str, TYPES))
-        raise source.fault(file, problem, offset=image.at, hint=f"Supported types are {known}")
+        raise file.fault(problem, offset=image.at, hint=f"Supported types are {known}")
     stored = np.dtype(order + TYPES[image.type])
     count = len(image.dimensions)
     sizes = [image.dimensions.get(k, 0) for k in range(count)]
     if count < 2 or count > MAX_DIMENSIONS or min(sizes) < 1:  # noqa: PLR2004 - of a frame
-        raise source.fault(
-            file,
+        raise file.fault(
             f"an image of {tuple(reversed(image.dimensions.values()))}",
             offset=image.at,
             hint=f"Save an image of 2 to {MAX_DIMENSIONS} dimensions",
@@ -200,13 +187,12 @@ def _layout(
     data = image.data
     pixels = math.prod(sizes)
     if data is None:
-        raise source.fault(file, "an image without data", offset=image.at)
+        raise file.fault("an image without data", offset=image.at)
     if data.count * data.itemsize != pixels * stored.itemsize or image.pixel_bytes not in {
         None,
         stored.itemsize,
     }:
-        raise source.fault(
-            file,
+        raise file.fault(
             f"{data.count} values of {data.itemsize} bytes for {pixels} pixels of "
             f"{stored.itemsize}",
             offset=data.offset,

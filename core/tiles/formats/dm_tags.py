@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from .source import GROWING_HINT, Source
+from .files import GROWING_HINT, File
 
 GROUP, VALUE = 20, 21
 STRUCT, STRING, ARRAY = 15, 18, 20
@@ -48,15 +48,13 @@ class Tags:
     """Iterates over the tags of a file.
 
     Args:
-        source: the files of the recording.
-        file: index of the file.
+        file: the file.
 
     Raises:
         FormatError: the file does not begin like a Digital Micrograph file.
     """
 
-    def __init__(self, source: Source, file: int) -> None:
-        self._source = source
+    def __init__(self, file: File) -> None:
         self._file = file
         self._position = 0
         self._block = b""
@@ -174,19 +172,17 @@ class Tags:
         first = self._position - self._block_start
         if not 0 <= first <= first + size <= len(self._block):
             self._block_start, first = self._position, 0
-            room = self._source.files[self._file].size - self._position
+            room = self._file.size - self._position
             length = max(size, min(BLOCK, room))
-            self._block = self._source.exactly(self._file, self._position, length, "the tags")
+            self._block = self._file.exactly(self._position, length, "the tags")
         self._position += size
         return self._block[first : first + size]
 
     def _skip(self, begin: int, size: int) -> None:
         """Skip values, which must be in the file."""
-        if size > self._source.files[self._file].size - self._position:
+        if size > self._file.size - self._position:
             self._fault(begin, f"a value of {size} bytes, which are not in the file", GROWING_HINT)
         self._position += size
 
     def _fault(self, offset: int, message: str, hint: str | None = None) -> NoReturn:
-        raise self._source.fault(
-            self._file, message, offset=offset, hint=hint or "Check that the file is not damaged"
-        )
+        raise self._file.fault(message, offset, hint or "Check that the file is not damaged")
