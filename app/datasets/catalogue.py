@@ -29,13 +29,12 @@ from core.tiles.frames import FileFrames
 
 from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
-from .files.cursors import Cursors
 from .files.file_set import FileSet, on_error
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
+from .files.seekable import Cursors
 from .opened import OpenDataset, Opened, OpenItems
-from .opening import Source, open_array, open_items
-from .own_decoders import OwnDecoders, find_function
+from .opening import OwnDecoders, Source, find_function, open_array, open_items
 from .permissions import check_paths
 from .spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
 

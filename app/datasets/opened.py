@@ -22,7 +22,7 @@ from core.tiles.view import MAX_DIMS, View
 
 from .files.buffered import BufferedBackend
 from .files.file_set import FileSet
-from .items.base import Items
+from .items.segments import Items
 from .opening import Source
 from .spec import DatasetSpec
 
