@@ -17,7 +17,7 @@ import numpy as np
 from app.decoding.base import Decoders, Effort
 from core.arrays import Array, Octets
 from core.errors import FormatError
-from core.tiles.formats.arrays import ArrayInfo, check, choose, linear
+from core.tiles.formats.arrays import ArrayInfo, BlockArray, check, choose, linear
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
@@ -30,17 +30,10 @@ _MAX_DIMENSIONS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hdf5Array:
-    """A numeric array in an HDF5 file; see :class:`core.tiles.formats.arrays.BlockArray`."""
+class Hdf5Array(BlockArray):
+    """A numeric array in an HDF5 file."""
 
     foreign: ForeignFile
-    file: int
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunks: tuple[int, ...]
-    axes: tuple[Axis, ...]
-    offset: int | None
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         """Read the values in boxes.
@@ -131,7 +124,7 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
             hint="Copy the file again from its origin",
         )
     return Hdf5Array(
-        foreign, file, found.name, info.shape, info.dtype, info.chunks, found.axes, found.offset
+        file, found.name, info.shape, info.dtype, info.chunks, found.axes, found.offset, foreign
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,37 +23,26 @@ _ITEM_SIZES = {"b": {1}, "u": {1, 2, 4, 8}, "i": {1, 2, 4, 8}, "f": {2, 4, 8}, "
 _MAX_LISTED = 8
 
 
-class BlockArray(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockArray(ABC):
     """An array in a file that can be read in boxes, by several threads at once."""
 
-    @property
-    def file(self) -> int:
-        """Index of the file."""
+    file: int
+    """Index of the file."""
+    name: str
+    """Path of the array in the file."""
+    shape: tuple[int, ...]
+    """Shape, navigation and signal dimensions together."""
+    dtype: np.dtype[Any]
+    """Stored dtype."""
+    chunks: tuple[int, ...]
+    """Shape of a chunk, the unit of decoding."""
+    axes: tuple[Axis, ...]
+    """One axis per dimension; empty if the file describes none."""
+    offset: int | None
+    """Byte at which the values begin if stored as one C-ordered block, else None."""
 
-    @property
-    def name(self) -> str:
-        """Path of the array in the file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape, navigation and signal dimensions together."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype."""
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Shape of a chunk, the unit of decoding."""
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """One axis per dimension; empty if the file describes none."""
-
-    @property
-    def offset(self) -> int | None:
-        """Byte at which the values begin if stored as one C-ordered block, else None."""
-
+    @abstractmethod
     def read(self, boxes: Sequence[Box]) -> Sequence[Array]:
         """Read the values in boxes, each given as (start, stop) along each axis.
 
