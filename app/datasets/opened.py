@@ -13,7 +13,7 @@ from core.arrays import Array, Octets
 from core.errors import OptionError
 from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
-from core.tiles.decoders import DECODERS
+from core.tiles.formats import DECODERS
 from core.tiles.frames import FileFrames, FrameSource
 from core.tiles.plan import Plan, make_plan
 from core.tiles.reader import TileReader

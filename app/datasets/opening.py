@@ -20,10 +20,9 @@ from app.decoding.base import Decoders
 from app.errors import InvalidOptionError
 from core.errors import AmbiguousFormatError, FormatError
 from core.tiles.chunked import ArrayFrames
-from core.tiles.decoders import make_decoder
 from core.tiles.formats import parse
 from core.tiles.formats.arrays import BlockArray, recording_of
-from core.tiles.packing import Decoder
+from core.tiles.packing import Decoder, make_decoder
 from core.tiles.recording import Hints, Recording
 
 from .files.file_set import FileSet, on_error

@@ -311,6 +311,7 @@ ACROSS: dict[str, str] = {
     "tests/core/tiles/test_wide.py": "sums of core/tiles/convert.py",
     "tests/core/tiles/test_orders.py": "orders of views, frozen",
     "tests/core/tiles/test_arrays.py": "core/tiles/formats/arrays.py",
+    "tests/core/tiles/test_decoders.py": "decoders of formats, and of one's own",
     "tests/core/tiles/test_detect.py": "core/tiles/formats/__init__.py",
     "tests/core/tiles/test_formats.py": "every format, under one contract",
     "tests/core/tiles/test_formats_fuzz.py": "damaged files",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from ...errors import AmbiguousFormatError, FormatError
+from ..packing import Decoder
 from ..recording import FileInfo, Hints, RangeReader, Recording
 from .blo import Blo
 from .dm import Dm
@@ -26,7 +27,7 @@ from .seq import Seq
 from .ser import Ser
 from .tvips import Tvips
 
-__all__ = ["FORMATS", "Format", "detect", "parse"]
+__all__ = ["DECODERS", "FORMATS", "Format", "detect", "parse"]
 
 _FORMATS: tuple[Format, ...] = (
     *(Raw(), Npy(), Empad(), Mib(), Tvips(), Seq(), Blo()),
@@ -35,6 +36,11 @@ _FORMATS: tuple[Format, ...] = (
 
 FORMATS: Mapping[str, Format] = MappingProxyType({form.name: form for form in _FORMATS})
 """All formats, by their name in catalogues and requests."""
+
+DECODERS: Mapping[str, Decoder] = MappingProxyType(
+    {decoder.name: decoder for form in _FORMATS for decoder in form.decoders}
+)
+"""All decoders of packed pixels, by the name used in recordings."""
 
 HEAD = 4096
 """Number of bytes read from each examined file."""

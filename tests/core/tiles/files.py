@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from core.arrays import Indices
 from core.tiles.corrections import Corrections
-from core.tiles.decoders import DECODERS
-from core.tiles.formats import parse
+from core.tiles.formats import DECODERS, parse
 from core.tiles.frames import FileFrames, UseOctets
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import CoreError
-from core.tiles.decoders import DECODERS
-from core.tiles.formats import FORMATS, parse
+from core.tiles.formats import DECODERS, FORMATS, parse
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import Files, opened
