@@ -318,7 +318,7 @@ class Catalogue:
             excluded = np.argwhere(self._image("excluded", spec.excluded, source))
         elif spec.excluded is not None:
             if any(len(pixel) != len(shape) for pixel in spec.excluded):
-                raise ShapeError(f"an excluded pixel has not {len(shape)} coordinates")
+                raise ShapeError(f"an excluded pixel does not have {len(shape)} coordinates")
             excluded = np.array(spec.excluded, np.int64).reshape(-1, len(shape))
         return Corrections(shape, dark, gain, excluded)
 

@@ -31,7 +31,7 @@ CHECKS = (
     Check(
         "size",
         lambda v: (v["size"], v["frame_header"], v["version"]) == (1024, FRAME_HEADER, 6),
-        "headers of {size} and {frame_header} bytes, version {version}: no FRMS6 file",
+        "headers of {size} and {frame_header} bytes, version {version}: not an FRMS6 file",
     ),
     Check(
         "columns",

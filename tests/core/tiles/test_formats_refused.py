@@ -331,7 +331,7 @@ FRMS6 = [
         changed(FRMS6_SET, "m_001.frms6", 7, b"\5"),
         "m_001.frms6",
         0,
-        "version 5: no FRMS6",
+        "version 5: not an FRMS6 file",
         hinted=False,
     ),
     Case(
