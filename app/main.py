@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from app import __version__, parts
 from app.audit import AuditLog
 from app.datasets import routes as datasets_routes
-from app.datasets.service import DatasetService
+from app.datasets.routes import DatasetService
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
@@ -74,8 +74,8 @@ from app.tally import Column, Table
 from app.telemetry import Metrics
 from app.tiles import routes as tiles_routes
 from app.tiles import routes_reductions, routes_tile, routes_zarr
-from app.tiles import tokens as tile_tokens
-from app.tiles.partials import PartialStore
+from app.tiles.encoding import describe_token
+from app.tiles.reductions import PartialStore
 from app.tiles.service import TileService
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
@@ -90,7 +90,7 @@ _DESCRIPTION = (
 )
 _TOKENS = {
     KIND_LOSSES: loss_tokens.describe,
-    KIND_TILES: tile_tokens.describe,
+    KIND_TILES: describe_token,
     KIND_BATCHES: batch_tokens.describe,
     KIND_ROWS: row_tokens.describe,
 }

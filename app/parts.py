@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
-from app.datasets.files.cursors import Cursors
 from app.datasets.files.roots import Roots
+from app.datasets.files.seekable import Cursors
 from app.datasets.scanning import Scan, scan
-from app.decoding.limits import DecoderLimits
+from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner

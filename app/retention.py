@@ -27,7 +27,7 @@ from app.state.sweeper import (
     heads_without_blobs,
 )
 from app.telemetry import Metrics
-from app.tiles import partials, views
+from app.tiles import reductions, views
 
 _DAY = 86400.0
 _ORPHAN_SECONDS = 60.0
@@ -93,7 +93,7 @@ def make_sweeper(
         seconds,
         named=lambda: {ident for _, ident in run_sweeping.named_inputs(storage.heads)},
     )
-    chores[f"expired {partials.KIND}s"] = expired_blobs(storage.blobs, partials.KIND, seconds)
+    chores[f"expired {reductions.KIND}s"] = expired_blobs(storage.blobs, reductions.KIND, seconds)
     chores |= run_sweeping.chores(removal, storage.heads, storage.blobs)
     chores["unfinished blobs"] = always_done(storage.blobs.clean)
     chores["ballast"] = always_done(storage.space.restore)

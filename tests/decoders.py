@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 
-from app.decoding.limits import DecoderLimits
+from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 
 DECODERS = DecoderPool(DecoderLimits(workers=2))

@@ -17,7 +17,7 @@ import orjson
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.roots import Roots
 from app.datasets.files.zarr_files import StoredArray, open_store
-from app.datasets.opening import understand_source
+from app.datasets.opening import parse_source
 from app.decoding.base import Decoders
 from app.decoding.pool import DecoderPool
 from app.errors import ServiceError
@@ -156,9 +156,7 @@ def inspect_files(
     try:
         files, stored = _opened(paths, array)
         with files:
-            source = understand_source(
-                files, stored, hints, decoders=decoders, form=form, array=array
-            )
+            source = parse_source(files, stored, hints, decoders=decoders, form=form, array=array)
             recording = source.recording
     except (ServiceError, OSError, ValueError) as e:
         raise InputError(f"cannot be read: {e}", source=str(paths[0])) from e

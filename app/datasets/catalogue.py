@@ -24,18 +24,17 @@ from core.arrays import Array
 from core.budget import current
 from core.errors import AmbiguousFormatError, ShapeError
 from core.tiles.corrections import Corrections
-from core.tiles.formats.detect import understand
+from core.tiles.formats import parse
 from core.tiles.frames import FileFrames
 
 from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
-from .files.cursors import Cursors
 from .files.file_set import FileSet, on_error
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
+from .files.seekable import Cursors
 from .opened import OpenDataset, Opened, OpenItems
-from .opening import Source, open_array, open_items
-from .own_decoders import OwnDecoders, find_function
+from .opening import OwnDecoders, Source, find_function, open_array, open_items
 from .permissions import check_paths
 from .spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
 
@@ -320,7 +319,7 @@ class Catalogue:
             excluded = np.argwhere(self._image("excluded", spec.excluded, source))
         elif spec.excluded is not None:
             if any(len(pixel) != len(shape) for pixel in spec.excluded):
-                raise ShapeError(f"an excluded pixel has not {len(shape)} coordinates")
+                raise ShapeError(f"an excluded pixel does not have {len(shape)} coordinates")
             excluded = np.array(spec.excluded, np.int64).reshape(-1, len(shape))
         return Corrections(shape, dark, gain, excluded)
 
@@ -332,7 +331,7 @@ class Catalogue:
         if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
             raise ShapeError(f"{pattern} is too large for a single frame")
         try:
-            recording = understand(files.infos, files)
+            recording = parse(files.infos, files)
         except AmbiguousFormatError as e:
             raise AmbiguousFormatError(
                 f"{e.message}, so that it cannot be the image {role}",

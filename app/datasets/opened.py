@@ -13,8 +13,7 @@ from core.arrays import Array, Octets
 from core.errors import OptionError
 from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
-from core.tiles.decoders import DECODERS
-from core.tiles.formats.detect import check_headerless
+from core.tiles.formats import DECODERS, check_headerless
 from core.tiles.frames import FileFrames, FrameSource
 from core.tiles.plan import Plan, make_plan
 from core.tiles.reader import TileReader
@@ -23,7 +22,7 @@ from core.tiles.view import MAX_DIMS, View
 
 from .files.buffered import BufferedBackend
 from .files.file_set import FileSet
-from .items.base import Items
+from .items.segments import Items
 from .opening import Source
 from .spec import DatasetSpec
 

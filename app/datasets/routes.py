@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,10 +12,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
+from app.engine.workers import Workers
 from app.errors import NotFoundError
+from app.http.addresses import Addresses
 from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import ADMIN, Identity, identity_of, require
-from app.http.json_bodies import json_response, send_json
+from app.http.json_bodies import JsonBodies, json_response, send_json
 from app.http.openapi import (
     NO_CONTENT,
     NOT_MODIFIED,
@@ -27,10 +30,21 @@ from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
+from .catalogue import Catalogue
 from .files.passing import LEAST, Run, StoredBytes
 from .opened import OpenDataset, Opened
-from .service import DatasetService
 from .spec import OPERATORS, DatasetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetService:
+    """Everything the routes of datasets need."""
+
+    catalogue: Catalogue
+    threads: Workers
+    bodies: JsonBodies
+    addresses: Addresses
+
 
 _JSON = content_response(200, "application/json")
 _OCTETS = content_response(200, "application/octet-stream") | content_response(

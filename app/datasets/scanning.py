@@ -22,8 +22,7 @@ import structlog
 from app.decoding.base import Decoders
 from app.errors import DatasetUnreadableError, ServiceError, TooLargeError
 from core.errors import CoreError
-from core.tiles.formats import FORMATS
-from core.tiles.formats.detect import detect
+from core.tiles.formats import FORMATS, detect
 from core.tiles.recording import Hints
 
 from .files.file_set import FileSet

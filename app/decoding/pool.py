@@ -32,8 +32,7 @@ from app.errors import BusyError, ShareExceededError
 from app.tally import DECODERS, Column, Table, Tally
 from core.budget import current
 
-from .base import Parse, Request, T
-from .limits import DecoderLimits
+from .base import DecoderLimits, Parse, Request, T
 from .process import DecoderProcess, StartError
 from .turns import DecoderTurns
 

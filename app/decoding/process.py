@@ -27,8 +27,7 @@ from core.arrays import Octets
 from core.budget import check_room, current
 
 from . import wire
-from .base import LibraryMissingError, Parse, RefusedError, Request, Subject, T
-from .limits import DecoderLimits
+from .base import DecoderLimits, LibraryMissingError, Parse, RefusedError, Request, Subject, T
 from .segments import Segment, Segments
 
 MAX_OPEN = 32

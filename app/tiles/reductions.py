@@ -14,7 +14,9 @@ the segments that are missing.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import math
 import threading
@@ -28,15 +30,55 @@ from typing import Any
 import numpy as np
 
 from app.engine.base import Engine
-from app.errors import InvalidOptionError
+from app.errors import InvalidOptionError, StorageFullError
+from app.state.base import StoreDamagedError, StoreError
+from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore
 from core.arrays import Array, Floats
 from core.budget import Scope, check_room, current
 from core.tiles.plan import MAX_TILE_BYTES, Plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, Reduction, parse_reduction
 
-from .partials import PartialStore
 from .views import OpenView
+
+KIND = "partial"
+"""Kind of the blobs."""
+
+
+class PartialStore:
+    """Arrays in blobs, each named after the computation it is the result of.
+
+    A lost result costs only the time to compute it again. So a store that is full or fails
+    raises no error, and a damaged result is a missing one.
+
+    Args:
+        blobs: where the results are.
+    """
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+
+    def get(self, name: str) -> Array | None:
+        """Return a result; None if it is missing or damaged."""
+        try:
+            data = self._blobs.range(KIND, name)
+            self._blobs.touch(KIND, name)
+        except StoreDamagedError:
+            with contextlib.suppress(StoreError, BlobMissingError):
+                self._blobs.delete(KIND, name)
+            return None
+        except (StoreError, BlobMissingError):
+            return None
+        array: Array = np.load(io.BytesIO(data), allow_pickle=False)
+        return array
+
+    def put(self, name: str, array: Array) -> None:
+        """Store a result, unless the name is taken."""
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        with contextlib.suppress(StoreError, StorageFullError, BlobConflictError):
+            self._blobs.put(KIND, name, buffer.getbuffer())
+
 
 CHUNK_BYTES = 8 << 20
 """Bytes of frames that one call of the engine reduces."""

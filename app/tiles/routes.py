@@ -33,8 +33,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
 from core.tiles.view import MEMBERS
 
-from .codecs import tile_codec
-from .encoding import partitions, plan_arrow, plan_json, plan_summary
+from .encoding import partitions, plan_arrow, plan_json, plan_summary, tile_codec
 from .service import TileService
 from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView

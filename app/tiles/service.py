@@ -13,8 +13,7 @@ from app.http.addresses import Addresses
 from app.http.identity import Identity
 from app.http.json_bodies import JsonBodies
 
-from .partials import PartialStore
-from .reductions import ReductionJob
+from .reductions import PartialStore, ReductionJob
 from .views import OpenView, Views
 
 

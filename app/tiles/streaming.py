@@ -24,8 +24,7 @@ from core.arrays import Array, Indices
 from core.tiles.plan import Tile
 from core.tiles.reader import TileReader
 
-from .codecs import Codec
-from .encoding import octets_of, values_header
+from .encoding import Codec, octets_of, values_header
 from .views import OpenView
 
 _LONG_RUN = 64 << 10

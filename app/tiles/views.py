@@ -26,7 +26,7 @@ from core.tiles.plan import Plan, Tile
 from core.tiles.reader import TileReader
 from core.tiles.view import Mask, View, parse_view
 
-from .tokens import TileTokens, stream_identity
+from .encoding import TileTokens, stream_identity
 
 MAX_VIEW_BYTES = 1 << 62
 """Bytes of all tiles of a view, missing frames included: JSON has no larger integers."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._jit import foreign_kernel
 from ..arrays import Array, Octets
 from ..errors import ShapeError
 
@@ -28,7 +29,7 @@ class Decoder:
     """Returns the packed size in bytes of a frame of a shape."""
     kernel: Kernel
     sample_shape: Shape | None = None
-    """Shape of a small frame for the warm-up; None for decoders registered by a caller."""
+    """Shape of a small frame for the warm-up; None for decoders of a caller."""
 
     def frame_bytes(self, sig_shape: Shape) -> int:
         """Return the packed size of a frame in bytes.
@@ -78,25 +79,32 @@ class Decoder:
             self.kernel(raw, stride, out, sig_shape)
 
 
-def rows_bytes(sig_shape: Shape, group: int, bits: int) -> int:
-    """Return the packed size of frames whose rows consist of whole groups of pixels.
+def make_decoder(
+    name: str,
+    dtype: np.dtype[Any],
+    frame_bytes: Callable[[Shape], int],
+    function: Callable[..., None],
+) -> Decoder:
+    """Make a decoder of a caller's function, compiled when it first decodes.
 
-    Raises:
-        ShapeError: a row is not a whole number of groups.
+    Args:
+        name: name of the decoder in recordings and messages.
+        dtype: dtype of the decoded pixels.
+        frame_bytes: returns the packed size in bytes of a frame of a shape.
+        function: ``function(raw, out, sig_shape)`` decodes a frame: its bytes, shape (n,),
+            the pixels to fill, shape (pixels,), and the shape of the frame as a tuple. It
+            must compile with numba in nopython mode; a plain Python function is compiled
+            here.
     """
-    if not sig_shape or min(sig_shape) < 1 or sig_shape[-1] % group:
-        raise ShapeError(f"rows of frames of {sig_shape} are not whole groups of {group} pixels")
-    return math.prod(sig_shape) * bits // 8
+    call = foreign_kernel(function)
 
+    def frames(raw: Octets, stride: int, size: int, out: Array, sig_shape: Shape) -> None:
+        for f in range(out.shape[0]):
+            call(raw[f * stride : f * stride + size], out[f], sig_shape)
 
-def square_bytes(sig_shape: Shape, group: int, bits: int) -> int:
-    """Return the packed size of frames of four square chips.
+    compiled = foreign_kernel(frames)
 
-    Raises:
-        ShapeError: the frame is not square, or a chip's row is not a whole number of groups.
-    """
-    if len(sig_shape) != 2 or sig_shape[0] != sig_shape[1]:  # noqa: PLR2004 - rows and columns
-        raise ShapeError(f"frames of {sig_shape} are not a square of four square chips")
-    if sig_shape[1] % 2:
-        raise ShapeError(f"frames of {sig_shape} are not two chips wide")
-    return rows_bytes((sig_shape[0] * 2, sig_shape[1] // 2), group, bits)
+    def kernel(raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
+        compiled(raw, stride, frame_bytes(sig_shape), out, sig_shape)
+
+    return Decoder(name, np.dtype(dtype), frame_bytes, kernel)

@@ -43,6 +43,8 @@ _LISTED = 1 << 22
 class Positions(Protocol):
     """Flat indices of a scan, arranged along the navigation axes of a view."""
 
+    __slots__ = ()
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of positions along each axis."""
@@ -61,14 +63,16 @@ class Positions(Protocol):
 
     def for_reader(self) -> Positions:
         """Return the same positions for one reader, which may keep what it found."""
+        return self
 
     @property
     def nbytes(self) -> int:
         """Memory of the positions in bytes; 0 if they are computed."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
-class Lattice:
+class Lattice(Positions):
     """Positions at regular steps along each axis of a scan."""
 
     scan: tuple[int, ...]
@@ -131,18 +135,9 @@ class Lattice:
         first, last = (bisect_left(places, index, key=self.at) for index in (low, high))
         return Stretch(self, first, last) if first < last else None
 
-    def for_reader(self) -> Positions:
-        """Return these positions."""
-        return self
-
-    @property
-    def nbytes(self) -> int:
-        """Zero: nothing is listed."""
-        return 0
-
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Positions):
     """Positions of a lattice at successive places in C order, along a single axis."""
 
     lattice: Lattice
@@ -172,18 +167,9 @@ class Stretch:
         first, last = (self.first + bisect_left(places, i, key=at) for i in (low, high))
         return Stretch(self.lattice, first, last) if first < last else None
 
-    def for_reader(self) -> Positions:
-        """Return these positions."""
-        return self
-
-    @property
-    def nbytes(self) -> int:
-        """Zero: nothing is listed."""
-        return 0
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Listed:
+class Listed(Positions):
     """Positions listed one by one, along a single axis."""
 
     indices: Indices
@@ -211,10 +197,6 @@ class Listed:
         with Scope("positions", 2 * self.nbytes):
             listed = self.indices[(self.indices >= low) & (self.indices < high)]
         return Listed(listed) if len(listed) else None
-
-    def for_reader(self) -> Positions:
-        """Return these positions."""
-        return self
 
     @property
     def nbytes(self) -> int:
@@ -301,12 +283,8 @@ def present(positions: Positions, frames: int, sync_offset: int) -> Positions:
         return positions
     having = positions.within(-sync_offset, frames - sync_offset)
     if having is None:
-        raise _no_frame(frames, sync_offset)
+        raise SelectionError(
+            f"no selected position has a frame: there are {frames}, with sync_offset {sync_offset}",
+            hint="Set missing to zero or nan to fill positions without a frame",
+        )
     return having
-
-
-def _no_frame(frames: int, sync_offset: int) -> SelectionError:
-    return SelectionError(
-        f"no selected position has a frame: there are {frames}, with sync_offset {sync_offset}",
-        hint="Set missing to zero or nan to fill positions without a frame",
-    )

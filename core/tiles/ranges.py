@@ -30,8 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays import Array, Indices, Mask, Octets
-from ._kernels.correct import copy
-from ._kernels.locate import are_delivered, farthest
+from ._kernels.correct import are_delivered, copy, farthest
 
 _FEW = 4
 """Minimum number of ranges for which looking for a pattern pays off."""

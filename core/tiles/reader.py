@@ -34,12 +34,11 @@ import numpy as np
 from ..arrays import Array, Indices
 from ..budget import Scope, check_room, current
 from ._kernels.correct import copy, correct, gather
-from .convert import convert
+from .convert import convert, halves, joined
 from .corrections import Corrections
 from .frames import FrameSource, Loaded
 from .plan import Box, Plan, Tile
 from .recording import Recording
-from .wide import halves, joined
 
 BATCH_BYTES = 8 << 20
 """Size of a batch of frames; it bounds memory however many frames a tile is summed from."""

@@ -90,7 +90,7 @@ class Recording:
     stored: np.dtype[Any] | None
     """Dtype of the values in the file, with its byte order; None if they are packed."""
     decoder: str | None = None
-    """Name of the decoder of packed values in ``core.tiles.decoders``, else None."""
+    """Name of the decoder of packed values in ``core.tiles.formats.DECODERS``, else None."""
     frame_bytes: int
     """Size in the file of one frame's values, or of one panel's."""
     panels: int = 1

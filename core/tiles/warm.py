@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._kernels.correct import copy, correct, gather
-from ._kernels.locate import are_delivered, farthest
+from ._kernels.correct import are_delivered, copy, correct, farthest, gather
 from ._kernels.orders import count_keys
 from .formats import Format
 from .packing import Decoder

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from core.errors import SelectionError
 from core.tiles.corrections import Corrections
-from core.tiles.formats.detect import understand
+from core.tiles.formats import parse
 from core.tiles.frames import FileFrames
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
@@ -208,7 +208,7 @@ def ours(case: Case) -> list[Piece]:
         sig_shape=case.sig,
         sync_offset=case.sync,
     )
-    recording = understand(infos, reader, hints, name=case.format)
+    recording = parse(infos, reader, hints, name=case.format)
     plan = make_plan(recording, parse_view(case.view()))
     source = FileFrames(recording, Ranges([content], in_place=case.seed % 2 == 0, piece=1 << 16))
     corrections = Corrections(case.sig, case.dark, case.gain, case.bad)

@@ -32,7 +32,7 @@ from zarr import codecs
 
 from app.datasets.files.roots import Roots
 from app.datasets.scanning import scan
-from app.decoding.limits import DecoderLimits
+from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from tests.app.harness import Contract, Service, check_problem, wait_until
 

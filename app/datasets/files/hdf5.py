@@ -19,7 +19,7 @@ import numpy as np
 from app.decoding.base import Decoders, Effort
 from core.arrays import Array, Octets
 from core.errors import FormatError
-from core.tiles.formats.arrays import ArrayInfo, check, choose, linear
+from core.tiles.formats.arrays import ArrayInfo, BlockArray, check, choose, linear
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
@@ -32,17 +32,10 @@ _MAX_DIMENSIONS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hdf5Array:
-    """A numeric array in an HDF5 file; see :class:`core.tiles.formats.arrays.BlockArray`."""
+class Hdf5Array(BlockArray):
+    """A numeric array in an HDF5 file."""
 
     foreign: ForeignFile
-    file: int
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunks: tuple[int, ...]
-    axes: tuple[Axis, ...]
-    stretches: Sequence[tuple[int, int]]
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         """Read the values in boxes.
@@ -128,7 +121,7 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
         stretches = foreign.ask("locate", arguments, partial(_stretches, info), effort)
     _check_inside(files, file, found, stretches)
     return Hdf5Array(
-        foreign, file, found.name, info.shape, info.dtype, info.chunks, found.axes, stretches
+        file, found.name, info.shape, info.dtype, info.chunks, found.axes, stretches, foreign
     )
 
 

@@ -12,16 +12,13 @@ import json
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from app.decoding.base import Decoders, LibraryMissingError, RefusedError, Request, Subject
 from app.errors import DatasetUnreadableError
 from core.arrays import Array
 from core.budget import current
 from core.errors import FormatError
-from core.tiles.formats.arrays import linear
+from core.tiles.formats.arrays import BlockArray, linear
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
@@ -39,24 +36,13 @@ _BATCH = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ZarrArray:
-    """An array in a zarr store; see :class:`core.tiles.formats.arrays.BlockArray`."""
+class ZarrArray(BlockArray):
+    """An array in a zarr store."""
 
     files: StoreFiles
     decoders: Decoders
     subject: Subject
     stored: StoredArray
-    file: int
-    name: str
-    """Path of the array in the store."""
-    shape: tuple[int, ...]
-    """Shape, navigation and signal dimensions together."""
-    dtype: np.dtype[Any]
-    """Dtype, in native byte order."""
-    chunks: tuple[int, ...]
-    """Shape of a chunk, the unit of decoding."""
-    axes: tuple[Axis, ...] = ()
-    stretches: tuple[tuple[int, int], ...] = ()
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         """Read the values in boxes.
@@ -168,8 +154,8 @@ def _open(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArr
         raise FormatError(f"zarr cannot open it: {e.message}", source=source, hint=e.hint) from e
     except LibraryMissingError as e:
         raise missing(e.package, FORM) from e
-    array = f"/{stored.path}", info.shape, info.dtype, info.chunks
-    return ZarrArray(files, decoders, subject, stored, files.indices[source], *array)
+    array = files.indices[source], f"/{stored.path}", info.shape, info.dtype, info.chunks
+    return ZarrArray(*array, (), (), files, decoders, subject, stored)
 
 
 def _axes(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> tuple[Axis, ...]:

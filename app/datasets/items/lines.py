@@ -13,9 +13,8 @@ from core.errors import FormatError, LimitError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 from core.iterate.columns import offsets_of
 
-from ..files.cursors import Cursors
 from ..files.file_set import FileSet
-from ..files.seekable import Plain, Seekable, open_seekable
+from ..files.seekable import Cursors, Plain, Seekable, open_seekable
 from .segments import Segmented, number_segments, select_fields, stops_of
 
 MAX_LINE = 64 << 20

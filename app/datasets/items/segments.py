@@ -1,9 +1,9 @@
-"""Random access to items of variable size: loss streams, tables, lines of text.
+"""The interface of item formats, and random access to items of variable size.
 
-Such items cannot be found by arithmetic, and an index of every item of a large file would
-itself be large. So the index is sparse. A *segment* is a range of neighbouring items that
-is read and decoded as a whole (some 64 KiB of a loss stream, a row group, a record batch),
-and only the first item of each segment is recorded:
+Items of loss streams, tables and lines of text cannot be found by arithmetic, and an index of
+every item of a large file would itself be large. So the index is sparse. A *segment* is a range
+of neighbouring items that is read and decoded as a whole (some 64 KiB of a loss stream, a row
+group, a record batch), and only the first item of each segment is recorded:
 
     items     0 1 2 3 4 5 6 7 8 9          number of items: 10
     segments  ├─────┤ ├─────┤ ├─┤
@@ -26,6 +26,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,6 +42,41 @@ from core.iterate.columns import (
     empty_block,
     take_block,
 )
+
+
+class Items(Protocol):
+    """The items in the files of a dataset; several threads may read at once."""
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What an item can be, such as an event or a block; the default first."""
+
+    def schema(self, unit: str) -> Schema:
+        """Return all fields of an item."""
+
+    def count(self, unit: str) -> int:
+        """Return the number of items."""
+
+    def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
+        """Return a source of the items.
+
+        Args:
+            unit: what an item is.
+            fields: names of the requested fields; None for all.
+
+        Raises:
+            OptionError: there is no such field.
+        """
+
+    def stops(self, unit: str, count: int) -> tuple[int, ...]:
+        """Return the leading bytes of each file that the first ``count`` items depend on.
+
+        Later files, which these items do not need, are left out.
+        """
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return further metadata, as JSON values."""
+
 
 CACHED_BYTES = 16 << 20
 """Bytes of decoded segments that a source caches, besides the latest, which always stays."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .faults import Fault, Pending
+from .requests import Fault, Pending
 
 Array = npt.NDArray[Any]
 

@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 import h5py
 import numpy as np
 
-from .faults import Fault, Pending
 from .hdf5_places import offset_of, stretches_of
 from .octets import DescriptorFile
-from .requests import Request
+from .requests import Fault, Pending, Request
 
 _MAX_OBJECTS = 100_000
 _MAX_LINKS = 32

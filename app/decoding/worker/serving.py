@@ -15,8 +15,7 @@ from importlib import import_module
 from typing import Any, Never, Protocol
 
 from .. import wire
-from .faults import Fault, Pending
-from .requests import Files, Request
+from .requests import Fault, Files, Pending, Request
 
 _MODULES = {
     "hdf5": (".hdf5", "h5py"),

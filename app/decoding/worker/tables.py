@@ -26,9 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .columns import columns, describe, is_octets, is_wide
-from .faults import Fault, Pending
 from .octets import DescriptorFile, MappedFile
-from .requests import Request
+from .requests import Fault, Pending, Request
 
 _ARROW_FILE = b"ARROW1"
 _MIN_MESSAGE = 4

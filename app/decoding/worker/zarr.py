@@ -18,8 +18,7 @@ import numpy as np
 
 from . import codecs
 from .codecs import Array, Chain, max_encoded, parse_chain
-from .faults import Fault
-from .requests import Request
+from .requests import Fault, Request
 
 _NO_CHUNK = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not have."""

@@ -17,15 +17,18 @@ the lower half of the frame, which is upside down::
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel, subkernel
+from ..._jit import inlined, kernel, subkernel
 from ...arrays import Octets
 
 Narrow = Octets
 Middle = npt.NDArray[np.uint16]
 Wide = npt.NDArray[np.uint32]
+Pixels = npt.NDArray[Any]
 
 _U = np.uintp
 _ONE = np.uint8(1)
@@ -94,86 +97,35 @@ def _reverse(row: npt.NDArray[np.unsignedinteger]) -> None:
         row[_U(n - 1 - k)] = first
 
 
-@kernel
-def unpack_r1(raw: Octets, stride: int, out: Narrow) -> None:
-    """Unpack frames of one chip, 1 bit per pixel."""
-    for f in range(out.shape[0]):
-        _bits(raw, f * stride, out[f])
+@inlined
+def _run(raw: Octets, start: int, row: Pixels, depth: int, distance: int) -> None:
+    """Unpack a run of pixels of a counter depth."""
+    if depth == 1:
+        _bits(raw, start, row)
+    elif depth == 6:
+        _octets(raw, start, row)
+    elif depth == 12:
+        _pairs(raw, start, row)
+    else:
+        _two_images(raw, start, distance, row)
 
 
 @kernel
-def unpack_r6(raw: Octets, stride: int, out: Narrow) -> None:
-    """Unpack frames of one chip, 6 bits per pixel."""
+def unpack_chips(raw: Octets, stride: int, out: Pixels, depth: int, side: int) -> None:
+    """Unpack frames of four chips ``side`` pixels wide, or of one if that is 0.
+
+    ``depth`` is that of the counter: 1, 6, 12 or 24 bits.
+    """
+    distance = 2 * out.shape[1]
+    size = side >> 3 if depth == 1 else side if depth == 6 else 2 * side
     for f in range(out.shape[0]):
-        _octets(raw, f * stride, out[f])
-
-
-@kernel
-def unpack_r12(raw: Octets, stride: int, out: Middle) -> None:
-    """Unpack frames of one chip, 12 bits per pixel."""
-    for f in range(out.shape[0]):
-        _pairs(raw, f * stride, out[f])
-
-
-@kernel
-def unpack_r24(raw: Octets, stride: int, out: Wide) -> None:
-    """Unpack frames of one chip, 24 bits per pixel."""
-    for f in range(out.shape[0]):
-        _two_images(raw, f * stride, 2 * out.shape[1], out[f])
-
-
-@kernel
-def unpack_r1_quad(raw: Octets, stride: int, out: Narrow, side: int) -> None:
-    """Unpack frames of four chips, 1 bit per pixel; ``side`` is the width of one chip."""
-    for f in range(out.shape[0]):
+        if side == 0:
+            _run(raw, f * stride, out[f], depth, distance)
         for y in range(side):
-            start = f * stride + (side >> 3) * 4 * y
             for chip in range(4):
                 at = _run_start(y, chip, side)
                 run = out[f, at : at + side]
-                _bits(raw, start + (side >> 3) * chip, run)
-                if chip < 2:
-                    _reverse(run)
-
-
-@kernel
-def unpack_r6_quad(raw: Octets, stride: int, out: Narrow, side: int) -> None:
-    """Unpack frames of four chips, 6 bits per pixel."""
-    for f in range(out.shape[0]):
-        for y in range(side):
-            start = f * stride + side * 4 * y
-            for chip in range(4):
-                at = _run_start(y, chip, side)
-                run = out[f, at : at + side]
-                _octets(raw, start + side * chip, run)
-                if chip < 2:
-                    _reverse(run)
-
-
-@kernel
-def unpack_r12_quad(raw: Octets, stride: int, out: Middle, side: int) -> None:
-    """Unpack frames of four chips, 12 bits per pixel."""
-    for f in range(out.shape[0]):
-        for y in range(side):
-            start = f * stride + 2 * side * 4 * y
-            for chip in range(4):
-                at = _run_start(y, chip, side)
-                run = out[f, at : at + side]
-                _pairs(raw, start + 2 * side * chip, run)
-                if chip < 2:
-                    _reverse(run)
-
-
-@kernel
-def unpack_r24_quad(raw: Octets, stride: int, out: Wide, side: int) -> None:
-    """Unpack frames of four chips, 24 bits per pixel."""
-    for f in range(out.shape[0]):
-        for y in range(side):
-            start = f * stride + 2 * side * 4 * y
-            for chip in range(4):
-                at = _run_start(y, chip, side)
-                run = out[f, at : at + side]
-                _two_images(raw, start + 2 * side * chip, 2 * out.shape[1], run)
+                _run(raw, f * stride + size * (4 * y + chip), run, depth, distance)
                 if chip < 2:
                     _reverse(run)
 

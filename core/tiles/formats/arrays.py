@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...arrays import Array
 from ...errors import AmbiguousFormatError, FormatError, ShapeError
 from ..plan import Box
-from ..recording import Axis, Extent, Hints, Recording
-from .layout import Found, settle
-from .source import Source
+from ..recording import Axis, Extent, FileInfo, Hints, Recording
+from .format import Found, settle
 
 MAX_DIMENSIONS = 8
 _FRAME_DIMENSIONS = 2
@@ -23,40 +23,27 @@ _ITEM_SIZES = {"b": {1}, "u": {1, 2, 4, 8}, "i": {1, 2, 4, 8}, "f": {2, 4, 8}, "
 _MAX_LISTED = 8
 
 
-class BlockArray(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockArray(ABC):
     """An array in a file that can be read in boxes, by several threads at once."""
 
-    @property
-    def file(self) -> int:
-        """Index of the file."""
+    file: int
+    """Index of the file."""
+    name: str
+    """Path of the array in the file."""
+    shape: tuple[int, ...]
+    """Shape, navigation and signal dimensions together."""
+    dtype: np.dtype[Any]
+    """Stored dtype."""
+    chunks: tuple[int, ...]
+    """Shape of a chunk, the unit of decoding."""
+    axes: tuple[Axis, ...]
+    """One axis per dimension; empty if the file describes none."""
+    stretches: Sequence[tuple[int, int]]
+    """Number and first byte of values that lie in the file one after the other, in C order; none
+    if the file does not have all values as they are."""
 
-    @property
-    def name(self) -> str:
-        """Path of the array in the file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape, navigation and signal dimensions together."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype."""
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Shape of a chunk, the unit of decoding."""
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """One axis per dimension; empty if the file describes none."""
-
-    @property
-    def stretches(self) -> Sequence[tuple[int, int]]:
-        """Number and first byte of values that lie in the file one after the other, in C order.
-
-        None of them if the file does not have all values as they are.
-        """
-
+    @abstractmethod
     def read(self, boxes: Sequence[Box]) -> Sequence[Array]:
         """Read the values in boxes, each given as (start, stop) along each axis.
 
@@ -124,7 +111,7 @@ def check(info: ArrayInfo, name: str, source: str) -> None:
 
 
 def recording_of(
-    form: str, source: Source, arrays: Sequence[BlockArray], hints: Hints
+    form: str, files: Sequence[FileInfo], arrays: Sequence[BlockArray], hints: Hints
 ) -> Recording:
     """Describe arrays as one recording, with frames in the order of the arrays.
 
@@ -135,7 +122,7 @@ def recording_of(
         ShapeError: the hints do not fit the arrays.
     """
     first = arrays[0]
-    nav, sig = _split(first, hints, source.files[first.file].name)
+    nav, sig = _split(first, hints, files[first.file].name)
     plain, values = are_located(arrays, sig), math.prod(sig)
     size = math.prod(sig) * first.dtype.itemsize
     extents: list[Extent] = []
@@ -145,8 +132,8 @@ def recording_of(
         if array.dtype != first.dtype or split < 0 or array.shape[split:] != sig:
             raise FormatError(
                 f"the array is {array.dtype.str} {array.shape}, but "
-                f"{first.dtype.str} {first.shape} in {source.files[first.file].name}",
-                source=source.files[array.file].name,
+                f"{first.dtype.str} {first.shape} in {files[first.file].name}",
+                source=files[array.file].name,
                 hint="Register each file as a dataset of its own",
             )
         shapes.append(array.shape[:split])
@@ -154,15 +141,14 @@ def recording_of(
         for count, begin in array.stretches if plain else whole:
             extents.append(Extent(array.file, count // values, begin, size))
     found = Found(
-        format=form,
         extents=extents,
         sig_shape=sig,
         stored=first.dtype,
-        nav_shape=_concatenated(shapes) if len(arrays) > 1 else nav or (1,),
+        nav_shape=concatenated(shapes) or (1,),
         axes=first.axes if len(arrays) == 1 and nav else (),
         metadata={"array": first.name, "chunks": list(first.chunks)},
     )
-    return settle(source, found, hints)
+    return settle(form, files[0], found, hints)
 
 
 def are_located(arrays: Sequence[BlockArray], sig_shape: tuple[int, ...]) -> bool:
@@ -197,11 +183,13 @@ def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...
     return shape[:-_FRAME_DIMENSIONS], shape[-_FRAME_DIMENSIONS:]
 
 
-def _concatenated(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def concatenated(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the shape of scans concatenated along their first axis; flat if rows differ."""
-    rest = shapes[0][1:]
-    if all(shape and shape[1:] == rest for shape in shapes):
-        return (sum(shape[0] for shape in shapes), *rest)
+    first, *others = shapes
+    if not others:
+        return first
+    if all(shape and shape[1:] == first[1:] for shape in shapes):
+        return (sum(shape[0] for shape in shapes), *first[1:])
     return (sum(math.prod(shape) for shape in shapes),)
 
 

@@ -4,37 +4,48 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 
 import numpy as np
 
-from ..recording import Axis, Extent, FileInfo, Hints
-from .format import Format
-from .layout import Found, count_frames
-from .source import Source, only
+from ..recording import Axis, FileInfo, Hints
+from .files import Check, File, Files, Order, Values, only
+from .format import Format, Found
 
 ID = b"IMGBLO"
-FIELDS = (
-    "magic",
-    "offset_1",
-    "offset_2",
-    "flags",
-    "frame_size",
-    "frame_rotation",
-    "columns",
-    "rows",
-    "scan_rotation",
-    "step_x",
-    "step_y",
-    "beam_energy",
-    "pixels_per_100_cm",
-    "camera_length",
-    "time",
-)
-LAYOUT = "HIIIHHHHHddIHId"
 MAGICS = {258, 259}
-"""Magic numbers; 259 was introduced for 16-bit frames."""
-
+"""Magic numbers after the identifier; 259 was introduced for 16-bit frames."""
+HEADER = np.dtype(
+    [
+        ("magic", "u2"),
+        ("offset_1", "u4"),
+        ("offset_2", "u4"),
+        ("flags", "u4"),
+        ("frame_size", "u2"),
+        ("frame_rotation", "u2"),
+        ("columns", "u2"),
+        ("rows", "u2"),
+        ("scan_rotation", "u2"),
+        ("step_x", "f8"),
+        ("step_y", "f8"),
+        ("beam_energy", "u4"),
+        ("pixels_per_100_cm", "u2"),
+        ("camera_length", "u4"),
+        ("time", "f8"),
+    ]
+)
+"""The header after the identifier, of either byte order."""
+CHECKS = (
+    Check(
+        "frame_size",
+        lambda v: v["frame_size"] and v["rows"] and v["columns"],
+        "a scan of ({rows}, {columns}) with frames of {frame_size} pixels a side",
+    ),
+    Check(
+        "offset_1",
+        lambda v: len(ID) + HEADER.itemsize <= v["offset_1"] <= v["offset_2"],
+        "frames from byte {offset_2}, after an image from byte {offset_1}",
+    ),
+)
 TEXT_AT = 240
 TEXT_LIMIT = 1 << 16
 FRAME_HEADER = 6
@@ -42,11 +53,10 @@ FRAME_HEADER = 6
 _BIT_DEPTH = re.compile(rb"blo bit depth\s*:\s*(\d{1,3}) bits", re.IGNORECASE)
 
 
-def _byte_order(magic: bytes) -> str | None:
-    for order in "<>":
-        if len(magic) == 2 and struct.unpack(f"{order}H", magic)[0] in MAGICS:  # noqa: PLR2004
-            return order
-    return None
+def _byte_order(magic: bytes) -> Order | None:
+    if int.from_bytes(magic, "little") in MAGICS:
+        return "<"
+    return ">" if int.from_bytes(magic, "big") in MAGICS else None
 
 
 class Blo(Format):
@@ -59,77 +69,55 @@ class Blo(Format):
         """Recognise the identifier and the magic number."""
         return head.startswith(ID) and _byte_order(head[6:8]) is not None
 
-    def find(self, source: Source, hints: Hints) -> Found:
+    def find(self, files: Files, hints: Hints) -> Found:  # noqa: ARG002 - see Format
         """Read the header, and the bit depth from the text after it.
 
         Raises:
             FormatError: the header is invalid, or there are fewer frames than it declares.
         """
-        file = only(source, range(len(source.files)), ".blo file")
-        order = _byte_order(source.exactly(file, 6, 2, "the header"))
+        file = only(files.frames, ".blo file")
+        order = _byte_order(file.exactly(len(ID), 2, "the header"))
         if order is None:
-            raise source.fault(
-                file, "there is no magic number of a block file, 258 or 259", offset=6
-            )
-        layout = struct.Struct(order + LAYOUT)
-        octets = source.exactly(file, 6, layout.size, "the header")
-        values = dict(zip(FIELDS, layout.unpack(octets), strict=True))
+            raise file.fault("there is no magic number of a block file, 258 or 259", len(ID))
+        values = file.record(HEADER.newbyteorder(order), len(ID), "the header", CHECKS)
         size, scan = values["frame_size"], (values["rows"], values["columns"])
-        start = values["offset_2"]
-        if not size or not all(scan):
-            raise source.fault(
-                file, f"a scan of {scan} with frames of {size} pixels a side", offset=20
-            )
-        if not 6 + layout.size <= values["offset_1"] <= start:
-            raise source.fault(
-                file,
-                f"frames from byte {start}, after an image from byte {values['offset_1']}",
-                offset=8,
-            )
-        stored = np.dtype(f"{order}u{_depth(source, file, values['offset_1']) // 8}")
-        stride = FRAME_HEADER + size * size * stored.itemsize
-        notes: list[str] = []
-        frames = count_frames(
-            source,
-            file,
-            start,
-            stride,
-            growing=hints.growing,
+        stored = np.dtype(f"{order}u{_depth(file, values['offset_1']) // 8}")
+        extent = file.extent(
+            values["offset_2"],
+            FRAME_HEADER + size * size * stored.itemsize,
+            header=FRAME_HEADER,
             declared=math.prod(scan),
-            notes=notes,
         )
         return Found(
-            format=self.name,
-            extents=[Extent(file, frames, start + FRAME_HEADER, stride)],
+            extents=[extent],
             sig_shape=(size, size),
             stored=stored,
             nav_shape=scan,
-            file_header=start,
+            file_header=values["offset_2"],
             frame_header=FRAME_HEADER,
-            axes=_axes(values, scan, size),
+            axes=_axes(values),
             metadata={k: v for k, v in values.items() if math.isfinite(v)},
-            notes=notes,
         )
 
 
-def _depth(source: Source, file: int, stop: int) -> int:
+def _depth(file: File, stop: int) -> int:
     """Return the bits per pixel; 8 if the text does not give them."""
-    size = min(stop, source.files[file].size) - TEXT_AT
-    text = source.exactly(file, TEXT_AT, min(size, TEXT_LIMIT), "the text") if size > 0 else b""
+    size = min(stop, file.size) - TEXT_AT
+    text = file.exactly(TEXT_AT, min(size, TEXT_LIMIT), "the text") if size > 0 else b""
     match = _BIT_DEPTH.search(text)
     depth = 8 if match is None else int(match[1])
     if depth not in {8, 16}:
-        raise source.fault(file, f"pixels of {depth} bits; 8 and 16 are supported", offset=TEXT_AT)
+        raise file.fault(f"pixels of {depth} bits; 8 and 16 are supported", TEXT_AT)
     return depth
 
 
-def _axes(values: dict[str, float], scan: tuple[int, int], size: int) -> tuple[Axis, ...]:
-    steps = (values["step_y"], values["step_x"])
-    density = values["pixels_per_100_cm"]
-    if not all(math.isfinite(step) and step > 0 for step in steps):
+def _axes(values: Values) -> tuple[Axis, ...]:
+    steps = {"y": ("rows", "step_y"), "x": ("columns", "step_x")}
+    if not all(math.isfinite(values[step]) and values[step] > 0 for _, step in steps.values()):
         return ()
+    density = values["pixels_per_100_cm"]
     unit, pixel = ("cm", 100.0 / density) if density else (None, 1.0)
     return (
-        *(Axis(n, s, "nm", step) for n, s, step in zip("yx", scan, steps, strict=True)),
-        *(Axis(n, size, unit, pixel) for n in ("ky", "kx")),
+        *(Axis(name, values[size], "nm", values[step]) for name, (size, step) in steps.items()),
+        *(Axis(name, values["frame_size"], unit, pixel) for name in ("ky", "kx")),
     )

@@ -1,15 +1,58 @@
-"""The base class of file formats."""
+"""The base class of file formats: from headers to a recording.
+
+Three parties describe a dataset: the headers, the sizes of the files, and the owner's hints.
+They often disagree: a transfer was interrupted, a camera wrote fewer frames than announced, or
+the catalogue was copied from another dataset. A format only reads headers; deciding who is right
+is the same for all formats::
+
+    Format.find --> File.extent --> Found --> settle --> Recording
+                    (file sizes)              (hints)
+
+* **Files beat hints on bytes.** :func:`settle` refuses a dtype or header size that contradicts the
+  file.
+* **Hints beat files on interpretation.** The owner may set the shape of the scan and the sync
+  offset freely, and view unpacked frames in another shape of as many pixels.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
+import numpy as np
+
+from ...errors import FormatError, ShapeError
 from ..packing import Decoder
-from ..recording import FileInfo, Hints, RangeReader, Recording
-from .layout import Found, settle
-from .source import Source, extension, numeric_order
+from ..recording import Axis, BuiltIn, Extent, FileInfo, Hints, RangeReader, Recording
+from .files import File, Files, extension, natural
+
+MAX_SCAN = 1 << 40
+"""Maximum number of positions a header may declare; more frames than any file system holds."""
+
+MAX_DIMENSIONS = 32
+"""Most dimensions of a scan and a frame together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Contents of the headers, before the owner's hints are applied."""
+
+    extents: Sequence[Extent]
+    sig_shape: tuple[int, ...]
+    stored: np.dtype[Any]
+    """Dtype of the values in the file, or of those that the decoder makes of packed ones."""
+    decoder: Decoder | None = None
+    nav_shape: tuple[int, ...] | None = None
+    file_header: int = 0
+    frame_header: int = 0
+    frame_footer: int = 0
+    sync_offset: int = 0
+    axes: tuple[Axis, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    built_in: BuiltIn = field(default_factory=BuiltIn)
 
 
 class Format(ABC):
@@ -51,40 +94,43 @@ class Format(ABC):
         return self.has_name(name) or self.names_its_files or self.is_companion(name)
 
     def order(self, names: Sequence[str]) -> list[int]:
-        """Return indices that put files of these names in order, companions last."""
-        return numeric_order(names, self.is_companion)
+        """Return indices that sort names by the numbers in them, companions last."""
 
-    def split(self, source: Source) -> tuple[list[int], list[int]]:
-        """Return the indices of the frame files, and of the companions."""
-        groups: tuple[list[int], list[int]] = [], []
-        for index, file in enumerate(source.files):
-            groups[self.is_companion(file.name)].append(index)
-        return groups
+        def key(index: int) -> tuple[bool, list[tuple[int, int, str]], str]:
+            return self.is_companion(names[index]), natural(names[index]), names[index]
 
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+        return sorted(range(len(names)), key=key)
+
+    def parse(self, infos: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the headers and describe the recording.
 
         Args:
-            files: the files, already in order.
+            infos: the files, at least one, in any order.
             reader: reader of their bytes.
             hints: properties declared by the owner.
 
         Raises:
             FormatError, ShapeError: as ``find``.
         """
-        source = Source(files, reader)
-        return self.settle(source, self.find(source, hints), hints)
+        notes: list[str] = []
+        order = self.order([info.name for info in infos])
+        every = [File(k, infos[k].name, infos[k].size, reader, notes) for k in order]
+        frames = [file for file in every if not self.is_companion(file.name)]
+        files = Files(frames, every[len(frames) :], notes)
+        if frames:
+            frames[-1] = replace(frames[-1], growing=hints.growing)
+        return self.settle(files, self.find(files, hints), hints)
 
-    def settle(self, source: Source, found: Found, hints: Hints) -> Recording:
-        """Apply the owner's hints to the contents of the headers; see :mod:`.layout`."""
-        return settle(source, found, hints)
+    def settle(self, files: Files, found: Found, hints: Hints) -> Recording:
+        """Apply the owner's hints to the contents of the headers."""
+        return settle(self.name, files.first, found, hints, files.notes)
 
     @abstractmethod
-    def find(self, source: Source, hints: Hints) -> Found:
+    def find(self, files: Files, hints: Hints) -> Found:
         """Read the headers.
 
         Args:
-            source: the files, already in order.
+            files: the files, in order.
             hints: properties declared by the owner.
 
         Raises:
@@ -92,3 +138,156 @@ class Format(ABC):
                 each other or the hints. The error names the file and the byte.
             ShapeError: the hints do not fit the data.
         """
+
+
+def check_shape(shape: tuple[int, ...], label: str) -> None:
+    """Refuse an invalid shape from the owner; ``label`` names it in the error.
+
+    Raises:
+        ShapeError: the shape has no dimensions, or one that is not positive.
+    """
+    if not shape or any(size < 1 for size in shape):
+        raise ShapeError(f"{label} {shape} needs dimensions of at least 1")
+
+
+def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
+    """Refuse hints that contradict the files.
+
+    Raises:
+        FormatError: a header size or the dtype differs.
+    """
+    sizes = {
+        "file_header": (hints.file_header, found.file_header),
+        "frame_header": (hints.frame_header, found.frame_header),
+        "frame_footer": (hints.frame_footer, found.frame_footer),
+    }
+    for option, (requested, actual) in sizes.items():
+        if requested is not None and requested != actual:
+            raise FormatError(
+                f"{option} is {requested} in the catalogue and {actual} in a {form} file",
+                source=name,
+                offset=0,
+                hint=f"Leave {option} out",
+            )
+    if hints.dtype is None:
+        return
+    other_values = hints.dtype.newbyteorder("=") != found.stored.newbyteorder("=")
+    # numpy does not distinguish native order from no order, so only the other is explicit.
+    other_order = not hints.dtype.isnative and found.decoder is None and found.stored.isnative
+    if other_values or other_order:
+        raise FormatError(
+            f"dtype is {hints.dtype.str} in the catalogue and {found.stored.str} in the file",
+            source=name,
+            offset=0,
+            hint="Leave dtype out; a view can convert",
+        )
+
+
+def _sig_shape(name: str, found: Found, hints: Hints) -> tuple[int, ...]:
+    requested = hints.sig_shape
+    if requested is None or requested == found.sig_shape:
+        return found.sig_shape
+    check_shape(requested, "sig_shape")
+    if math.prod(requested) != math.prod(found.sig_shape):
+        raise ShapeError(
+            f"sig_shape {requested} has {math.prod(requested)} pixels, "
+            f"the frames have {math.prod(found.sig_shape)}: {found.sig_shape}",
+            source=name,
+            offset=0,
+            hint="Leave sig_shape out",
+        )
+    if found.decoder is not None:
+        raise ShapeError(
+            f"packed frames of {found.sig_shape} cannot be reshaped to {requested}",
+            source=name,
+            offset=0,
+            hint="Leave sig_shape out; a client can reshape the frames it receives",
+        )
+    return requested
+
+
+def _nav_shape(name: str, found: Found, hints: Hints, frames: int) -> tuple[int, ...]:
+    if hints.nav_shape is not None:
+        check_shape(hints.nav_shape, "nav_shape")
+        return hints.nav_shape
+    shape = found.nav_shape
+    if shape is None:
+        return (frames,)
+    if not shape or min(shape) < 1 or math.prod(shape) > MAX_SCAN:
+        raise FormatError(
+            f"the files declare a scan of {shape}, which is invalid",
+            source=name,
+            offset=0,
+            hint="Give nav_shape",
+        )
+    return shape
+
+
+def settle(
+    form: str, first: File | FileInfo, found: Found, hints: Hints, notes: Sequence[str] = ()
+) -> Recording:
+    """Apply the owner's hints to the contents of the headers.
+
+    Args:
+        form: name of the format.
+        first: the file that errors name.
+        found: contents of the headers.
+        hints: properties declared by the owner.
+        notes: notes on the recording.
+
+    Raises:
+        FormatError: there is no frame, or a hint contradicts the files.
+        ShapeError: a shape does not fit the frames.
+    """
+    extents = tuple(extent for extent in found.extents if extent.frames)
+    frames = sum(extent.frames for extent in extents)
+    if not frames and not hints.growing:
+        raise FormatError(
+            "there are no frames",
+            source=first.name,
+            offset=first.size,
+            hint="If it is still being written, declare the dataset growing",
+        )
+    _check_hints(form, first.name, found, hints)
+    sig_shape = _sig_shape(first.name, found, hints)
+    nav_shape = _nav_shape(first.name, found, hints, frames)
+    if len(nav_shape) + len(sig_shape) > MAX_DIMENSIONS:
+        raise FormatError(
+            f"the files declare {len(nav_shape) + len(sig_shape)} dimensions",
+            source=first.name,
+            hint=f"Give a nav_shape; at most {MAX_DIMENSIONS} dimensions are served",
+        )
+    decoder, dtype = found.decoder, found.stored.newbyteorder("=")
+    reshaped = sig_shape != found.sig_shape or nav_shape != found.nav_shape
+    return Recording(
+        format=form,
+        extents=extents,
+        sig_shape=sig_shape,
+        nav_shape=nav_shape,
+        dtype=dtype,
+        stored=None if decoder else found.stored,
+        decoder=decoder.name if decoder else None,
+        frame_bytes=(
+            decoder.frame_bytes(sig_shape) if decoder else math.prod(sig_shape) * dtype.itemsize
+        ),
+        sync_offset=found.sync_offset if hints.sync_offset is None else hints.sync_offset,
+        axes=() if reshaped else found.axes,
+        metadata=found.metadata,
+        built_in=_reshaped(found.built_in, found.sig_shape, sig_shape),
+        notes=tuple(notes),
+    )
+
+
+def _reshaped(built_in: BuiltIn, old: tuple[int, ...], new: tuple[int, ...]) -> BuiltIn:
+    """Reshape corrections to frames viewed in another shape."""
+    if old == new:
+        return built_in
+    dark, gain, excluded = built_in.dark, built_in.gain, built_in.excluded
+    if excluded is not None:
+        flat = np.ravel_multi_index(tuple(excluded.T), old)
+        excluded = np.stack(np.unravel_index(flat, new), axis=1).astype(np.int64)
+    return BuiltIn(
+        dark=None if dark is None else dark.reshape(new),
+        gain=None if gain is None else gain.reshape(new),
+        excluded=excluded,
+    )

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import configparser
 import re
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Array, Octets
-from ...errors import FormatError, ShapeError
+from ...errors import ShapeError
 from .._kernels.unpack import unfold
 from ..packing import Decoder, Shape
 from ..recording import BuiltIn, Extent, FileInfo, Hints
-from .format import Format
-from .layout import Found, count_frames
-from .source import Source, only
+from .files import Check, File, Files, fields_of, offset_of, only
+from .format import Format, Found
 
-FILE_HEADER = 1024
 FRAME_HEADER = 64
-VERSION = 6
-SIZES = struct.Struct("<HH")
-SIZES_AT = 88
-COUNT = struct.Struct("<I")
-COUNT_AT = 1020
+HEADER = np.dtype(
+    {
+        "names": ["size", "frame_header", "version", "columns", "rows", "frames"],
+        "formats": ["<u2", "<u2", "u1", "<u2", "<u2", "<u4"],
+        "offsets": [0, 2, 7, 88, 90, 1020],
+        "itemsize": 1024,
+    }
+)
+CHECKS = (
+    Check(
+        "size",
+        lambda v: (v["size"], v["frame_header"], v["version"]) == (1024, FRAME_HEADER, 6),
+        "headers of {size} and {frame_header} bytes, version {version}: not an FRMS6 file",
+    ),
+    Check(
+        "columns",
+        lambda v: v["rows"] and v["columns"] and v["columns"] % 2 == 0,
+        "{rows} rows of {columns} columns",
+    ),
+)
 SECTION = "measurementInfo"
-BINNINGS = {1, 2, 4}
 DARK_LIMIT = 1 << 32
 """Maximum bytes of dark frames, which are averaged when a dataset is opened."""
 
@@ -62,55 +74,26 @@ class _Measurement:
     values: dict[str, str]
 
 
-def _measurement(source: Source, file: int) -> _Measurement:
+def _measurement(file: File) -> _Measurement:
     parser = configparser.RawConfigParser(strict=False)
     hint = "Copy the .hdr file of the measurement again"
     try:
-        parser.read_string(source.text(file))
+        parser.read_string(file.text())
         values = dict(parser.items(SECTION))
     except configparser.Error as error:
         message = str(error).splitlines()[0]
-        raise source.fault(file, f"no [{SECTION}] can be read: {message}", hint=hint) from None
+        raise file.fault(f"no [{SECTION}] can be read: {message}", hint=hint) from None
     readout = _READOUT.fullmatch(values.get("readoutmode", "").strip())
-    if readout is None or int(readout[1]) not in BINNINGS:
-        raise source.fault(file, "readoutmode does not give a binning of 1, 2 or 4", hint=hint)
+    if readout is None or int(readout[1]) not in FOLDED:
+        raise file.fault("readoutmode does not give a binning of 1, 2 or 4", hint=hint)
     scan = _SCAN.fullmatch(values.get("stemimagesize", "").strip())
     if scan is None:
-        raise source.fault(file, "stemimagesize does not give a scan", hint=hint)
+        raise file.fault("stemimagesize does not give a scan", hint=hint)
     frames = values.get("signalframes", "")
     known = frames.isascii() and frames.isdigit() and len(frames) < 10  # noqa: PLR2004 - below 1e9
     return _Measurement(
         int(readout[1]), (int(scan[1]), int(scan[2])), int(frames) if known else None, values
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    columns: int
-    rows: int
-    frames: int
-
-    @property
-    def stride(self) -> int:
-        return FRAME_HEADER + self.columns * self.rows * 2
-
-
-def _head(source: Source, file: int, *, growing: bool) -> _Head:
-    octets = source.exactly(file, 0, FILE_HEADER, "the file header")
-    size, frame_header = SIZES.unpack_from(octets)
-    if (size, frame_header, octets[7]) != (FILE_HEADER, FRAME_HEADER, VERSION):
-        raise source.fault(
-            file, f"headers of {size} and {frame_header} bytes, version {octets[7]}: no FRMS6 file"
-        )
-    columns, rows = SIZES.unpack_from(octets, SIZES_AT)
-    if not rows or not columns or columns % 2:
-        raise source.fault(file, f"{rows} rows of {columns} columns", offset=SIZES_AT)
-    stride = FRAME_HEADER + columns * rows * 2
-    (declared,) = COUNT.unpack_from(octets, COUNT_AT)
-    frames = count_frames(
-        source, file, FILE_HEADER, stride, growing=growing, declared=declared or None
-    )
-    return _Head(columns, rows, frames)
 
 
 class Frms6(Format):
@@ -126,94 +109,97 @@ class Frms6(Format):
         """Recognise sizes and version in the file header, or the section of the .hdr file."""
         if self.is_companion(file.name):
             return f"[{SECTION}]".encode() in head
-        if len(head) < FILE_HEADER:
-            return False
-        return SIZES.unpack_from(head) == (FILE_HEADER, FRAME_HEADER) and head[7] == VERSION
+        return len(head) >= HEADER.itemsize and CHECKS[0].holds(fields_of(head, HEADER))
 
-    def find(self, source: Source, hints: Hints) -> Found:
+    def find(self, files: Files, hints: Hints) -> Found:
         """Read all headers, and average the dark frames.
 
         Raises:
             FormatError: a file is missing or truncated, or headers are invalid or differ.
         """
-        data, companions = self.split(source)
-        companion = only(source, companions, ".hdr file")
-        measured = _measurement(source, companion)
-        for number, file in enumerate(data):
-            match = _NUMBER.search(source.files[file].name)
+        companion = only(files.companions, ".hdr file")
+        measured = _measurement(companion)
+        for number, file in enumerate(files.frames):
+            match = _NUMBER.search(file.name)
             if match is None or int(match[1][:9]) != number:
-                raise source.fault(
-                    file,
+                raise file.fault(
                     f"file {number} of a measurement must have the number {number:03}",
                     hint="Add the missing files; number 000 holds the dark frames",
                 )
-        if len(data) < 2:  # noqa: PLR2004 - dark frames and signal
-            raise source.fault(companion, "there is no file with signal frames, number 001")
-        heads = [_head(source, file, growing=hints.growing and file == data[-1]) for file in data]
-        for file, head in zip(data, heads, strict=True):
-            if (head.columns, head.rows) != (heads[0].columns, heads[0].rows):
-                raise source.fault(
-                    file,
-                    f"{head.rows} rows of {head.columns} columns, but {heads[0].rows} of "
-                    f"{heads[0].columns} in {source.files[data[0]].name}",
-                    offset=SIZES_AT,
-                    hint="Register each measurement as a dataset of its own",
-                )
-        frames = sum(head.frames for head in heads[1:])
+        if len(files.frames) < 2:  # noqa: PLR2004 - dark frames and signal
+            raise companion.fault("there is no file with signal frames, number 001")
+        (rows, columns), (darks, *extents) = _headers(files.frames)
+        frames, last = sum(extent.frames for extent in extents), files.frames[-1]
         if measured.frames is not None and frames < measured.frames and not hints.growing:
-            raise source.fault(
-                data[-1],
+            raise last.fault(
                 f"the files hold {frames} of {measured.frames} signal frames",
-                offset=source.files[data[-1]].size,
-                hint="If the last file is still being written, declare the dataset growing",
+                last.size,
+                "If the last file is still being written, declare the dataset growing",
             )
-        head = heads[0]
-        notes = []
         if measured.frames is not None and frames > measured.frames:
-            notes.append(
+            files.notes.append(
                 f"the .hdr file declares only {measured.frames} of the {frames} signal frames"
             )
-        sig_shape = (2 * head.rows * measured.binning, head.columns // 2)
+        sig_shape = (2 * rows * measured.binning, columns // 2)
         decoder = FOLDED[measured.binning]
         return Found(
-            format=self.name,
-            extents=[
-                Extent(file, h.frames, FILE_HEADER + FRAME_HEADER, h.stride)
-                for file, h in zip(data[1:], heads[1:], strict=True)
-            ],
+            extents=extents,
             sig_shape=sig_shape,
-            decoder=decoder.name,
-            dtype=np.dtype("u2"),
-            frame_bytes=head.stride - FRAME_HEADER,
+            stored=decoder.dtype,
+            decoder=decoder,
             nav_shape=measured.scan,
-            file_header=FILE_HEADER,
+            file_header=HEADER.itemsize,
             frame_header=FRAME_HEADER,
             metadata={"measurement": measured.values, "binning": measured.binning},
-            built_in=BuiltIn(dark=_dark(source, data[0], head, decoder, sig_shape)),
-            notes=notes,
+            built_in=BuiltIn(dark=_dark(files.frames[0], darks, decoder, sig_shape)),
         )
+
+
+def _headers(files: Sequence[File]) -> tuple[tuple[int, int], list[Extent]]:
+    """Return rows and columns of the stored frames, and the frames of each file."""
+    heads, extents = [], []
+    for file in files:
+        head = file.record(HEADER, 0, "the file header", CHECKS)
+        heads.append(head)
+        extent = file.extent(
+            HEADER.itemsize,
+            FRAME_HEADER + head["columns"] * head["rows"] * 2,
+            header=FRAME_HEADER,
+            declared=head["frames"] or None,
+            noted=False,
+        )
+        extents.append(extent)
+    rows, columns = heads[0]["rows"], heads[0]["columns"]
+    for file, head in zip(files, heads, strict=True):
+        if (head["rows"], head["columns"]) != (rows, columns):
+            raise file.fault(
+                f"{head['rows']} rows of {head['columns']} columns, but {rows} of {columns} in "
+                f"{files[0].name}",
+                offset_of(HEADER, "columns"),
+                "Register each measurement as a dataset of its own",
+            )
+    return (rows, columns), extents
 
 
 def _dark(
-    source: Source, file: int, head: _Head, decoder: Decoder, sig_shape: tuple[int, int]
+    file: File, extent: Extent, decoder: Decoder, sig_shape: tuple[int, int]
 ) -> npt.NDArray[np.float32] | None:
     """Return the mean of the dark frames; None if there are none."""
-    if not head.frames:
+    frames, stride = extent.frames, extent.stride
+    if not frames:
         return None
-    if head.frames * head.stride > DARK_LIMIT:
-        raise FormatError(
-            f"{head.frames} dark frames of {head.stride} bytes; at most {DARK_LIMIT} are averaged",
-            source=source.files[file].name,
-            offset=COUNT_AT,
+    if frames * stride > DARK_LIMIT:
+        raise file.fault(
+            f"{frames} dark frames of {stride} bytes; at most {DARK_LIMIT} are averaged",
+            offset_of(HEADER, "frames"),
         )
     total = np.zeros(sig_shape[0] * sig_shape[1], np.float64)
-    batch = max(DARK_BLOCK // head.stride, 1)
-    for first in range(0, head.frames, batch):
-        count = min(batch, head.frames - first)
-        start = FILE_HEADER + first * head.stride + FRAME_HEADER
-        octets = source.exactly(file, start, count * head.stride - FRAME_HEADER, "the dark frames")
+    batch = max(DARK_BLOCK // stride, 1)
+    for first in range(0, frames, batch):
+        count = min(batch, frames - first)
+        start = extent.offset + first * stride
+        octets = file.exactly(start, count * stride - FRAME_HEADER, "the dark frames")
         pixels = np.empty((count, len(total)), np.uint16)
-        raw = np.frombuffer(bytearray(octets), np.uint8)
-        decoder.decode(raw, head.stride, pixels, sig_shape)
+        decoder.decode(np.frombuffer(bytearray(octets), np.uint8), stride, pixels, sig_shape)
         total += pixels.sum(axis=0, dtype=np.float64)
-    return (total / head.frames).reshape(sig_shape).astype(np.float32)
+    return (total / frames).reshape(sig_shape).astype(np.float32)

@@ -8,9 +8,8 @@ independently of each other, so the sectors are aligned by the block counters in
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from ...errors import ShapeError
 from .._kernels.unpack import K2_BLOCK, unpack_k2_sector
 from ..packing import Decoder, Shape
 from ..recording import Extent, Hints, Recording
-from .format import Format
-from .layout import Found, check_shape
-from .source import Source, extension
+from .files import Check, File, Files, Values, extension
+from .format import Format, Found, check_shape
 
 SECTORS = 8
 BLOCK = 0x5758
@@ -34,7 +32,23 @@ SIG_SHAPE = (1860, 256)
 """Shape of a sector in pixels."""
 FRAME_SHAPE = (1860, 2048)
 BLOCK_SHAPE = (930, 16)
-HEADER = struct.Struct(">I4xBB6xIHHIHHHHI")
+HEADER = np.dtype(
+    {
+        "names": ["sync", "flags", "count", "width", "height", "frame", "x", "y", "size"],
+        "formats": [">u4", "u1", ">u4", ">u2", ">u2", ">u4", ">u2", ">u2", ">u4"],
+        "offsets": [0, 9, 16, 20, 22, 24, 28, 30, 36],
+        "itemsize": 40,
+    }
+)
+CHECKS = (
+    Check(
+        "sync",
+        lambda v: (v["sync"], v["height"], v["width"], v["size"]) == (SYNC, *SIG_SHAPE, BLOCK),
+        f"no block of {BLOCK} bytes of a sector of {SIG_SHAPE[0]} x {SIG_SHAPE[1]} pixels "
+        "where one should begin",
+        "Check that the file is a complete sector of a K2 in situ recording",
+    ),
+)
 SEARCHED = 1 << 14
 """Maximum number of frames searched for the opening of the shutter."""
 
@@ -52,27 +66,8 @@ def _decode_sector(raw: Octets, stride: int, out: Array, _: Shape) -> None:
 SECTOR = Decoder("k2is_sector", np.dtype("u2"), _sector_bytes, _decode_sector, SIG_SHAPE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    shutter: bool
-    count: int
-    frame: int
-    corner: tuple[int, int]
-    """Row and column of the first pixel in the sector."""
-
-
-def _block(source: Source, file: int, offset: int) -> _Block:
-    octets = source.exactly(file, offset, HEADER.size, "a block header")
-    sync, _, flags, count, width, height, frame, x, y, _, _, size = HEADER.unpack(octets)
-    if sync != SYNC or (height, width) != SIG_SHAPE or size != BLOCK:
-        raise source.fault(
-            file,
-            f"no block of {BLOCK} bytes of a sector of {SIG_SHAPE[0]} x {SIG_SHAPE[1]} pixels "
-            "where one should begin",
-            offset=offset,
-            hint="Check that the file is a complete sector of a K2 in situ recording",
-        )
-    return _Block(bool(flags & 1), count, frame, (y, x))
+def _block(file: File, offset: int) -> Values:
+    return file.record(HEADER, offset, "a block header", CHECKS)
 
 
 def _corner(index: int) -> tuple[int, int]:
@@ -94,7 +89,7 @@ class K2is(Format):
         """Whether the file is a .gtg file, with metadata of the recording software."""
         return extension(name) == "gtg"
 
-    def find(self, source: Source, hints: Hints) -> Found:
+    def find(self, files: Files, hints: Hints) -> Found:
         """Find the first frame that is complete in all sectors and has the shutter open.
 
         Raises:
@@ -102,31 +97,30 @@ class K2is(Format):
             ShapeError: sig_shape is not that of the detector, sync_offset is negative, or
                 nav_shape has more positions than there are frames.
         """
-        data, _ = self.split(source)
-        if len(data) != SECTORS:
-            raise source.fault(
-                data[0] if data else 0,
-                f"{len(data)} files, but a recording has {SECTORS} sectors",
+        sectors, first = files.frames, files.first
+        if len(sectors) != SECTORS:
+            raise first.fault(
+                f"{len(sectors)} files, but a recording has {SECTORS} sectors",
                 hint="Add all eight .bin files",
             )
         if hints.sig_shape not in {None, FRAME_SHAPE}:
             raise ShapeError(
                 f"sig_shape {hints.sig_shape}, but a frame of eight sectors has {FRAME_SHAPE}",
-                source=source.files[data[0]].name,
+                source=first.name,
             )
-        notes = []
-        starts = _whole_frames(source, data)
+        starts = _whole_frames(sectors)
         frames = min(
-            (source.files[file].size - start) // STRIDE
-            for file, start in zip(data, starts, strict=True)
+            (file.size - start) // STRIDE for file, start in zip(sectors, starts, strict=True)
         )
         if frames < 1:
-            raise source.fault(data[0], "no frame is complete in all sectors", offset=starts[0])
-        _check_ends(source, data, starts, frames)
-        closed = _closed(source, data[0], starts[0], frames)
+            raise first.fault("no frame is complete in all sectors", starts[0])
+        _check_ends(sectors, [start + frames * STRIDE - BLOCK for start in starts])
+        closed = _closed(first, starts[0], frames)
         if closed is None:
             looked = f"of the first {SEARCHED} frames none" if frames > SEARCHED else "no frame"
-            notes.append(f"{looked} is marked as having the shutter open: all frames are used")
+            files.notes.append(
+                f"{looked} is marked as having the shutter open: all frames are used"
+            )
         skipped = (closed or 0) + _skip(hints)
         frames = max(frames - skipped, 0)
         if hints.nav_shape is not None:
@@ -134,30 +128,27 @@ class K2is(Format):
             if math.prod(hints.nav_shape) > frames:
                 raise ShapeError(
                     f"nav_shape {hints.nav_shape} has more positions than the {frames} frames",
-                    source=source.files[data[0]].name,
-                    offset=source.files[data[0]].size,
+                    source=first.name,
+                    offset=first.size,
                 )
             frames = math.prod(hints.nav_shape)
         if skipped:
-            notes.append(f"{skipped} frames before the scan are not used")
+            files.notes.append(f"{skipped} frames before the scan are not used")
         return Found(
-            format=self.name,
             extents=[
-                Extent(file, frames, start + skipped * STRIDE, STRIDE)
-                for file, start in zip(data, starts, strict=True)
+                Extent(file.index, frames, start + skipped * STRIDE, STRIDE)
+                for file, start in zip(sectors, starts, strict=True)
             ],
             sig_shape=SIG_SHAPE,
-            decoder="k2is_sector",
-            dtype=np.dtype("u2"),
-            frame_bytes=STRIDE,
+            stored=SECTOR.dtype,
+            decoder=SECTOR,
             nav_shape=(SECTORS, frames),
-            notes=notes,
         )
 
-    def settle(self, source: Source, found: Found, hints: Hints) -> Recording:
+    def settle(self, files: Files, found: Found, hints: Hints) -> Recording:
         """Apply the hints to frames, which are found in sectors."""
         own = replace(hints, nav_shape=None, sig_shape=None, sync_offset=None)
-        sectors = super().settle(source, found, own)
+        sectors = super().settle(files, found, own)
         scan = hints.nav_shape or sectors.nav_shape[1:]
         return replace(sectors, sig_shape=FRAME_SHAPE, nav_shape=scan, panels=SECTORS)
 
@@ -169,50 +160,47 @@ def _skip(hints: Hints) -> int:
     return hints.sync_offset or 0
 
 
-def _whole_frames(source: Source, data: Sequence[int]) -> list[int]:
+def _whole_frames(sectors: Sequence[File]) -> list[int]:
     """Return, per file, the byte of the first frame that is complete in all sectors."""
-    firsts = [_block(source, file, 0) for file in data]
-    latest = max(block.count for block in firsts)
-    starts = [(latest - block.count) * BLOCK for block in firsts]
-    ids = [_block(source, data[0], starts[0] + k * BLOCK).frame for k in range(BLOCKS)]
+    counts = [_block(file, 0)["count"] for file in sectors]
+    latest = max(counts)
+    starts = [(latest - count) * BLOCK for count in counts]
+    ids = [_block(sectors[0], starts[0] + k * BLOCK)["frame"] for k in range(BLOCKS)]
     part = next((k for k in range(BLOCKS) if ids[k] != ids[0]), 0)
     starts = [start + part * BLOCK for start in starts]
     frame = ids[part]
-    for file, start in zip(data, starts, strict=True):
+    for file, start in zip(sectors, starts, strict=True):
         for k in range(BLOCKS):
-            block = _block(source, file, start + k * BLOCK)
-            if (block.count, block.frame, block.corner) != (latest + part + k, frame, _corner(k)):
-                raise source.fault(
-                    file,
+            block = _block(file, start + k * BLOCK)
+            found = block["count"], block["frame"], (block["y"], block["x"])
+            if found != (latest + part + k, frame, _corner(k)):
+                raise file.fault(
                     f"block {k} of frame {frame} should be here, with number "
-                    f"{latest + part + k}; it is number {block.count} of frame {block.frame}",
-                    offset=start + k * BLOCK,
-                    hint="Blocks are missing; the sectors cannot be aligned",
+                    f"{latest + part + k}; it is number {block['count']} of frame "
+                    f"{block['frame']}",
+                    start + k * BLOCK,
+                    "Blocks are missing; the sectors cannot be aligned",
                 )
     return starts
 
 
-def _check_ends(source: Source, data: Sequence[int], starts: Sequence[int], frames: int) -> None:
-    """Refuse the recording if a sector lost blocks before its last frame."""
-    expected = None
-    for file, start in zip(data, starts, strict=True):
-        offset = start + frames * STRIDE - BLOCK
-        block = _block(source, file, offset)
-        if expected is None:
-            expected = block
-        if block.count != expected.count or block.frame != expected.frame:
-            raise source.fault(
-                file,
-                f"block number {block.count} of frame {block.frame} where "
-                f"{source.files[data[0]].name} has number {expected.count} of {expected.frame}",
-                offset=offset,
-                hint="Blocks are missing; the sectors cannot be aligned",
+def _check_ends(sectors: Sequence[File], offsets: Sequence[int]) -> None:
+    """Refuse the recording if a sector lost blocks before its last one, at these bytes."""
+    expected = _block(sectors[0], offsets[0])
+    for file, offset in zip(sectors, offsets, strict=True):
+        block = _block(file, offset)
+        if (block["count"], block["frame"]) != (expected["count"], expected["frame"]):
+            raise file.fault(
+                f"block number {block['count']} of frame {block['frame']} where "
+                f"{sectors[0].name} has number {expected['count']} of {expected['frame']}",
+                offset,
+                "Blocks are missing; the sectors cannot be aligned",
             )
 
 
-def _closed(source: Source, file: int, start: int, frames: int) -> int | None:
+def _closed(file: File, start: int, frames: int) -> int | None:
     """Count the frames before the shutter opens; None if it is closed as far as is searched."""
     for index in range(min(frames, SEARCHED)):
-        if _block(source, file, start + index * STRIDE).shutter:
+        if _block(file, start + index * STRIDE)["flags"] & 1:
             return index
     return None

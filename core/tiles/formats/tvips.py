@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..recording import Extent, FileInfo, Hints
-from .format import Format
-from .layout import Found, count_frames
-from .source import Source
+from .files import Check, Files, Values, fields_of
+from .format import Format, Found
 
-SERIES_HEADER = 256
 FIELDS = (
     "size",
     "version",
@@ -30,8 +27,8 @@ FIELDS = (
     "magnification",
     "frame_header",
 )
-"""Fields of the series header, little-endian int32; the rest of it is unused."""
-
+HEADER = np.dtype([*((field, "<i4") for field in FIELDS), ("unused", "V204")])
+"""The series header."""
 FRAME_HEADER_V1 = 12
 COUNTER = struct.Struct("<I")
 SCAN_TAGS = struct.Struct("<ff")
@@ -44,55 +41,27 @@ SEARCHED = 1 << 14
 _SUFFIX = re.compile(r"_([0-9]{3,})\.tvips$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A valid series header."""
-
-    values: dict[str, int]
-    frame_header: int
-    frame_bytes: int
-    pixels: np.dtype[np.unsignedinteger]
-
-    @property
-    def stride(self) -> int:
-        """Bytes between the beginnings of two frame headers."""
-        return self.frame_header + self.frame_bytes
+def _check(field: str, holds: Callable[[Values], bool], known: str) -> Check:
+    return Check(
+        field,
+        holds,
+        f"{field} is {{{field}}} in the series header; {known}",
+        "Check that this is the first file of the series, with number 000",
+    )
 
 
-def _series(source: Source, file: int) -> Series:
-    """Read the series header.
-
-    Raises:
-        FormatError: a size, version, bit depth or frame header is invalid.
-    """
-    head = source.exactly(file, 0, SERIES_HEADER, "the series header")
-    values = dict(zip(FIELDS, struct.unpack_from(f"<{len(FIELDS)}i", head), strict=True))
-
-    def invalid(field: str, known: str) -> Exception:
-        return source.fault(
-            file,
-            f"{field} is {values[field]} in the series header; {known}",
-            offset=4 * FIELDS.index(field),
-            hint="Check that this is the first file of the series, with number 000",
-        )
-
-    if values["size"] != SERIES_HEADER:
-        raise invalid("size", "it is always 256")
-    if values["version"] not in {1, 2}:
-        raise invalid("version", "1 and 2 are supported")
-    if values["bits_per_pixel"] not in {8, 16}:
-        raise invalid("bits_per_pixel", "8 and 16 are supported")
-    for field in ("width", "height"):
-        if values[field] < 1:
-            raise invalid(field, "it must be at least 1")
-    header = FRAME_HEADER_V1
-    if values["version"] > 1:
-        header = values["frame_header"]
-        if not FRAME_HEADER_V1 <= header < 1 << 20:
-            raise invalid("frame_header", "it must be from 12 bytes to 1 MiB")
-    size = values["bits_per_pixel"] // 8
-    pixels = values["width"] * values["height"]
-    return Series(values, header, pixels * size, np.dtype(f"<u{size}"))
+CHECKS = (
+    _check("size", lambda v: v["size"] == HEADER.itemsize, "it is always 256"),
+    _check("version", lambda v: v["version"] in {1, 2}, "1 and 2 are supported"),
+    _check("bits_per_pixel", lambda v: v["bits_per_pixel"] in {8, 16}, "8 and 16 are supported"),
+    _check("width", lambda v: v["width"] > 0, "it must be at least 1"),
+    _check("height", lambda v: v["height"] > 0, "it must be at least 1"),
+    _check(
+        "frame_header",
+        lambda v: v["version"] == 1 or FRAME_HEADER_V1 <= v["frame_header"] < 1 << 20,
+        "it must be from 12 bytes to 1 MiB",
+    ),
+)
 
 
 def _number(name: str) -> int | None:
@@ -100,14 +69,13 @@ def _number(name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _check_numbers(source: Source) -> None:
+def _check_numbers(files: Files) -> None:
     """Refuse a series with missing files."""
-    if len(source.files) == 1 and _number(source.files[0].name) is None:
+    if len(files.frames) == 1 and _number(files.first.name) is None:
         return
-    for index, file in enumerate(source.files):
+    for index, file in enumerate(files.frames):
         if _number(file.name) != index:
-            raise source.fault(
-                index,
+            raise file.fault(
                 f"file {index} of a series must have the number {index:03}",
                 hint="Add the missing files, and leave out those of other series",
             )
@@ -116,18 +84,18 @@ def _check_numbers(source: Source) -> None:
 class _Frames:
     """Frame headers, by the index of the frame in the recording."""
 
-    def __init__(self, source: Source, extents: Sequence[Extent], series: Series) -> None:
-        self._source = source
+    def __init__(self, files: Files, extents: Sequence[Extent], size: int) -> None:
+        self._files = files
         self._extents = extents
-        self._size = series.frame_header
+        self._size = size
         self.count = sum(extent.frames for extent in extents)
 
     def header(self, index: int, stop: int) -> bytes:
         """Return the first ``stop`` bytes of a frame header."""
-        for extent in self._extents:
+        for file, extent in zip(self._files.frames, self._extents, strict=True):
             if index < extent.frames:
                 offset = extent.offset - self._size + index * extent.stride
-                return self._source.exactly(extent.file, offset, stop, "a frame header")
+                return file.exactly(offset, stop, "a frame header")
             index -= extent.frames
         raise IndexError(index)
 
@@ -174,68 +142,62 @@ class Tvips(Format):
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
         """Recognise the series header, which only the first file has."""
-        if len(head) < SERIES_HEADER:
-            return False
-        size, version, width, height, bits = struct.unpack_from("<5i", head)
-        return (
-            (size, version) in {(SERIES_HEADER, 1), (SERIES_HEADER, 2)}
-            and min(width, height) > 0
-            and bits in {8, 16}
+        return len(head) >= HEADER.itemsize and all(
+            check.holds(fields_of(head, HEADER)) for check in CHECKS[:5]
         )
 
-    def find(self, source: Source, hints: Hints) -> Found:
+    def find(self, files: Files, hints: Hints) -> Found:  # noqa: ARG002 - see Format
         """Read the series header, and search the frame headers for the scan.
 
         Raises:
             FormatError: a frame is truncated, a header is invalid, or a file is missing.
         """
-        series = _series(source, 0)
-        _check_numbers(source)
-        extents = []
-        for index in range(len(source.files)):
-            start = 0 if index else SERIES_HEADER
-            growing = hints.growing and index == len(source.files) - 1
-            frames = count_frames(source, index, start, series.stride, growing=growing)
-            extents.append(Extent(index, frames, start + series.frame_header, series.stride))
-        headers = _Frames(source, extents, series)
-        notes = _gaps(headers, extents, source)
-        scan = None
-        if series.frame_header >= SCAN_TAGS_AT + SCAN_TAGS.size and series.values["version"] > 1:
-            scan = find_scan(headers)
+        values = files.first.record(HEADER, 0, "the series header", CHECKS)
+        del values["unused"]
+        _check_numbers(files)
+        tagged = values["version"] > 1
+        header = values["frame_header"] if tagged else FRAME_HEADER_V1
+        stored = np.dtype(f"<u{values['bits_per_pixel'] // 8}")
+        stride = header + values["width"] * values["height"] * stored.itemsize
+        extents = [
+            file.extent(0 if index else HEADER.itemsize, stride, header=header)
+            for index, file in enumerate(files.frames)
+        ]
+        headers = _Frames(files, extents, header)
+        _note_gaps(headers, extents, files)
+        tagged = tagged and header >= SCAN_TAGS_AT + SCAN_TAGS.size
+        scan = find_scan(headers) if tagged else None
         nav_shape, sync_offset = None, 0
         if scan is not None:
             sync_offset, columns = scan
             if columns is not None and headers.count - sync_offset >= columns:
                 nav_shape = ((headers.count - sync_offset) // columns, columns)
         return Found(
-            format=self.name,
             extents=extents,
-            sig_shape=(series.values["height"], series.values["width"]),
-            stored=series.pixels,
+            sig_shape=(values["height"], values["width"]),
+            stored=stored,
             nav_shape=nav_shape,
-            file_header=SERIES_HEADER,
-            frame_header=series.frame_header,
+            file_header=HEADER.itemsize,
+            frame_header=header,
             sync_offset=sync_offset,
-            metadata=dict(series.values),
-            notes=notes,
+            metadata=values,
         )
 
 
-def _gaps(headers: _Frames, extents: Sequence[Extent], source: Source) -> list[str]:
-    """Return notes on files whose frames do not continue those of the previous file.
+def _note_gaps(headers: _Frames, extents: Sequence[Extent], files: Files) -> None:
+    """Note files whose frames do not continue those of the previous file.
 
     Counters that are all 0 are accepted: some writers do not set them.
     """
-    notes, first, previous = [], 0, None
-    for extent in extents:
+    first, previous = 0, None
+    for file, extent in zip(files.frames, extents, strict=True):
         if not extent.frames:
             continue
         counter = headers.counter(first)
         if previous is not None and counter != previous + 1 and (counter or previous):
-            notes.append(
-                f"{source.files[extent.file].name}: its frames are counted from {counter}, "
+            files.notes.append(
+                f"{file.name}: its frames are counted from {counter}, "
                 f"those of the previous file end with {previous}"
             )
         first += extent.frames
         previous = headers.counter(first - 1)
-    return notes

@@ -27,7 +27,7 @@ from app.datasets.files.file_set import FileSet
 from app.datasets.files.hdf5 import open_hdf5
 from app.datasets.files.roots import Roots
 from app.datasets.opened import OpenDataset
-from app.decoding.limits import DecoderLimits
+from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.errors import DataChangedError, DatasetUnreadableError
 from app.http.identity import SINGLE_USER

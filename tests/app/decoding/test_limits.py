@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from app.decoding.limits import DecoderLimits
+from app.decoding.base import DecoderLimits
 from app.parts import make_decoders
 from app.settings import Settings
 from app.tally import Column, Table

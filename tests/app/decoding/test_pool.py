@@ -28,7 +28,7 @@ from app.datasets.files.hdf5 import Hdf5Array, open_hdf5
 from app.datasets.files.roots import Roots
 from app.datasets.items.tables import TableItems
 from app.datasets.opening import open_recording
-from app.decoding.limits import DecoderLimits, Sandbox
+from app.decoding.base import DecoderLimits, Sandbox
 from app.decoding.pool import DecoderPool
 from app.decoding.process import DecoderProcess
 from app.engine.budgets import Budgets

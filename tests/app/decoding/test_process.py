@@ -15,8 +15,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.decoding import wire
-from app.decoding.base import Effort, LibraryMissingError, RefusedError, Request, Subject
-from app.decoding.limits import DecoderLimits
+from app.decoding.base import (
+    DecoderLimits,
+    Effort,
+    LibraryMissingError,
+    RefusedError,
+    Request,
+    Subject,
+)
 from app.decoding.process import MAX_OPEN, DecoderProcess, StartError
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits

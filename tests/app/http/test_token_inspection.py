@@ -10,7 +10,7 @@ from app.losses import tokens as loss_tokens
 from app.losses.spool import Mark
 from app.losses.tokens import Checkpoints
 from app.pipelines import tokens as batch_tokens
-from app.tiles import tokens as tile_tokens
+from app.tiles.encoding import describe_token
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, Key, KeyRing, Token
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
@@ -22,7 +22,7 @@ TOKENS = TokenInspection(
     RING,
     {
         KIND_LOSSES: loss_tokens.describe,
-        KIND_TILES: tile_tokens.describe,
+        KIND_TILES: describe_token,
         KIND_BATCHES: batch_tokens.describe,
     },
 )

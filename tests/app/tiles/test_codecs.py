@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.errors import NotAcceptableError
-from app.tiles.codecs import tile_codec
+from app.tiles.encoding import tile_codec
 
 
 @pytest.mark.parametrize("dtype", ["|u1", "<u2", ">f4", "<c16", "|V300"])

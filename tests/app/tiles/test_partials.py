@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.state.blob_files import FileBlobStore
-from app.tiles.partials import KIND, PartialStore
+from app.tiles.reductions import KIND, PartialStore
 from tests.app.state.memory_blobs import MemoryBlobStore
 
 VALUES = np.arange(12.0).reshape(3, 4)

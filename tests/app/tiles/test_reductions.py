@@ -21,8 +21,7 @@ from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
 from app.state.blob_files import FileBlobStore
 from app.tiles import reductions
-from app.tiles.partials import PartialStore
-from app.tiles.reductions import CancelledError, ReductionJob
+from app.tiles.reductions import CancelledError, PartialStore, ReductionJob
 from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
 from core.errors import CancelledError as StoppedError

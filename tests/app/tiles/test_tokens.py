@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.errors import DataChangedError, TokenForeignError, TokenMalformedError
-from app.tiles.tokens import TileTokens, stream_identity
+from app.tiles.encoding import TileTokens, stream_identity
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 
 RING = KeyRing([Key(1, "sign", b"s" * 32)])

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from core.arrays import Indices
 from core.tiles.corrections import Corrections
-from core.tiles.decoders import DECODERS
-from core.tiles.formats.detect import understand
+from core.tiles.formats import DECODERS, parse
 from core.tiles.frames import FileFrames, UseOctets
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
@@ -50,7 +49,7 @@ def opened(files: Files, sizes: Mapping[str, int] | None = None) -> tuple[list[F
 def read(files: Files, hints: Hints | None = None, name: str | None = None) -> Recording:
     """Understand files in memory."""
     infos, memory = opened(files)
-    return understand(infos, memory, hints, name=name)
+    return parse(infos, memory, hints, name=name)
 
 
 def frames_of(files: Files, recording: Recording) -> npt.NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from core.arrays import Array
 from core.tiles import chunked
 from core.tiles.chunked import ArrayFrames, boxes, pieces
+from core.tiles.formats.arrays import BlockArray
 from core.tiles.plan import Box
 from tests.scale import half
 
@@ -19,20 +21,21 @@ def chunks_of(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ..
     return tuple(int(rng.integers(1, n + 1)) for n in shape)
 
 
-class Spy:
+@dataclass(frozen=True, eq=False)
+class Spy(BlockArray):
     """An array in memory that remembers what was read of it."""
 
-    file, name, axes = 0, "spy", ()
-    stretches: tuple[tuple[int, int], ...] = ()
+    data: Array
+    boxes: list[Box] = field(default_factory=list)
+    batches: list[list[Box]] = field(default_factory=list)
 
-    def __init__(self, data: Array, chunks: tuple[int, ...]) -> None:
-        self.data, self.shape, self.dtype, self.chunks = data, data.shape, data.dtype, chunks
-        self.boxes: list[Box] = []
-        self.batches: list[list[Box]] = []
+    @classmethod
+    def of(cls, data: Array, chunks: tuple[int, ...]) -> Spy:
+        return cls(0, "spy", data.shape, data.dtype, chunks, (), (), data)
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         self.batches.append(list(boxes))
-        self.boxes += boxes
+        self.boxes.extend(boxes)
         return [np.array(self.data[tuple(slice(a, b) for a, b in box)]) for box in boxes]
 
     def chunks_read(self) -> list[tuple[int, ...]]:
@@ -50,7 +53,7 @@ def test_no_chunk_is_read_twice_and_no_read_is_larger_than_it_must_be(
     rng = np.random.default_rng(seed)
     shape = (*rng.integers(1, 9, int(rng.integers(1, 4))).tolist(), *rng.integers(1, 9, 2).tolist())
     data = rng.integers(0, 999, shape).astype("u2")
-    spies = [Spy(data, chunks_of(rng, shape)), Spy(data + 1, chunks_of(rng, shape))]
+    spies = [Spy.of(data, chunks_of(rng, shape)), Spy.of(data + 1, chunks_of(rng, shape))]
     limit = int(rng.choice([2, 100, 1000, 1 << 20]))
     monkeypatch.setattr(chunked, "READ_BYTES", limit)
     count = math.prod(shape[:-2])
@@ -77,13 +80,13 @@ def test_no_chunk_is_read_twice_and_no_read_is_larger_than_it_must_be(
 
 
 def test_boxes_apart_are_read_at_once() -> None:
-    spy = Spy(np.zeros((16, 16, 4, 4), "u2"), (1, 1, 4, 4))
+    spy = Spy.of(np.zeros((16, 16, 4, 4), "u2"), (1, 1, 4, 4))
     ArrayFrames([spy], 2).load(np.arange(0, 256, 2, dtype=np.int64), (0, 4))
     assert [len(batch) for batch in spy.batches] == [8]
 
 
 def test_consecutive_frames_are_one_selection() -> None:
-    spy = Spy(np.zeros((16, 16, 4, 4), "u2"), (1, 1, 4, 4))
+    spy = Spy.of(np.zeros((16, 16, 4, 4), "u2"), (1, 1, 4, 4))
     ArrayFrames([spy], 2).load(np.arange(32, 112, dtype=np.int64), (1, 3))
     assert spy.boxes == [((2, 7), (0, 16), (1, 3), (0, 4))]
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from core.errors import AmbiguousFormatError, FormatError
-from core.tiles.formats import FORMATS
-from core.tiles.formats.detect import check_headerless, detect, understand
+from core.tiles.formats import FORMATS, check_headerless, detect, parse
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import Files, frames_of, opened, read
@@ -94,7 +93,7 @@ def test_packed_files_are_named() -> None:
 
 def test_no_files_empty_files_and_unknown_names_are_refused() -> None:
     with pytest.raises(FormatError, match="without files"):
-        understand([], opened({})[1])
+        parse([], opened({})[1])
     with pytest.raises(FormatError, match="is empty") as caught:
         read({"a.mib": b"", "b.mib": b""})
     assert caught.value.source == "a.mib"

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import CoreError
-from core.tiles.decoders import DECODERS
-from core.tiles.formats import FORMATS
-from core.tiles.formats.detect import understand
+from core.tiles.formats import DECODERS, FORMATS, parse
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import Files, opened
@@ -55,7 +53,7 @@ def try_it(name: str | None, files: Files, sizes: dict[str, int], hints: Hints) 
     """Understand files, and see that what comes of it lies inside them."""
     infos, memory = opened(files, sizes)
     try:
-        recording = understand(infos, memory, hints, name=name)
+        recording = parse(infos, memory, hints, name=name)
     except CoreError:
         return
     assert memory.requests < 60_000
@@ -128,7 +126,7 @@ def test_hostile_xml(content: bytes) -> None:
     files = writers.empad(np.zeros((1, 128, 128), "<f4"), (1, 1)) | {"scan.xml": content}
     infos, memory = opened(files)
     with pytest.raises(CoreError) as caught:
-        understand(infos, memory, name="empad")
+        parse(infos, memory, name="empad")
     assert caught.value.source == "scan.xml"
 
 

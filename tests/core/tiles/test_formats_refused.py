@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.errors import FormatError, ShapeError
-from core.tiles.formats.detect import understand
+from core.tiles.formats import parse
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import opened, read
@@ -331,7 +331,7 @@ FRMS6 = [
         changed(FRMS6_SET, "m_001.frms6", 7, b"\5"),
         "m_001.frms6",
         0,
-        "version 5: no FRMS6",
+        "version 5: not an FRMS6 file",
         hinted=False,
     ),
     Case(
@@ -390,7 +390,7 @@ CASES = {
 def test_what_is_wrong_is_said(name: str, case: Case) -> None:
     infos, memory = opened(case.files)
     with pytest.raises(FormatError) as caught:
-        understand(infos, memory, case.hints, name=name)
+        parse(infos, memory, case.hints, name=name)
     error = caught.value
     assert case.says in str(error)
     assert (error.source or "") == case.source

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import CoreError, FormatError
-from core.tiles.formats.detect import detect, understand
+from core.tiles.formats import detect, parse
 from core.tiles.recording import Hints, Recording
 from tests.core.tiles.files import Files, frames_of, opened, read, tiles_of
 from tests.core.tiles.writers import Order
@@ -455,7 +455,7 @@ def test_damaged(
 
 def read_sized(files: Files, sizes: dict[str, int], name: str, hints: Hints) -> Recording:
     infos, memory = opened(files, sizes)
-    return understand(infos, memory, hints, name=name)
+    return parse(infos, memory, hints, name=name)
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.errors import CastingError
-from core.tiles.wide import halves, joined
+from core.tiles.convert import halves, joined
 from tests.scale import examples
 
 LIMITS = {"i8": (-(2**63), 2**63 - 1), "u8": (0, 2**64 - 1)}

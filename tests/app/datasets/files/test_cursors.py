@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.datasets.files.cursors import Cursor, Cursors
+from app.datasets.files.seekable import Cursor, Cursors
 from app.engine.ledger import Ledger
 
 MIB = 1 << 20

@@ -21,10 +21,9 @@ from app.datasets.files.file_set import FileSet
 from app.datasets.items import lines as line_items
 from app.datasets.items import losses as loss_items
 from app.datasets.items import segments
-from app.datasets.items.base import Items
 from app.datasets.items.lines import LineItems
 from app.datasets.items.losses import LossItems
-from app.datasets.items.segments import ItemRange, Segmented
+from app.datasets.items.segments import ItemRange, Items, Segmented
 from app.datasets.items.tables import TableItems
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits

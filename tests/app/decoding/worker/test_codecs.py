@@ -12,7 +12,7 @@ from backports.zstd import compress as zstd_compress
 from numcodecs import blosc
 
 from app.decoding.worker.codecs import parse_chain
-from app.decoding.worker.faults import Fault
+from app.decoding.worker.requests import Fault
 
 VALUES = np.arange(2 * 3 * 4, dtype="<u2").reshape(2, 3, 4)
 RAW = VALUES.tobytes()

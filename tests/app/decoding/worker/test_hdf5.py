@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from app.decoding.worker import hdf5
-from app.decoding.worker.faults import Fault, Pending
 from app.decoding.worker.hdf5 import Hdf5File
-from app.decoding.worker.requests import Request
+from app.decoding.worker.requests import Fault, Pending, Request
 
 VALUES = np.arange(120, dtype="<u2").reshape(2, 3, 4, 5)
 

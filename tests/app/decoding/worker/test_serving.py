@@ -19,8 +19,7 @@ import pytest
 
 from app.decoding import wire
 from app.decoding.segments import Segment
-from app.decoding.worker.faults import Fault
-from app.decoding.worker.requests import Files
+from app.decoding.worker.requests import Fault, Files
 from app.decoding.worker.serving import Server, load_libraries
 
 FRAMES = np.arange(2 * 3 * 4, dtype=">u2").reshape(2, 3, 4)

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.decoding.worker import tables
-from app.decoding.worker.faults import Fault
-from app.decoding.worker.requests import Request
+from app.decoding.worker.requests import Fault, Request
 from app.decoding.worker.tables import Table, open_subject
 
 ROWS = 3
