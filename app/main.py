@@ -33,13 +33,12 @@ from app.http.openapi import complete_document
 from app.http.problems import add_problem_handlers
 from app.http.token_inspection import TokenInspection
 from app.losses import routes as losses_routes
-from app.losses import routes_inputs
 from app.losses import tokens as loss_tokens
-from app.losses.bounds import Admission
 from app.losses.input_store import InputStore
 from app.losses.inputs import Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
+from app.losses.sums_room import Admission
 from app.monitoring import (
     Watched,
     has_long_work,
@@ -104,7 +103,7 @@ ROUTERS = (
     pipelines_routes.stages,
     routes_zarr.router,
     losses_routes.router,
-    routes_inputs.router,
+    losses_routes.inputs_router,
     run_uploads_routes.router,
     runs_routes.router,
     run_reports_routes.router,

@@ -17,8 +17,16 @@ import structlog
 from app.losses.outputs import STDOUT, Output, Outputs
 from app.losses.parallel import OrderedThreads
 from app.losses.pipes import PipeOutput
-from app.losses.progress import Observer, Progress, section_observer
-from app.losses.sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
+from app.losses.sections import (
+    SECTION,
+    WORTH_CUTTING,
+    Observer,
+    Progress,
+    declared,
+    file_size,
+    section_observer,
+    sections_of,
+)
 from app.losses.sources import Sources
 from core.arrays import Octets, Rows
 from core.errors import CoreError, InputError, OptionError

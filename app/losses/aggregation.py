@@ -40,9 +40,17 @@ from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 from .outputs import STDOUT, Outputs
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
-from .progress import Observer, Progress, section_observer
 from .report_files import ReportFiles
-from .sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
+from .sections import (
+    SECTION,
+    WORTH_CUTTING,
+    Observer,
+    Progress,
+    declared,
+    file_size,
+    section_observer,
+    sections_of,
+)
 from .selection import RowSelection
 from .sources import Source, Sources
 from .spilling import SpillFiles

@@ -14,7 +14,7 @@ from core.arrays import Rows
 from core.budget import Scope
 from core.losses.reports import Report
 
-from .summary_columns import SummaryColumns
+from .tables import SummaryColumns
 
 ROW_GROUP = 1 << 18
 """Rows per parquet row group: enough for efficient reading, few enough to hold in memory."""

@@ -30,7 +30,7 @@ from core.losses.summaries import SummarySets
 from .input_parsers import PARSERS, parse_input
 from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone, input_id
 from .parquet import MAGIC, read_parquet, room_for
-from .summary_sets import choose_sets
+from .selection import choose_sets
 
 KIND = "input"
 PURPOSE = "inputs"

@@ -17,7 +17,7 @@ from core.losses.reports.running import RunOptions
 from core.losses.summaries import SummarySets
 
 from .selection import RowSelection
-from .summary_columns import SummaryColumns
+from .tables import SummaryColumns
 from .tokens import identity_of
 
 ALGORITHM = b"losses 1"

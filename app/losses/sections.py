@@ -6,8 +6,11 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from core.errors import ExcessError, TruncatedError
 from core.losses.completeness import certify
@@ -15,10 +18,48 @@ from core.losses.events import StreamEnd, StreamHeader
 from core.losses.format import header_size
 from core.losses.header import parse_header
 from core.losses.policy import Policy
-from core.losses.sections import Section
+from core.losses.sections import Section, SectionEnd, find_boundary
 
-from .cuts import event_cuts
 from .sources import CHUNK, Source
+
+_WINDOW = 1 << 18
+"""Bytes that are searched for a cut at a time."""
+
+Read = Callable[[int, int], bytes]
+"""Returns the bytes of a stream between two offsets."""
+
+
+def event_cuts(
+    read: Read, size: int, header: StreamHeader, step: int, *, complete: bool = True
+) -> Iterator[int]:
+    """Yield offsets at which an event begins, the next at least ``step`` bytes after the last.
+
+    The cuts follow from the bytes of the stream alone: those of its first part are cuts of the
+    whole.
+
+    Args:
+        read: reads the stream.
+        size: its bytes, as far as they are known.
+        header: its header.
+        step: bytes from one cut to the next, a multiple of 4.
+        complete: whether these are all bytes. If not, the last window is not searched.
+    """
+    target = header_size(header.kind) + step
+    while target < size:
+        end = target + _WINDOW
+        if end > size and not complete:
+            return
+        found = find_boundary(
+            np.frombuffer(read(target, min(end, size)), np.uint8), header.float_width
+        )
+        if found is None:
+            # Half a window on, so that two blocks that are cut apart are looked at together.
+            target += _WINDOW // 2
+            continue
+        yield target + found
+        # Boundaries are searched for word by word.
+        target += found + step - (found & 3)
+
 
 SECTION = 16 << 20
 """Bytes from one cut to the next: enough for hundreds of calls of kernels, and few enough for
@@ -106,3 +147,32 @@ def declared(end: StreamEnd, expect_events: int | None, expect_bytes: int | None
         if expected is not None and counted > expected:
             raise ExcessError("the stream is longer than declared")
     return certify(end, expect_events, expect_bytes, None)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of a running job."""
+
+    total: int | None
+    """Bytes to read, None if unknown."""
+    bytes: int = 0
+    events: int = 0
+
+
+Observer = Callable[[Progress], None]
+
+
+def section_observer(
+    sources: Sequence[Source], total: int | None, observer: Observer | None
+) -> Callable[[SectionEnd], None]:
+    """Return what a pass over sections of these files calls after each, to tell the observer."""
+    progress = Progress(total)
+
+    def observe(result: SectionEnd) -> None:
+        if observer is not None:
+            progress.bytes = sum(source.size or 0 for source in sources[: result.stream])
+            progress.bytes += result.end.bytes
+            progress.events += result.end.events
+            observer(progress)
+
+    return observe

@@ -12,9 +12,9 @@ from app.http.bodies import MinimumRate
 from app.telemetry import Metrics
 from app.tokens import KeyRing
 
-from .bounds import Admission
 from .inputs import Inputs
 from .spool import Spools
+from .sums_room import Admission
 
 
 @dataclass(frozen=True, slots=True)

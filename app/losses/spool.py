@@ -45,7 +45,7 @@ from app.state.durable import temporary_error
 from core.arrays import Rows
 from core.losses.position import Position
 
-from .pages import forget, forget_written
+from .spilling import forget, forget_written
 
 
 @dataclass(slots=True)

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from app.losses.input_files import read_input
-from app.losses.input_parsers import parse_input
+from app.losses.input_parsers import parse_input, read_input
 from core.errors import InputError
 from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs

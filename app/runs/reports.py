@@ -13,8 +13,7 @@ from app.errors import InvalidOptionError, NotAcceptableError
 from app.http.identity import RUNS, Identity, require
 from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES
-from app.losses.pictures.library import can_draw
-from app.losses.pictures.options import Perspective
+from app.losses.pictures.options import Perspective, can_draw
 from app.losses.request import parse_reports
 from app.run_errors import ReportMissingError, ReportNotReadyError
 

@@ -18,9 +18,7 @@ from core.losses.reports import REPORTS
 from .averages import AveragesSheet
 from .collecting import Collected
 from .exceedance import ExceedanceSheet
-from .library import require_library
-from .options import PictureOptions
-from .themes import PALETTES, Palette
+from .options import PALETTES, Palette, PictureOptions, require_library
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -12,8 +12,7 @@ from core.errors import OptionError, ReportError
 
 from ..outputs import Outputs
 from .drawing import PICTURES, PictureCollector
-from .library import require_library
-from .options import FORMS, PictureOptions
+from .options import FORMS, PictureOptions, require_library
 
 
 class PictureFiles:

@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from app.losses.cuts import event_cuts
 from app.losses.request import ALGORITHM, LossRequest
+from app.losses.sections import event_cuts
 from app.losses.tokens import identity_of
 from core.errors import CoreError, TruncatedError
 from core.losses.analysis import Analysis

@@ -17,7 +17,7 @@ from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.openapi import JSON_BODY, NO_CONTENT, problem_responses
 from app.http.trail import name_resource
-from app.losses.routes_inputs import receive_input
+from app.losses.routes import receive_input
 from app.losses.schemas import InputAnswer, InputName, InputQuery
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse

@@ -8,8 +8,7 @@ import pytest
 
 from app.command import summarise as summarising
 from app.command.summarise import SummaryJob, summarise
-from app.losses.progress import Progress
-from app.losses.sections import sections_of
+from app.losses.sections import Progress, sections_of
 from app.losses.sources import Source
 from core.errors import CoreError, InputError
 from core.losses.events import StreamEnd

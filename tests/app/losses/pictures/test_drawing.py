@@ -14,8 +14,7 @@ import pytest
 
 from app.losses.pictures.drawing import PICTURES, PictureCollector, draw, paint
 from app.losses.pictures.exceedance import ExceedanceSheet
-from app.losses.pictures.options import PictureOptions
-from app.losses.pictures.themes import PALETTES
+from app.losses.pictures.options import PALETTES, PictureOptions
 from core.errors import OptionError, ReportError
 from tests.app.losses.pictures.tables import ept, tables
 from tests.client.running import ROOT

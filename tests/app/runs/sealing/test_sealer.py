@@ -503,7 +503,7 @@ def test_segments_are_added_up_while_streams_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = random_run(np.random.default_rng(9))
-    monkeypatch.setattr("app.losses.cuts._WINDOW", 256)
+    monkeypatch.setattr("app.losses.sections._WINDOW", 256)
     service = Uploads(tmp_path)
     service.sealer.workshop.segment = 400
     run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)
