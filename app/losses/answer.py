@@ -71,38 +71,23 @@ def draw_posted(
     return collector.draw(summary_set)
 
 
-class PictureAnswer:
+class PictureAnswer(RowEncoder):
     """An answer that is one picture.
 
     Args:
         picture: its bytes.
     """
 
-    tells_end = False
-    shows_marks = False
-
     def __init__(self, picture: bytes) -> None:
         self._picture = picture
 
     def begin(self) -> Buffers:
-        """The picture."""
+        """Return the picture."""
         return [self._picture]
 
     def add(self, _item: Item) -> Buffers:
-        """Nothing: all rows have been drawn."""
+        """Nothing: the picture shows all rows."""
         return []
-
-    def heartbeat(self) -> Buffers:
-        """Nothing."""
-        return []
-
-    def end(self, _ending: Ending) -> Buffers:
-        """Nothing."""
-        return []
-
-    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
-        """None: a picture cannot express a failure."""
-        return None
 
 
 def _sets(options: PostOptions) -> int:

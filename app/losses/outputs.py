@@ -20,7 +20,7 @@ import stat
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from app.state.durable import sync_directory
 from core.errors import InputError
@@ -34,25 +34,6 @@ _BATCH = 1 << 20
 writing some 30 KB, which is more than many callers write at once."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-
-
-class Output(Protocol):
-    """A destination for bytes, one of :class:`Outputs`."""
-
-    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
-        """Write all bytes."""
-
-    def save(self) -> None:
-        """Have all bytes where there is room for them, after the last write."""
-
-    def publish(self) -> None:
-        """Let others see them."""
-
-    def close(self) -> None:
-        """Close the output, which is complete."""
-
-    def discard(self) -> None:
-        """Give up after an error; leave nothing that looks complete."""
 
 
 class FileOutput:
@@ -173,6 +154,13 @@ class FileOutput:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+Output = FileOutput | PipeOutput
+"""A destination for bytes, one of :class:`Outputs`: written, saved, published, then closed.
+
+If there is an error it is discarded instead, and leaves nothing that looks complete.
+"""
 
 
 class Outputs:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,12 +122,14 @@ class SummaryColumns:
         return b"".join([part for pair in zip(lines, ends, strict=False) for part in pair])
 
 
-class TableEncoder(Protocol):
+class TableEncoder(ABC):
     """Encodes a table piece by piece, in bounded memory."""
 
     def begin(self) -> bytes:
         """Encode what comes before the first row."""
+        return b""
 
+    @abstractmethod
     def encode(self, rows: Rows) -> bytes | bytearray | memoryview:
         """Encode the next rows, shape (n,); the result may be empty.
 
@@ -135,9 +138,10 @@ class TableEncoder(Protocol):
 
     def end(self) -> bytes:
         """Encode what comes after the last row."""
+        return b""
 
 
-class _Plain:
+class _Plain(TableEncoder):
     """Csv and packed records, which have no footer."""
 
     def __init__(self, encoder: CsvEncoder | BinEncoder) -> None:
@@ -149,11 +153,8 @@ class _Plain:
     def encode(self, rows: Rows) -> memoryview:
         return self._encoder.encode(rows)
 
-    def end(self) -> bytes:
-        return b""
 
-
-class _JoinedCsv:
+class _JoinedCsv(TableEncoder):
     """Csv with columns of summaries at the end of each line."""
 
     def __init__(self, encoder: CsvEncoder, joined: SummaryColumns) -> None:
@@ -166,19 +167,13 @@ class _JoinedCsv:
     def encode(self, rows: Rows) -> bytes:
         return self._joined.join_lines(rows, bytes(self._encoder.encode(rows)))
 
-    def end(self) -> bytes:
-        return b""
 
-
-class _Ndjson:
+class _Ndjson(TableEncoder):
     """One JSON object per line; NaN becomes null."""
 
     def __init__(self, report: Report, joined: SummaryColumns | None = None) -> None:
         self._names = [column.name for column in report.columns]
         self._joined = joined
-
-    def begin(self) -> bytes:
-        return b""
 
     def encode(self, rows: Rows) -> bytearray:
         # Values as objects take thirty times as much as in their columns.
@@ -206,9 +201,6 @@ class _Ndjson:
             values: list[Any] = orjson.loads(text)
             return values
         return list(column.tolist())
-
-    def end(self) -> bytes:
-        return b""
 
 
 Encoders = Callable[[Report, int, SummaryColumns | None], TableEncoder]

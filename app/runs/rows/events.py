@@ -9,7 +9,7 @@ from __future__ import annotations
 import orjson
 
 from app.errors import Problem
-from app.losses.encoding import Tokens
+from app.losses.encoding import RowEncoder, Tokens
 from app.losses.posting import Ending
 from app.losses.spool import Item, Mark
 from app.losses.tables import TableEncoder
@@ -35,7 +35,7 @@ def server_event(name: str | None, data: bytes, ident: str | None = None) -> byt
     return b"\n".join(lines) + b"\n\n"
 
 
-class RowEvents:
+class RowEvents(RowEncoder):
     """Encodes rows as events ``rows``, then one ``end`` or ``problem``.
 
     Args:
@@ -50,10 +50,6 @@ class RowEvents:
         self._encoder = encoder
         self._tokens = tokens
         self._lines: list[bytes | bytearray | memoryview] = []
-
-    def begin(self) -> Buffers:
-        """Nothing."""
-        return []
 
     def add(self, item: Item) -> Buffers:
         """Hold rows until the mark after them."""
