@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import structlog
 
 from app.engine.bus_errors import Watch, watch
 from core.arrays import Rows
-from core.errors import CoreError, IncompleteError, InputError, OptionError, ReportError
+from core.errors import IncompleteError, InputError, OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
@@ -40,16 +39,17 @@ from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 from .outputs import STDOUT, Outputs
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
-from .report_files import ReportFiles
+from .report_files import TableFiles, report_path
 from .sections import (
     SECTION,
-    WORTH_CUTTING,
     Observer,
     Progress,
+    are_worth_cutting,
+    cut_or_whole,
     declared,
-    file_size,
     section_observer,
     sections_of,
+    stream_observer,
 )
 from .selection import RowSelection
 from .sources import Source, Sources
@@ -173,20 +173,10 @@ class Aggregation:
         Raises:
             CoreError: an input or a stream is faulty; no report file is written then.
         """
-        if self._can_be_cut():
-            try:
-                return self._attempt(self._run_sections)
-            except InputError:
-                # An output or a partial file, not a stream: another pass would end there too.
-                raise
-            except (CoreError, OSError) as e:
-                # A second pass cannot be avoided. Each core knows its section alone, and an event
-                # that comes again in another section, or below the last one of it, is found after
-                # all sections; in one pass, it may be the first fault. Budgets and limits are of
-                # each core, so that one pass may keep what several exceed. It stops at the fault,
-                # so it reads no more than the bytes before.
-                structlog.get_logger().debug("one pass follows that of all cores", reason=str(e))
-        return self._attempt(self._run_streams)
+        return cut_or_whole(
+            partial(self._attempt, self._run_sections) if self._can_be_cut() else None,
+            partial(self._attempt, self._run_streams),
+        )
 
     def _can_be_cut(self) -> bool:
         """Whether all cores can share the pass with the results of one.
@@ -195,25 +185,24 @@ class Aggregation:
         """
         job = self._job
         return (
-            self._threads > 1
-            and not self._taps
+            not self._taps
             and job.sets is None
             and (job.order == "received" or len(job.streams) == 1)
-            and job.policy.missing_end == "error"
             and not job.live
-            and sum(file_size(name) for name in job.streams) >= WORTH_CUTTING
+            and are_worth_cutting(job.streams, job.policy, self._threads)
         )
 
     def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
         job = self._job
         folder = self._spill_dir()
         spill = SpillFiles(folder)
-        width = job.policy.float_width
         with closing(spill), Outputs(live=job.live, folder=folder) as outputs:
             self._exchange = Exchange(job.partials, job.partial_out, outputs)
-            tables = ReportFiles(
-                outputs, job.out, job.format, job.reports, width, _set_ids(job), job.infos
-            )
+            tables = TableFiles(outputs, job.policy.float_width)
+            for set_id in _set_ids(job):
+                for name in job.reports:
+                    path = report_path(job.out, set_id, name, job.format)
+                    tables.open(set_id, name, path, job.format, job.infos.get(set_id))
 
             def sink(set_id: int | None, name: str, rows: Rows) -> None:
                 if name in job.reports:
@@ -221,7 +210,6 @@ class Aggregation:
                 if name in self._taps:
                     self._taps[name](rows)
 
-            tables.begin()
             ends = run(sink, spill)
             self._check_merged_events()
             tables.end()
@@ -377,23 +365,9 @@ class Aggregation:
         partitions: Partitions | SetReports,
         readers: Sequence[Analysis | Summariser],
     ) -> None:
-        progress = Progress(sources.total)
-        preferred = None
-        while True:
-            if self._job.order == "event":
-                preferred = partitions.slowest()
-            piece = sources.read(preferred)
-            if piece is None:
-                return
-            index, data = piece
-            if len(data):
-                partitions.receive(index, data)
-            else:
-                partitions.close(index)
-            if self._observer is not None:
-                progress.bytes += len(data)
-                progress.events = sum(reader.events for reader in readers)
-                self._observer(progress)
+        observe = stream_observer(readers, sources.total, self._observer)
+        preferred = partitions.slowest if self._job.order == "event" else None
+        sources.feed(partitions, observe, preferred)
 
 
 class MappedStreams:

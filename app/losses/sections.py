@@ -11,14 +11,17 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import structlog
 
-from core.errors import ExcessError, TruncatedError
+from core.errors import CoreError, ExcessError, InputError, TruncatedError
+from core.losses.analysis import Analysis
 from core.losses.completeness import certify
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.format import header_size
 from core.losses.header import parse_header
 from core.losses.policy import Policy
 from core.losses.sections import Section, SectionEnd, find_boundary
+from core.losses.summaries import Summariser
 
 from .sources import CHUNK, Source
 
@@ -127,6 +130,36 @@ def sections_of(sources: Sequence[Source], policy: Policy, section: int) -> Iter
         yield Section(index, header, begin, partial(_pieces, source, begin, None, buffers))
 
 
+def are_worth_cutting(names: Sequence[str], policy: Policy, threads: int) -> bool:
+    """Return whether all cores can share the pass over streams, and gain by it."""
+    size = sum(file_size(name) for name in names)
+    return threads > 1 and policy.missing_end == "error" and size >= WORTH_CUTTING
+
+
+def cut_or_whole(
+    cut: Callable[[], list[StreamEnd]] | None, whole: Callable[[], list[StreamEnd]]
+) -> list[StreamEnd]:
+    """Try a pass by all cores, if there is one, then one over whole streams; return its ends.
+
+    A second pass cannot be avoided. Each core knows its section alone, and an event that comes
+    again in another section, or below the last one of it, is found after all sections; in one
+    pass, it may be the first fault. Budgets and limits are of each core, so that one pass may keep
+    what several exceed. It stops at the fault, so it reads no more than the bytes before.
+
+    Raises:
+        CoreError: a stream or an output is faulty.
+    """
+    if cut is not None:
+        try:
+            return cut()
+        except InputError:
+            # An output or a partial file, not a stream: another pass would end there too.
+            raise
+        except (CoreError, OSError) as e:
+            structlog.get_logger().debug("one pass follows that of all cores", reason=str(e))
+    return whole()
+
+
 def file_size(name: str) -> float:
     """Bytes of a file; below every number for anything else."""
     try:
@@ -173,6 +206,21 @@ def section_observer(
             progress.bytes = sum(source.size or 0 for source in sources[: result.stream])
             progress.bytes += result.end.bytes
             progress.events += result.end.events
+            observer(progress)
+
+    return observe
+
+
+def stream_observer(
+    readers: Sequence[Analysis | Summariser], total: int | None, observer: Observer | None
+) -> Callable[[int], None]:
+    """Return what a pass over whole streams calls with the bytes of each piece."""
+    progress = Progress(total)
+
+    def observe(count: int) -> None:
+        if observer is not None:
+            progress.bytes += count
+            progress.events = sum(reader.events for reader in readers)
             observer(progress)
 
     return observe

@@ -6,16 +6,22 @@ import os
 import selectors
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
 from core.errors import InputError, StarvedError
+from core.losses.merge import Partitions
+from core.losses.summaries import JoinedSummaries, SetReports
 
 CHUNK = 1 << 20
 """Bytes per read: about a second-level cache, and the largest buffer a pipe can have."""
 
 STDIN = "-"
+
+
+Receiver = Partitions | SetReports | JoinedSummaries
+"""Takes the pieces of several streams by their numbers."""
 
 
 class Source:
@@ -144,6 +150,30 @@ class Sources:
                 self._end(index)
             return index, self._buffer[:count]
         return None
+
+    def feed(
+        self,
+        receiver: Receiver,
+        observe: Callable[[int], None] = lambda _count: None,
+        preferred: Callable[[], int | None] | None = None,
+    ) -> None:
+        """Read all streams to their ends.
+
+        Args:
+            receiver: gets their bytes.
+            observe: called with the number of bytes of each piece.
+            preferred: says which stream to read next, if it has bytes.
+
+        Raises:
+            CoreError: a stream is faulty, starved or cannot be read.
+        """
+        while (piece := self.read(None if preferred is None else preferred())) is not None:
+            index, data = piece
+            if len(data):
+                receiver.receive(index, data)
+            else:
+                receiver.close(index)
+            observe(len(data))
 
     def hold(self, index: int, *, held: bool) -> None:
         """Stop reading an input for now, or go on with it.

@@ -30,6 +30,7 @@ from app.losses.outputs import Outputs
 from app.losses.parallel import OrderedThreads
 from app.losses.sources import STDIN
 from app.losses.spilling import SpillFiles
+from core.arrays import Rows
 from core.errors import OptionError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
@@ -208,7 +209,10 @@ class RunAggregation:
     ) -> SetReports | Partitions:
         order: Order = "event" if self._sort else "received"
         make = partial(self._analysis, files, resources, group.losses)
-        write = partial(files.write, group.losses.name)
+
+        def write(set_id: int | None, report: str, rows: Rows) -> None:
+            files.write((group.losses.name, set_id), report, rows)
+
         if group.set_id is None:
             sets, reading = self._directory.sets(group.losses), Reading(self._policy)
             return SetReports(

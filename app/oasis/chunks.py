@@ -19,9 +19,10 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,7 +115,7 @@ class ChunkFiles:
         process = self._chunk[0]
         name = set_name(losses, request)
         paths = {o: self._work / kat_file(name, o, process) for o in _row_outputs(request)}
-        self._tables.open(losses, request, paths, "bin")
+        self._tables.add_files(losses, request, paths, "bin")
         sums = [self._work / summary_file(name, o, process) for o in _run_outputs(request)]
         if sums:
             first, *others = dict.fromkeys(sums)
@@ -136,10 +137,10 @@ class ChunkFiles:
         """What writes the sums of a set; None without outputs of the whole run."""
         return self._exchanges.get((losses.name, request.set_id))
 
-    def write(self, losses: str, set_id: int, report: str, rows: Rows) -> None:
+    def write(self, group: Hashable, report: str, rows: Rows) -> None:
         """Write rows of a report; those of sums are thrown away."""
         if REPORTS[report].calculate is None:
-            self._tables.write(losses, set_id, report, rows)
+            self._tables.write(group, report, rows)
 
     def end(self) -> None:
         """Write what comes after the last rows."""
@@ -297,6 +298,11 @@ class _Chunks:
     request: SetRequest
     chunks: int
 
+    @property
+    def group(self) -> tuple[str, int]:
+        """That of the tables."""
+        return self.losses.name, self.request.set_id
+
     def _paths(self, file: Callable[[str, str, int], str], output: str) -> list[Path]:
         """A file of an output in each chunk."""
         name = set_name(self.losses, self.request)
@@ -309,7 +315,7 @@ class _Chunks:
             dtype = report.dtype(self.directory.float_width)
             parts = [packed_rows(path, dtype) for path in self._paths(kat_file, output)]
             for rows in merge_rows(parts) if in_order else in_pieces(parts):
-                tables.write(self.losses.name, self.request.set_id, report.name, rows)
+                tables.write(self.group, report.name, rows)
 
     def merge_sums(
         self, tables: OutputTables, spill: SpillFiles, budget: int, policy: Policy
@@ -327,9 +333,7 @@ class _Chunks:
         reports = choose_reports(list(dict.fromkeys(OUTPUTS[o].report for o in outputs)))
         ledger = LedgerReports(reports, request.options, resources)
         ledger.begin(header, make_rules(header, policy), inputs.to_dict())
-        ledger.finish(
-            lambda report, rows: tables.write(self.losses.name, request.set_id, report, rows)
-        )
+        ledger.finish(partial(tables.write, self.group))
 
 
 def packed_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:

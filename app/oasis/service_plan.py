@@ -223,6 +223,6 @@ def write_fetched(job: FetchedTablesJob) -> list[Path]:
                     with failing_as("cannot be read", path):
                         table = packed_rows(path, REPORTS[report].dtype(directory.float_width))
                     for rows in in_pieces([table]):
-                        files.write(losses.name, request.set_id, report, rows)
+                        files.write((losses.name, request.set_id), report, rows)
         files.end()
     return files.paths

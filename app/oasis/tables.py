@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.losses.outputs import Output, Outputs
-from app.losses.tables import TableEncoder, table_encoder
-from core.arrays import Rows
+from app.losses.outputs import Outputs
+from app.losses.report_files import TableFiles
 from core.losses.inputs import SummaryInfo
-from core.losses.reports import REPORTS
 
 from .directory import RunDirectory
 from .outputs import OUTPUTS, output_file, stem
 from .settings import Losses, SetRequest
-
-Table = tuple[TableEncoder, Output]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +46,8 @@ def set_name(losses: Losses, request: SetRequest) -> str:
     return stem(losses.perspective, losses.priority, request.set_id)
 
 
-class OutputTables:
-    """The tables of a run.
+class OutputTables(TableFiles):
+    """The tables of a run, in groups by the names of losses and the id of a set.
 
     Args:
         outputs: of which they are.
@@ -61,10 +56,9 @@ class OutputTables:
     """
 
     def __init__(self, outputs: Outputs, directory: RunDirectory, folder: Path) -> None:
-        self._outputs = outputs
+        super().__init__(outputs, directory.float_width)
         self._directory = directory
         self._folder = folder
-        self._tables: dict[tuple[str, int, str], list[Table]] = defaultdict(list)
         self.paths: list[Path] = []
         """Paths of all files."""
 
@@ -77,9 +71,9 @@ class OutputTables:
         """
         name = set_name(losses, request)
         paths = {o: self._folder / output_file(name, o, request.form) for o in request.outputs}
-        self.open(losses, request, paths, request.form, self._directory.info(request, losses))
+        self.add_files(losses, request, paths, request.form, self._directory.info(request, losses))
 
-    def open(
+    def add_files(
         self,
         losses: Losses,
         request: SetRequest,
@@ -89,20 +83,6 @@ class OutputTables:
     ) -> None:
         """Open files of a set, by output; see :meth:`add`."""
         for name, path in paths.items():
-            report = OUTPUTS[name].report
-            encoder = table_encoder(form, REPORTS[report], self._directory.float_width, info)
-            output = self._outputs.open(path)
-            self._tables[losses.name, request.set_id, report].append((encoder, output))
+            group = (losses.name, request.set_id)
+            self.open(group, OUTPUTS[name].report, path, form, info)
             self.paths.append(path)
-            output.write(encoder.begin())
-
-    def write(self, losses: str, set_id: int, report: str, rows: Rows) -> None:
-        """Write rows of a report to every output that is this report."""
-        for encoder, output in self._tables.get((losses, set_id, report), ()):
-            output.write(encoder.encode(rows))
-
-    def end(self) -> None:
-        """Write what comes after the last rows."""
-        for tables in self._tables.values():
-            for encoder, output in tables:
-                output.write(encoder.end())
