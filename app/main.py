@@ -50,10 +50,8 @@ from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService
 from app.retention import make_quotas, make_sweeper
-from app.runs.removal import Removal
 from app.runs.reports import RunReportsService
 from app.runs.routes import reports as run_reports_routes
-from app.runs.routes import rows as run_rows_routes
 from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
 from app.runs.rows import tokens as row_tokens
@@ -62,6 +60,7 @@ from app.runs.sealing.work import Workshop
 from app.runs.service import RunService
 from app.runs.store import Runs
 from app.runs.streams import Streams
+from app.runs.sweeping import Removal
 from app.runs.uploads.uploads import Uploads
 from app.server.board import Board, Seat
 from app.settings import Settings
@@ -107,7 +106,7 @@ ROUTERS = (
     run_uploads_routes.router,
     runs_routes.router,
     run_reports_routes.router,
-    run_rows_routes.router,
+    runs_routes.rows_router,
     routes_reductions.router,
     routes_tokens.router,
     routes_operations.router,

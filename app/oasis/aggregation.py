@@ -46,7 +46,7 @@ from core.losses.summaries import Reading, SetReports
 
 from .chunks import ChunkFiles
 from .directory import check_writable
-from .locking import locked
+from .files import locked
 from .settings import Losses, SetRequest
 from .streams import StreamGroup, StreamOption, read_streams, stream_groups
 from .tables import OutputJob, OutputTables

@@ -42,8 +42,8 @@ from core.losses.reports import REPORTS
 from core.losses.reports.choosing import choose_reports
 
 from .directory import RunDirectory, check_writable
-from .files import json_object, write_whole
-from .locking import locked
+from .files import json_object, locked, write_whole
+from .merging import Piece, join_rows, merge
 from .outputs import OUTPUTS, kat_file, summary_file
 from .settings import Losses, SetRequest
 from .tables import OutputJob, OutputTables, set_name
@@ -352,11 +352,11 @@ def packed_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:
     return np.fromfile(path, dtype)
 
 
-def in_pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
+def in_pieces(parts: Iterable[Rows], piece: int = _PIECE_ROWS) -> Iterator[Rows]:
     """Rows of one part after the other, a piece at a time."""
     for rows in parts:
-        for begin in range(0, len(rows), _PIECE_ROWS):
-            yield rows[begin : begin + _PIECE_ROWS]
+        for begin in range(0, len(rows), piece):
+            yield rows[begin : begin + piece]
 
 
 def merge_rows(parts: Sequence[Rows], piece: int = _PIECE_ROWS) -> Iterator[Rows]:
@@ -364,32 +364,14 @@ def merge_rows(parts: Sequence[Rows], piece: int = _PIECE_ROWS) -> Iterator[Rows
 
     Args:
         parts: rows with a column EventId.
-        piece: rows of a part that are looked at together, at least.
+        piece: rows of a part that are looked at together.
 
-    Yields:
+    Returns:
         The rows of all parts by event, those of an event in the order of their part.
     """
-    events = [rows["EventId"] for rows in parts]
-    at = [0 for _ in parts]
-    while True:
-        # Below the lowest last event of the pieces, all parts are known.
-        ends = [min(begin + piece, len(rows)) for begin, rows in zip(at, parts, strict=True)]
-        lasts = [
-            int(ids[end - 1])
-            for ids, begin, end in zip(events, at, ends, strict=True)
-            if begin < end
-        ]
-        if not lasts:
-            return
-        floor = min(lasts)
-        taken = []
-        for index, ids in enumerate(events):
-            end = at[index] + int(np.searchsorted(ids[at[index] :], floor, side="right"))
-            if end > at[index]:
-                taken.append(parts[index][at[index] : end])
-                at[index] = end
-        if len(taken) == 1:
-            yield np.ascontiguousarray(taken[0])
-            continue
-        rows = np.concatenate(taken)
-        yield rows[np.argsort(rows["EventId"], kind="stable")]
+
+    def keyed(part: Rows) -> Iterator[Piece[Rows]]:
+        for rows in in_pieces([part], piece):
+            yield rows["EventId"].astype(np.int64), rows
+
+    return merge([keyed(part) for part in parts], join_rows)

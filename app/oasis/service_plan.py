@@ -36,8 +36,7 @@ from core.losses.reports import REPORTS
 
 from .chunks import in_pieces, packed_rows
 from .directory import RunDirectory, check_writable
-from .files import failing_as
-from .locking import locked
+from .files import failing_as, locked
 from .settings import Losses, SetRequest
 from .tables import OutputJob, OutputTables
 

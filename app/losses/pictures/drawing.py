@@ -8,7 +8,7 @@ import io
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from app.server.memory import give_back
 from core.arrays import Rows
@@ -21,7 +21,6 @@ from .exceedance import ExceedanceSheet
 from .options import PALETTES, Palette, PictureOptions, require_library
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 
@@ -36,23 +35,8 @@ PICTURES: dict[str, tuple[str, ...]] = {"ept": ("ept",), "aal": ("aal", "alct")}
 """Reports that have a picture, and the reports whose rows it shows."""
 
 
-class Sheet(Protocol):
-    """What one picture shows."""
-
-    @property
-    def title(self) -> str:
-        """The first line."""
-
-    @property
-    def subtitle(self) -> str:
-        """The second line."""
-
-    @property
-    def inches(self) -> tuple[float, float]:
-        """Width and height of what is below the header."""
-
-    def fill(self, figure: Figure, palette: Palette) -> list[Artist]:
-        """Draw the axes, from the bottom up; return the entries of the legend."""
+Sheet = AveragesSheet | ExceedanceSheet
+"""The content of a picture, below its title: in words, in inches, and as axes."""
 
 
 def paint(sheet: Sheet, options: PictureOptions) -> bytes:

@@ -25,11 +25,9 @@ from core.losses.inputs import SummaryMap, SummaryXref, parse_summary_map, parse
 from core.losses.summaries import JoinedSummaries, Reading, SummarySets
 
 from .certifying import Writer
-from .environment import read_environment
-from .files import tool_outputs
+from .environment import read_environment, tool_outputs
 from .process_log import ProcessLog
-from .reading import policy
-from .run_inputs import read, require
+from .reading import policy, read, require
 from .watching import watching
 
 _ERROR_FILE: Final = "event_error.json"

@@ -49,12 +49,12 @@ from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
 from ..store import always
+from ..watching import News
 from .ahead import SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
 from .jobs import Job, Jobs, Variant, job_of
 from .lease import Lease, StoppedError
-from .news import News
 from .work import SealingWork, Workshop
 
 _UNDER_WAY = {"sealed", "computing"}

@@ -155,14 +155,11 @@ def test_pictures_leave_no_memory_behind() -> None:
 def test_a_picture_that_fails_leaves_the_collector_running() -> None:
     pytest.importorskip("matplotlib")
 
-    class Broken:
-        title = subtitle = "broken"
-        inches = (2.0, 1.0)
-
+    class Broken(ExceedanceSheet):
         def fill(self, _figure: object, _palette: object) -> list[Any]:
             raise ReportError("it cannot be drawn")
 
     assert gc.isenabled()
     with pytest.raises(ReportError):
-        paint(Broken(), PictureOptions(form="svg"))
+        paint(Broken(ept([1]), [1], PictureOptions()), PictureOptions(form="svg"))
     assert gc.isenabled()

@@ -18,7 +18,7 @@ from app.errors import StorageFullError
 from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord
-from app.runs.sealing import memory, work
+from app.runs.sealing import work
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sweeping import files_without_runs, runs_without_jobs
@@ -110,8 +110,8 @@ def test_sums_that_need_more_memory_than_is_usual_get_it(
 ) -> None:
     parts = partitions(case, 3, 2)
     ends: list[bytes] = []
-    for nbytes in (memory.SUMS_OF_SEGMENT, 1 << 10):
-        monkeypatch.setattr(memory, "SUMS_OF_SEGMENT", nbytes)
+    for nbytes in (work.SUMS_OF_SEGMENT, 1 << 10):
+        monkeypatch.setattr(work, "SUMS_OF_SEGMENT", nbytes)
         run = service.run(["ept", "aal"], inputs_of(service, case), no_of_periods=case.periods)
         service.upload(run, *parts)
         assert service.seal(run).state == "done"
