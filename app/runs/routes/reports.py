@@ -24,7 +24,7 @@ from app.server.lanes.table import LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_run, run_path
-from ..reports import RETRY_SECONDS, Pending
+from ..reports import RETRY_SECONDS, PendingError
 from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
 from ..results.published import DAMAGED, PIECE, PublishedFile
 from ..schemas import ReportsQuery, RunAnswer
@@ -121,27 +121,30 @@ async def run_report(
     look = Look(query.theme, query.plot_tvar, query.currency, selection.summary_ids)
 
     async def handle(exchange: Exchange) -> None:
+        try:
+            await answer(exchange)
+        except PendingError as e:
+            if exchange.started:
+                exchange.abort()
+            else:
+                await send_json(exchange, e.state, 202, {"Retry-After": str(RETRY_SECONDS)})
+
+    async def answer(exchange: Exchange) -> None:
+        start = service.threads.start
         if form in PICTURE_TYPES and look.octets:
             await _send_picture(exchange, request, service, (who, run, name, form, look))
             return
         stored = RECORDS if selection else form
-        found = await service.threads.start(service.reports.find, who, run, name, stored)
-        if isinstance(found, Pending):
-            await _send_pending(exchange, found)
-            return
+        found = await start(service.reports.find, who, run, name, stored)
         try:
             await send(exchange, *found)
         except DAMAGED:
-            repaired = await service.threads.start(
-                service.reports.repair, who, run, name, stored, found[1]
-            )
+            found = await start(service.reports.repair, who, run, name, stored, found[1])
             if exchange.started:
                 # Whoever asks again gets all of it.
                 exchange.abort()
-            elif isinstance(repaired, Pending):
-                await _send_pending(exchange, repaired)
             else:
-                await send(exchange, *repaired)
+                await send(exchange, *found)
 
     async def send(exchange: Exchange, files: ReportFiles, file: PublishedFile) -> None:
         answer = _FileAnswer(service, files, file, name, form)
@@ -153,11 +156,6 @@ async def run_report(
     return ExchangeResponse(handle)
 
 
-async def _send_pending(exchange: Exchange, found: Pending) -> None:
-    headers = {"Retry-After": str(RETRY_SECONDS)}
-    await send_json(exchange, dict(found.state), 202, headers)
-
-
 async def _send_picture(
     exchange: Exchange,
     request: Request,
@@ -165,11 +163,7 @@ async def _send_picture(
     wanted: tuple[Identity, str, ReportName, str, Look],
 ) -> None:
     """Send a picture that is drawn for this request alone."""
-    found = await service.threads.start(service.reports.draw, *wanted)
-    if isinstance(found, Pending):
-        await _send_pending(exchange, found)
-        return
-    file, picture = found
+    file, picture = await service.threads.start(service.reports.draw, *wanted)
     *_, form, look = wanted
     text = f"{file.digest} {form}".encode() + look.octets
     etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
