@@ -38,8 +38,7 @@ from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
 from .outputs import STDOUT, Outputs
 from .parallel import OrderedThreads
-from .partials import Exchange, partial_header
-from .report_files import TableFiles, report_path
+from .report_files import Exchange, TableFiles, partial_header, report_path
 from .sections import (
     SECTION,
     Observer,

@@ -45,11 +45,10 @@ from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports
 
 from .chunks import ChunkFiles
-from .directory import check_writable
+from .directory import OutputJob, OutputTables, check_writable
 from .files import locked
 from .settings import Losses, SetRequest
 from .streams import StreamGroup, StreamOption, read_streams, stream_groups
-from .tables import OutputJob, OutputTables
 
 WAITING_BYTES = 128 << 20
 """Bytes of rows that may wait for the slowest partition before the others are left alone."""

@@ -31,7 +31,7 @@ import structlog
 
 from app.losses.outputs import Outputs
 from app.losses.parallel import OrderedThreads
-from app.losses.partials import Exchange, partial_header
+from app.losses.report_files import Exchange, partial_header
 from app.losses.spilling import SpillFiles
 from core.arrays import Rows
 from core.errors import InputError, MismatchError
@@ -41,12 +41,11 @@ from core.losses.records import make_rules
 from core.losses.reports import REPORTS
 from core.losses.reports.choosing import choose_reports
 
-from .directory import RunDirectory, check_writable
+from .directory import OutputJob, OutputTables, RunDirectory, check_writable, set_name
 from .files import json_object, locked, write_whole
 from .merging import Piece, join_rows, merge
 from .outputs import OUTPUTS, kat_file, summary_file
 from .settings import Losses, SetRequest
-from .tables import OutputJob, OutputTables, set_name
 
 VERSION: Final = 1
 _SUMS_ONLY = "aal"

@@ -35,10 +35,9 @@ from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 
 from .chunks import in_pieces, packed_rows
-from .directory import RunDirectory, check_writable
+from .directory import OutputJob, OutputTables, RunDirectory, check_writable
 from .files import failing_as, locked
 from .settings import Losses, SetRequest
-from .tables import OutputJob, OutputTables
 
 VERSION = 1
 _SERVICE_HAS = ("missing_end", "max_samples")

@@ -20,10 +20,9 @@ from app.run_errors import ReportMissingError, ReportNotReadyError
 from .records import RunRecord
 from .results.files import RECORDS, Drawn, Look, ReportFiles, ReportName
 from .results.published import DAMAGED, PublishedFile
-from .schemas import ReportsBody
 from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
 from .sealing.sealer import Sealer
-from .spec import RunSpec, invalid
+from .spec import ReportsBody, RunSpec, invalid
 
 RETRY_SECONDS = 2
 """Seconds after which to ask again for a report that is being computed."""

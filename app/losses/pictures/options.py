@@ -39,6 +39,8 @@ PictureForm = Literal["svg", "png"]
 Theme = Literal["light", "dark"]
 Perspective = Literal["gul", "il", "ri", "rl"]
 
+MOST_SUMMARIES = 12
+"""Summaries in one picture."""
 FORMS: tuple[PictureForm, ...] = get_args(PictureForm)
 THEMES: tuple[Theme, ...] = get_args(Theme)
 PERSPECTIVES: dict[Perspective, str] = {

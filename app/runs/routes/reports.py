@@ -27,9 +27,9 @@ from ..describing import describe_run, run_path
 from ..reports import RETRY_SECONDS, PendingError
 from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
 from ..results.published import DAMAGED, PIECE, PublishedFile
-from ..schemas import ReportsQuery, RunAnswer
 from ..sealing.jobs import OWN
 from ..service import RunService
+from ..spec import ReportsQuery, RunAnswer
 from .runs import RunsDep
 
 router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=StrictRoute)

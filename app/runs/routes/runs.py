@@ -31,9 +31,8 @@ from ..records import RunRecord
 from ..rows.events import MEDIA_TYPE, PAUSE, ProgressEvents, ProgressReader
 from ..rows.opening import EVENTS, FORMATS, MEMORY, RunRowStream, RunSupply, WantedRows, open_rows
 from ..rows.reader import RowReader
-from ..schemas import RowsQuery, RunAnswer, RunList, StreamList
 from ..service import RunService
-from ..spec import RunSpec
+from ..spec import RowsQuery, RunAnswer, RunList, RunSpec, StreamList
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 

@@ -37,8 +37,7 @@ from ..results.computing import Proceed, RowSink, RunReports, RunStreams
 from ..results.files import RECORDS, ReportFiles, ReportName
 from ..results.published import Published, PublishedWriter
 from ..results.segments import SEGMENT_BYTES, SegmentSums
-from ..schemas import RunOptions
-from ..spec import RunSpec
+from ..spec import RunOptions, RunSpec
 from ..store import Runs
 from ..streams import Streams
 from .jobs import Job, Variant
