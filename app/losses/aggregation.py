@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +31,10 @@ from core.losses.records import make_rules
 from core.losses.reports import Report
 from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
 from core.losses.reports.running import RunOptions
-from core.losses.sections import Section, SectionAnalysis, SectionedRun, SectionResult
-from core.losses.seen import SeenEvents
+from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
+from .analyses import Analyses
 from .outputs import STDOUT, Outputs
 from .parallel import OrderedThreads
 from .report_files import Exchange, TableFiles, partial_header, report_path
@@ -229,28 +228,43 @@ class Aggregation:
             self._merge(partial(sink, None), self._resources(spill, 1))
             return []
         with Sources(job.streams, job.idle_timeout) as sources:
-            resources = self._resources(spill, len(sources.sources) * len(_set_ids(job)))
+            names = [source.name for source in sources.sources]
+            resources = self._resources(spill, len(names) * len(_set_ids(job)))
+            order, read_ahead = job.order, job.read_ahead
             if job.sets is not None:
-                return self._pump_sets(sources, job.sets, sink, resources)
-            partitions = self._partitions(sources, partial(sink, None), resources)
-            self._pump(sources, partitions, partitions.analyses)
+                reading = Reading(
+                    job.policy, expect_events=job.expect_events, expect_bytes=job.expect_bytes
+                )
+                make = self._analyses(resources).of_set
+                sets = SetReports(
+                    names, job.sets, make, sink, reading, order=order, read_ahead=read_ahead
+                )
+                self._feed(sources, sets, sets.summarisers)
+                return sets.ends
+            events = None if job.partials else job.expect_events
+            analyses = self._analyses(
+                resources, expect_events=events, expect_bytes=job.expect_bytes
+            )
+            partitions = Partitions(
+                names,
+                analyses.of_partition,
+                partial(sink, None),
+                order=order,
+                read_ahead=read_ahead,
+            )
+            self._feed(sources, partitions, partitions.analyses)
         self.header = partitions.analyses[0].header
         return partitions.ends
 
     def _run_sections(self, sink: _JobSink, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
         with Sources(job.streams) as sources:
-            resources = self._resources(spill, self._threads)
-            resources = replace(resources, streams=self._mapped(sources.sources))
-            options = self._options(resources)
-
-            def analyse(sink: Sink, seen: SeenEvents) -> SectionAnalysis:
-                return SectionAnalysis(job.reports, sink, **options, seen=seen)
-
             read = sources.sources
+            resources = self._resources(spill, self._threads)
+            analyses = self._analyses(replace(resources, streams=self._mapped(read)))
             observe = section_observer(read, sources.total, self._observer)
             threads: OrderedThreads[Section, SectionResult] = OrderedThreads(self._threads)
-            run = SectionedRun(analyse, self._threads, threads, partial(sink, None))
+            run = SectionedRun(analyses.of_section, self._threads, threads, partial(sink, None))
             ends = run.run(sections_of(read, job.policy, SECTION), observe)
         return [declared(end, job.expect_events, job.expect_bytes) for end in ends]
 
@@ -269,15 +283,16 @@ class Aggregation:
             # Some file systems cannot map files: losses are copied, then.
             return None
 
-    def _options(self, resources: LedgerResources) -> dict[str, Any]:
-        """Options of every analysis."""
+    def _analyses(self, resources: LedgerResources, **expected: int | None) -> Analyses:
         job = self._job
-        return {
+        options = {
             "policy": job.policy,
             **job.inputs.to_dict(),
             "options": job.options,
             "resources": resources,
+            **expected,
         }
+        return Analyses(self._computed, options)
 
     @property
     def _computed(self) -> list[str]:
@@ -317,48 +332,7 @@ class Aggregation:
         ledger.begin(header, make_rules(header, job.policy), job.inputs.to_dict())
         ledger.finish(sink)
 
-    def _partitions(self, sources: Sources, sink: Sink, resources: LedgerResources) -> Partitions:
-        job = self._job
-
-        def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-            return Analysis(
-                self._computed,
-                sink,
-                **self._options(resources),
-                expect_events=None if job.partials else job.expect_events,
-                expect_bytes=job.expect_bytes,
-                name=name,
-                seen=seen,
-            )
-
-        names = [source.name for source in sources.sources]
-        return Partitions(names, analyse, sink, order=job.order, read_ahead=job.read_ahead)
-
-    def _pump_sets(
-        self, sources: Sources, sets: SummarySets, sink: _JobSink, resources: LedgerResources
-    ) -> list[StreamEnd]:
-        """Read item streams into the reports of all sets; return how each stream ended."""
-        job = self._job
-
-        def analyse(
-            _set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
-        ) -> Analysis:
-            options = self._options(resources) | {"policy": policy}
-            return Analysis(self._computed, sink, **options, name=name, seen=seen)
-
-        reports = SetReports(
-            [source.name for source in sources.sources],
-            sets,
-            analyse,
-            sink,
-            Reading(job.policy, expect_events=job.expect_events, expect_bytes=job.expect_bytes),
-            order=job.order,
-            read_ahead=job.read_ahead,
-        )
-        self._pump(sources, reports, reports.summarisers)
-        return reports.ends
-
-    def _pump(
+    def _feed(
         self,
         sources: Sources,
         partitions: Partitions | SetReports,

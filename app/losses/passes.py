@@ -26,12 +26,10 @@ from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerResources
-from core.losses.outputs import Sink
-from core.losses.policy import Policy
 from core.losses.position import Position
-from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
+from .analyses import Analyses
 from .request import LossRequest
 
 EVENT_BYTES = 256 << 20
@@ -92,10 +90,7 @@ class _SummaryPass(_Reading):
         self._analysis = Analysis(
             request.reports,
             lambda report, rows: sink(None, report, rows),
-            policy=request.policy,
-            **request.inputs.to_dict(),
-            options=request.options,
-            resources=resources,
+            **request.analysis(resources),
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
             at_event=lambda position: take_position(position, True),
@@ -180,27 +175,14 @@ class _SetPass(_Reading):
         resources: LedgerResources | None,
         event_bytes: int = EVENT_BYTES,
     ) -> None:
-        def analyse(
-            _set_id: int, name: str, rows_sink: Sink, seen: SeenEvents, policy: Policy
-        ) -> Analysis:
-            return Analysis(
-                request.reports,
-                rows_sink,
-                policy=policy,
-                **request.inputs.to_dict(),
-                options=request.options,
-                resources=resources,
-                name=name,
-                seen=seen,
-            )
-
         reading = Reading(
             request.policy,
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
             max_event_bytes=event_bytes,
         )
-        self._reports = SetReports([_NAME], sets, analyse, sink, reading)
+        analyses = Analyses(request.reports, request.analysis(resources))
+        self._reports = SetReports([_NAME], sets, analyses.of_set, sink, reading)
         (self._summariser,) = self._reports.summarisers
         super().__init__(self._summariser)
         self._has_occurrence = request.inputs.occurrence is not None

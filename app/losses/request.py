@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.errors import InvalidOptionError, WholeStreamError
 from core.errors import ReportError
+from core.losses.finishing import LedgerResources
 from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
@@ -80,6 +82,15 @@ class LossRequest:
     def tables(self) -> tuple[Report, ...]:
         """The requested reports."""
         return tuple(REPORTS[name] for name in self.reports)
+
+    def analysis(self, resources: LedgerResources | None) -> dict[str, Any]:
+        """Return the options of every analysis."""
+        return {
+            "policy": self.policy,
+            **self.inputs.to_dict(),
+            "options": self.options,
+            "resources": resources,
+        }
 
     @property
     def needs_whole_stream(self) -> bool:

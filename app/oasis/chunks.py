@@ -29,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
+from app.losses.analyses import taken_inputs
 from app.losses.outputs import Outputs
 from app.losses.parallel import OrderedThreads
 from app.losses.report_files import Exchange, partial_header
@@ -128,8 +129,7 @@ class ChunkFiles:
         names = list(dict.fromkeys(OUTPUTS[name].report for name in _row_outputs(request)))
         if _run_outputs(request):
             names.append(_SUMS_ONLY)
-        reports = [REPORTS[name] for name in names]
-        taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+        taken = taken_inputs(REPORTS[name] for name in names)
         return names, {name: value for name, value in inputs.items() if name in taken}
 
     def exchange(self, losses: Losses, request: SetRequest) -> Exchange | None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from app.losses.analyses import taken_inputs
 from app.losses.input_parsers import parse_input, read_input
 from app.losses.outputs import Outputs
 from app.losses.report_files import TableFiles
@@ -204,7 +205,7 @@ class RunDirectory:
     def _input_paths(self, request: SetRequest, losses: Losses) -> dict[str, Path]:
         reports = [REPORTS[name] for name in request.reports]
         needed = {need.name for report in reports for need in report.needs}
-        taken = {entry.name for report in reports for entry in report.takes} | needed
+        taken = taken_inputs(reports)
         if not request.at_return_periods:
             taken.discard("return_periods")
         elif "return_periods" in taken:

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
+from app.losses.analyses import taken_inputs
 from app.losses.options import read_policy, read_request
 from app.losses.pictures.options import Theme
 from app.losses.request import LossRequest
@@ -312,8 +313,7 @@ class RunSpec:
             values[name] = None if numbers is None else ",".join(map(repr, numbers))
         values |= dict(self.inputs)
         if reports is not None:
-            takes = {i.name for r in reports for i in (*REPORTS[r].needs, *REPORTS[r].takes)}
-            others = {i.name for r in REPORTS.values() for i in (*r.needs, *r.takes)} - takes
+            others = taken_inputs(REPORTS.values()) - taken_inputs(REPORTS[r] for r in reports)
             values |= dict.fromkeys(others & set(LossQuery.model_fields))
             if values.get("occurrence") is None:
                 values["no_of_periods"] = None

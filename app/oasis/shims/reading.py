@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from app.losses.analyses import Analyses
 from app.losses.sources import Sources
 from app.oasis.files import failing_as
 from core.errors import InputError
-from core.losses.analysis import Analysis
 from core.losses.inputs import (
     EventRates,
     ReturnPeriods,
@@ -28,7 +28,6 @@ from core.losses.inputs import (
 from core.losses.merge import Partitions
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
-from core.losses.seen import SeenEvents
 
 from .certifying import Sum, check_written
 
@@ -57,13 +56,12 @@ def read_streams(
     Raises:
         CoreError: a stream is faulty or cannot be read, or streams do not belong together.
     """
-
-    def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-        return Analysis(reports, sink, policy=policy(float_width), **options, name=name, seen=seen)
-
+    analyses = Analyses(reports, {"policy": policy(float_width), **options})
     sums = [Sum() for _ in names]
     with Sources(names) as sources:
-        partitions = Partitions([source.name for source in sources.sources], make, sink)
+        partitions = Partitions(
+            [source.name for source in sources.sources], analyses.of_partition, sink
+        )
         while (piece := sources.read()) is not None:
             index, data = piece
             if len(data):
