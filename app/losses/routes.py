@@ -45,37 +45,36 @@ _BODY: dict[str, Any] = {
 _TEXT = {"schema": {"type": "string"}}
 _NUMBER = {"schema": {"type": "integer"}}
 _HEADERS: dict[str, Any] = {
-    "Thalweg-Completeness": {"description": "declared, undeclared or partial", **_TEXT},
-    "Thalweg-Token": {
-        "description": "Partial answers: the token that resumes after these rows",
-        **_TEXT,
-    },
-    "Thalweg-Offset": {"description": "Partial answers: first byte of the next part", **_NUMBER},
-    "Thalweg-Events": {"description": "Complete events of the stream so far", **_NUMBER},
-    "Thalweg-Bytes": {"description": "Bytes read of the stream so far", **_NUMBER},
-    "Thalweg-Reopened-Check": {
-        "description": "Scope of the check for reopened events: whole or since resume",
-        **_TEXT,
-    },
-    "Thalweg-Events-Without-Occurrence": {
-        "description": "Complete events of this body that never occur; if occurrences are given",
-        **_NUMBER,
-    },
-    "Thalweg-Events-Only-In-Occurrence": {
-        "description": "Events of the occurrences that the stream lacks; if it came in one post",
-        **_NUMBER,
-    },
-    "Thalweg-Ledger-Bound": {
-        "description": "Most bytes that the sums of the run can take, if the number of summaries"
-        " is known",
-        **_NUMBER,
-    },
-    "Thalweg-Rates": {
-        "description": "event_rates, if these are given besides occurrences, which have rates too",
-        **_TEXT,
-    },
-    "Upload-Complete": {"description": "?0 or ?1, as in the request", **_TEXT},
-    "Content-Encoding": {"description": "gzip or zstd, if the client accepts one", **_TEXT},
+    name: {"description": description, **schema}
+    for name, schema, description in (
+        ("Thalweg-Completeness", _TEXT, "declared, undeclared or partial"),
+        ("Thalweg-Token", _TEXT, "Partial answers: the token that resumes after these rows"),
+        ("Thalweg-Offset", _NUMBER, "Partial answers: first byte of the next part"),
+        ("Thalweg-Events", _NUMBER, "Complete events of the stream so far"),
+        ("Thalweg-Bytes", _NUMBER, "Bytes read of the stream so far"),
+        (
+            *("Thalweg-Reopened-Check", _TEXT),
+            "Scope of the check for reopened events: whole or since resume",
+        ),
+        (
+            *("Thalweg-Events-Without-Occurrence", _NUMBER),
+            "Complete events of this body that never occur; if occurrences are given",
+        ),
+        (
+            *("Thalweg-Events-Only-In-Occurrence", _NUMBER),
+            "Events of the occurrences that the stream lacks; if it came in one post",
+        ),
+        (
+            *("Thalweg-Ledger-Bound", _NUMBER),
+            "Most bytes that the sums of the run can take, if the number of summaries is known",
+        ),
+        (
+            *("Thalweg-Rates", _TEXT),
+            "event_rates, if these are given besides occurrences, which have rates too",
+        ),
+        ("Upload-Complete", _TEXT, "?0 or ?1, as in the request"),
+        ("Content-Encoding", _TEXT, "gzip or zstd, if the client accepts one"),
+    )
 }
 
 
@@ -148,28 +147,21 @@ async def _several_reports(
 
 for _method in ("POST", "PUT"):
     # `curl -T` sends PUT. The OpenAPI document needs one operation per method.
-    router.add_api_route(
-        "/{report}",
-        _one_report,
-        methods=[_method],
-        name=f"{_method.lower()}_report",
-        operation_id=f"{_method.lower()}_report",
-        status_code=200,
-        response_class=ExchangeResponse,
-        responses=_responses(*MEDIA_TYPES, *PICTURE_TYPES),
-        openapi_extra=_BODY,
-    )
-    router.add_api_route(
-        "",
-        _several_reports,
-        methods=[_method],
-        name=f"{_method.lower()}_reports",
-        operation_id=f"{_method.lower()}_reports",
-        status_code=200,
-        response_class=ExchangeResponse,
-        responses=_responses("frames"),
-        openapi_extra=_BODY,
-    )
+    for _path, _endpoint, _name, _formats in (
+        ("/{report}", _one_report, "report", (*MEDIA_TYPES, *PICTURE_TYPES)),
+        ("", _several_reports, "reports", ("frames",)),
+    ):
+        router.add_api_route(
+            _path,
+            _endpoint,
+            methods=[_method],
+            name=f"{_method.lower()}_{_name}",
+            operation_id=f"{_method.lower()}_{_name}",
+            status_code=200,
+            response_class=ExchangeResponse,
+            responses=_responses(*_formats),
+            openapi_extra=_BODY,
+        )
 
 
 inputs_router = APIRouter(prefix="/v1/inputs", tags=["inputs"], route_class=StrictRoute)

@@ -11,7 +11,6 @@ import csv
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -203,41 +202,7 @@ class _Ndjson(TableEncoder):
         return list(column.tolist())
 
 
-Encoders = Callable[[Report, int, SummaryColumns | None], TableEncoder]
-
-
-def _csv(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    encoder = CsvEncoder(report, float_width)
-    return _Plain(encoder) if joined is None else _JoinedCsv(encoder, joined)
-
-
-def _bin(_report: Report, _float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    if joined is not None:
-        raise ReportError("packed records have no columns of text", hint="Choose csv or parquet")
-    return _Plain(BinEncoder())
-
-
-def _arrow(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    from .arrow_tables import ArrowEncoder  # noqa: PLC0415 - Arrow takes a tenth of a second
-
-    return ArrowEncoder(report, float_width, joined)
-
-
-def _parquet(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    from .arrow_tables import ParquetEncoder  # noqa: PLC0415 - as above
-
-    return ParquetEncoder(report, float_width, joined)
-
-
-_ENCODERS: dict[str, Encoders] = {
-    "csv": _csv,
-    "bin": _bin,
-    "arrow": _arrow,
-    "parquet": _parquet,
-    "ndjson": lambda report, _width, joined: _Ndjson(report, joined),
-}
-
-FORMATS = tuple(_ENCODERS)
+FORMATS = ("csv", "bin", "arrow", "parquet", "ndjson")
 """Names of the formats, which are also their file name extensions."""
 
 
@@ -256,9 +221,23 @@ def table_encoder(
         ReportError: there is no such format, or it cannot have columns of text.
         InputError: a column has the name of one of the report.
     """
-    if name not in _ENCODERS:
+    if name not in FORMATS:
         raise ReportError(f"there is no format {name!r}", hint=f"Choose from {', '.join(FORMATS)}")
     joined = None
     if info is not None and report.has_summaries:
         joined = SummaryColumns(info, report)
-    return _ENCODERS[name](report, float_width, joined)
+    if name == "csv":
+        encoder = CsvEncoder(report, float_width)
+        return _Plain(encoder) if joined is None else _JoinedCsv(encoder, joined)
+    if name == "ndjson":
+        return _Ndjson(report, joined)
+    if name == "bin":
+        if joined is not None:
+            raise ReportError(
+                "packed records have no columns of text", hint="Choose csv or parquet"
+            )
+        return _Plain(BinEncoder())
+    from .arrow_tables import ArrowEncoder, ParquetEncoder  # noqa: PLC0415 - takes a tenth of a second
+
+    made = ArrowEncoder if name == "arrow" else ParquetEncoder
+    return made(report, float_width, joined)

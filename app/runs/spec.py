@@ -15,7 +15,7 @@ from app.losses.analyses import taken_inputs
 from app.losses.options import read_policy, read_request
 from app.losses.pictures.options import Theme
 from app.losses.request import LossRequest
-from app.losses.schemas import InputName, LossQuery, ReportName
+from app.losses.schemas import InputName, LossQuery, ReportName, given
 from app.losses.service import LossService
 from app.times import MAX_DAYS
 from app.wording import wording
@@ -44,15 +44,15 @@ class RunOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    partitions: int | None = Field(
-        None, ge=1, le=MAX_PARTITION, description="Number of streams; sealing requires all of them"
+    partitions: int | None = given(
+        "Number of streams; sealing requires all of them", ge=1, le=MAX_PARTITION
     )
-    quantiles: list[float] | None = Field(None, max_length=10_000, description="For qelt and qplt")
-    return_periods: list[int] | None = Field(
-        None, max_length=100_000, description="For ept and psept; every point without"
+    quantiles: list[float] | None = given("For qelt and qplt", max_length=10_000)
+    return_periods: list[int] | None = given(
+        "For ept and psept; every point without", max_length=100_000
     )
-    no_of_periods: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="Number of periods, for an occurrence csv"
+    no_of_periods: int | None = given(
+        "Number of periods, for an occurrence csv", ge=1, le=2**31 - 1
     )
     confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
     curves: str = Field(CURVES, pattern=f"^[{CURVES}]+$", description="Curves of ept and psept")
@@ -66,17 +66,17 @@ class RunOptions(BaseModel):
     order: Literal["received", "event"] = Field(
         "received", description="Order of rows: as received, or by event"
     )
-    sets: list[int] | None = Field(
-        None, min_length=1, max_length=1000, description="Sets of summary_xref; all without"
+    sets: list[int] | None = given(
+        "Sets of summary_xref; all without", min_length=1, max_length=1000
     )
-    summary_ids: str | None = Field(None, description="Report these summaries only")
+    summary_ids: str | None = given("Report these summaries only")
 
 
 class NewRunOptions(RunOptions):
     """Options of a run to create; earlier versions took more partitions than could be sealed."""
 
-    partitions: int | None = Field(
-        None, ge=1, le=MAX_STREAMS, description="Number of streams; sealing requires all of them"
+    partitions: int | None = given(
+        "Number of streams; sealing requires all of them", ge=1, le=MAX_STREAMS
     )
 
 
@@ -89,9 +89,7 @@ class RunBody(BaseModel):
     reports: list[ReportName] = Field(min_length=1)
     inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
     options: NewRunOptions = Field(default_factory=lambda: NewRunOptions.model_validate({}))
-    days: float | None = Field(
-        None, gt=0, le=MAX_DAYS, description="Lifetime after the last change, in days"
-    )
+    days: float | None = given("Lifetime after the last change, in days", gt=0, le=MAX_DAYS)
 
     @model_validator(mode="after")
     def _once(self) -> RunBody:
@@ -124,7 +122,7 @@ class RunAnswer(BaseModel):
     bytes: int = Field(description="Durable bytes of all streams")
     events: int = Field(description="Complete events of all streams")
     missing_inputs: list[str] = Field(description="Inputs that a report needs and the run lacks")
-    problem: dict[str, Any] | None = Field(None, description="Why it failed")
+    problem: dict[str, Any] | None = given("Why it failed")
     results: dict[str, Any] = {}
     links: dict[str, str]
 
@@ -163,8 +161,8 @@ class UploadQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    partition: int | None = Field(
-        None, ge=1, le=MAX_PARTITION, description="Which partition it is; the lowest free without"
+    partition: int | None = given(
+        "Which partition it is; the lowest free without", ge=1, le=MAX_PARTITION
     )
 
 
@@ -185,21 +183,19 @@ class ReportsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    set: int | None = Field(None, ge=1, description="Summary set, where streams are of items")
-    variant: str | None = Field(
-        None, pattern="^[0-9a-z]{1,16}$", description="Of further reports, as their POST answered"
+    set: int | None = given("Summary set, where streams are of items", ge=1)
+    variant: str | None = given(
+        "Of further reports, as their POST answered", pattern="^[0-9a-z]{1,16}$"
     )
-    format: Literal["csv", "parquet", "arrow", "ndjson", "bin", "svg", "png"] | None = Field(
-        None, description="Format of the answer; overrides Accept"
+    format: Literal["csv", "parquet", "arrow", "ndjson", "bin", "svg", "png"] | None = given(
+        "Format of the answer; overrides Accept"
     )
-    summary_ids: str | None = Field(
-        None, description="Rows of these summaries, as 1,5,10-20; a picture has up to 12"
-    )
-    event_ids: str | None = Field(None, description="Rows of these events, as 1,5,10-20")
+    summary_ids: str | None = given("Rows of these summaries, as 1,5,10-20; a picture has up to 12")
+    event_ids: str | None = given("Rows of these events, as 1,5,10-20")
     theme: Theme = Field("light", description="Pictures of ept and aal: colours")
     plot_tvar: bool = Field(False, description="Pictures of ept: TVaR beside the curves")
-    currency: str | None = Field(
-        None, pattern="^[A-Z]{3}$", description="Pictures: currency of the losses, for the axes"
+    currency: str | None = given(
+        "Pictures: currency of the losses, for the axes", pattern="^[A-Z]{3}$"
     )
 
 
@@ -208,11 +204,11 @@ class RowsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    after: str | None = Field(None, max_length=512, description="Token to go on after")
+    after: str | None = given("Token to go on after", max_length=512)
     follow: bool = Field(False, description="Wait for rows to come, until the run is sealed")
-    stream: str | None = Field(None, max_length=64, description="Rows of this stream only")
-    format: Literal["frames", "csv", "ndjson", "arrow", "parquet", "bin", "sse"] | None = Field(
-        None, description="Format of the answer; overrides Accept"
+    stream: str | None = given("Rows of this stream only", max_length=64)
+    format: Literal["frames", "csv", "ndjson", "arrow", "parquet", "bin", "sse"] | None = given(
+        "Format of the answer; overrides Accept"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -185,32 +186,25 @@ def _headers(form: str, etag: str) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
 class _FileAnswer:
     """Answers with a published file."""
 
-    def __init__(
-        self,
-        service: RunService,
-        files: ReportFiles,
-        file: PublishedFile,
-        name: ReportName,
-        form: str,
-    ) -> None:
-        self._service = service
-        self._files = files
-        self._file = file
-        self._name = name
-        self._form = form
+    service: RunService
+    files: ReportFiles
+    file: PublishedFile
+    name: ReportName
+    form: str
 
     def _headers(self, etag: str) -> dict[str, str]:
-        headers = _headers(self._form, etag)
-        if self._form == RECORDS:
-            headers["Thalweg-Dtype"] = json.dumps(self._files.dtype(self._name.report).descr)
+        headers = _headers(self.form, etag)
+        if self.form == RECORDS:
+            headers["Thalweg-Dtype"] = json.dumps(self.files.dtype(self.name.report).descr)
         return headers
 
     async def send(self, exchange: Exchange, request: Request) -> None:
         """Send the file, or a range of it."""
-        file, etag = self._file, self._file.etag
+        file, etag = self.file, self.file.etag
         headers = self._headers(etag) | {"Accept-Ranges": "bytes"}
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
@@ -231,20 +225,20 @@ class _FileAnswer:
 
     async def _read(self, start: int, stop: int) -> bytes:
         stop = min(start + PIECE, stop)
-        return await self._service.threads.start(self._files.read, self._file, start, stop)
+        return await self.service.threads.start(self.files.read, self.file, start, stop)
 
     async def send_selected(
         self, exchange: Exchange, request: Request, selection: RowSelection
     ) -> None:
         """Send some rows; their number is not known beforehand, so there are no ranges."""
-        text = f"{self._file.digest} {self._form}".encode() + selection.octets
+        text = f"{self.file.digest} {self.form}".encode() + selection.octets
         etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
         headers = self._headers(etag)
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
-        pieces: Iterator[bytes] = self._files.encoded(self._name, self._form, selection)
-        threads = self._service.threads
+        pieces: Iterator[bytes] = self.files.encoded(self.name, self.form, selection)
+        threads = self.service.threads
         # The first has no rows: what is damaged is found before the answer begins, if it can be.
         piece = await threads.start(next, pieces, None)
         following = await threads.start(next, pieces, None)
