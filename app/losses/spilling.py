@@ -53,13 +53,18 @@ class SpilledFile:
     Args:
         directory: where to make it.
         fail: makes the errors that are raised.
-        cover: called with the bytes of each write before it; may raise.
+        cover: called with the bytes that are appended before they are; may raise.
 
     Raises:
         Exception: of ``fail``: it cannot be made there.
     """
 
-    def __init__(self, directory: Path, fail: Fail, cover: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        fail: Fail,
+        cover: Callable[[int], None] = lambda _nbytes: None,
+    ) -> None:
         self._fail = fail
         self._cover = cover
         self._size = 0
@@ -76,15 +81,23 @@ class SpilledFile:
         Raises:
             Exception: of ``fail``: the disk is full, or failed; or of ``cover``.
         """
+        self._cover(data.nbytes)
+        self.write(self._size, data)
+        self._size += data.nbytes
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write bytes at an offset; any thread may.
+
+        Raises:
+            Exception: of ``fail``: the disk is full, or failed.
+        """
         view = data.cast("B")
-        self._cover(len(view))
-        at = 0
         try:
-            while at < len(view):
-                count = os.write(self._fd, view[at:])
-                forget_written(self._fd, self._size, self._size + count)
-                self._size += count
-                at += count
+            while len(view):
+                count = os.pwrite(self._fd, view, offset)
+                forget_written(self._fd, offset, offset + count)
+                view = view[count:]
+                offset += count
         except OSError as e:
             raise self._fail(e) from e
 

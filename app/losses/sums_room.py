@@ -17,6 +17,7 @@ temporary files, as rows that wait do, in the same quota and up to the same limi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -107,14 +108,30 @@ def hold_for_request(nbytes: int, *, required: bool) -> bool:
     request = budget.request
     if not required and request.held + nbytes > request.limits.memory:
         return False
+    hint = "Compute these reports with thalweg-server aggregate"
+    return try_to_hold(partial(request.hold, "ledger", nbytes), hint, required=required)
+
+
+def try_to_hold(hold: Callable[[], object], hint: str, *, required: bool) -> bool:
+    """Return whether memory is held; where it is required, fail if not.
+
+    Args:
+        hold: enters it in the ledger.
+        hint: what to do where there is less than the work needs, however long it waits.
+        required: whether the work cannot do without.
+
+    Raises:
+        BudgetExceededError, BusyError, ShareExceededError, TooLargeError: it is required, and
+            there is not as much.
+    """
     try:
-        request.hold("ledger", nbytes)
+        hold()
     except (BudgetExceededError, BusyError, ShareExceededError, TooLargeError) as e:
         if not required:
             return False
         if isinstance(e, BudgetExceededError | TooLargeError):
             # Nothing that a client waits for makes them fit.
-            e.hint = "Compute these reports with thalweg-server aggregate"
+            e.hint = hint
         raise
     return True
 

@@ -18,11 +18,11 @@ import numpy as np
 
 from app.engine.base import Engine
 from app.engine.ledger import Hold, Ledger
-from app.errors import BusyError, ShareExceededError, TooLargeError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
 from app.losses.service import LossService
 from app.losses.spilling import SpillFiles
+from app.losses.sums_room import try_to_hold
 from app.state.base import StateStore
 from app.state.durable import temporary_error
 from app.state.ownership import Namespaces
@@ -75,18 +75,8 @@ class SumsMemory:
         """See MoreMemory."""
         if not required and self._held + nbytes > self._most:
             return False
-        try:
-            self._hold.grow(nbytes)
-        except (BusyError, ShareExceededError, TooLargeError) as e:
-            if not required:
-                return False
-            if isinstance(e, TooLargeError):
-                # A curve with every point takes some hundred bytes for each loss of its summary.
-                e.hint = (
-                    "Ask for ept and psept at return_periods, which take a fraction of it, or have"
-                    " the operator raise THALWEG_OWNER_SHARE and seal the run again"
-                )
-            raise
+        if not try_to_hold(partial(self._hold.grow, nbytes), _HINT, required=required):
+            return False
         self._held += nbytes
         return True
 
@@ -105,6 +95,11 @@ _ROWS_PER_BYTE = 6
 _SET_BYTES = 1 << 20
 """Memory of the rows of a summary set beyond the first."""
 _Key = tuple[int | None, str]
+# A curve with every point takes some hundred bytes for each loss of its summary.
+_HINT = (
+    "Ask for ept and psept at return_periods, which take a fraction of it, or have the operator"
+    " raise THALWEG_OWNER_SHARE and seal the run again"
+)
 _disk_error = partial(temporary_error, what="sums of the run")
 _AT_ONCE = 1 << 16
 """Rows that are handed on together."""

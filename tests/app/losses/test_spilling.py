@@ -46,10 +46,10 @@ def test_reading_beyond_the_end_is_an_error(tmp_path: Path) -> None:
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = SpillFiles(tmp_path).create()
 
-    def write(_fd: int, _data: object) -> int:
+    def write(_fd: int, _data: object, _offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "pwrite", write)
     with pytest.raises(LimitError, match="No space left on device") as caught:
         file.append(memoryview(b"some"))
     assert str(tmp_path) in caught.value.message
