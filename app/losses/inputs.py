@@ -376,18 +376,15 @@ def _digest(text: str, option: str) -> str:
 
 
 def _parse_occurrence(data: Data, periods: int | None, default: int | None = None) -> Occurrence:
+    occurrence: Occurrence
     try:
-        return _as_occurrence(data, periods)
+        occurrence = parse_input("occurrence", data, periods)
     except InputError as e:
         if e.parameter != "periods":
             raise
-        if periods is None and default is not None:
-            return _as_occurrence(data, default)
-        raise InvalidOptionError(
-            e.message, hint="Set the option no_of_periods", option="no_of_periods"
-        ) from e
-
-
-def _as_occurrence(data: Data, periods: int | None) -> Occurrence:
-    occurrence: Occurrence = parse_input("occurrence", data, periods)
+        if periods is not None or default is None:
+            raise InvalidOptionError(
+                e.message, hint="Set the option no_of_periods", option="no_of_periods"
+            ) from e
+        occurrence = parse_input("occurrence", data, default)
     return occurrence

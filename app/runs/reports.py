@@ -13,12 +13,12 @@ from app.errors import InvalidOptionError, NotAcceptableError
 from app.http.identity import RUNS, Identity, require
 from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES
-from app.losses.pictures.options import Perspective, can_draw
+from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, can_draw
 from app.losses.request import parse_reports
 from app.run_errors import ReportMissingError, ReportNotReadyError
 
 from .records import RunRecord
-from .results.files import RECORDS, Drawn, Look, ReportFiles, ReportName
+from .results.files import RECORDS, Look, ReportFiles, ReportName
 from .results.published import DAMAGED, PublishedFile
 from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
 from .sealing.sealer import Sealer
@@ -144,10 +144,10 @@ class RunReportsService:
         run, files, result = self._computed(who, ident, name)
         drawn = self._drawn(run, result, name, form)
         records = files.find(name.file(RECORDS))
-        if records is None:
+        if drawn is None or records is None:
             raise PendingError(run, None)
         try:
-            return records, files.picture(name, form, replace(drawn, look=look))
+            return records, files.picture(name, replace(drawn, **look._asdict()))
         except DAMAGED:
             raise self._again(run, result, name, form) from None
 
@@ -195,21 +195,25 @@ class RunReportsService:
 
     def _drawn(
         self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
-    ) -> Drawn:
-        """Return what a picture of a report shows, if it can be drawn."""
+    ) -> PictureOptions | None:
+        """Return how a picture of a report is drawn, if it can be; None for a table."""
         if self._workshop.files(run).find(name.file(RECORDS)) is None:
             self._check_running(run, name)
             if result["problem"] is not None:
                 raise _missing(run, name, result["problem"])
             raise _missing_set(name)
-        _check_picture(name, form, result["reports"])
+        if form not in PICTURE_TYPES:
+            return None
+        _check_picture(name, result["reports"])
         spec = self._workshop.spec(run, Variant(result["options"], result["inputs"]))
-        return Drawn(spec.options.confidence, cast("Perspective", spec.perspective))
+        return PictureOptions(
+            form=cast("PictureForm", form),
+            confidence=spec.options.confidence,
+            perspective=cast("Perspective", spec.perspective),
+        )
 
 
-def _check_picture(name: ReportName, form: str, computed: Sequence[str]) -> None:
-    if form not in PICTURE_TYPES:
-        return
+def _check_picture(name: ReportName, computed: Sequence[str]) -> None:
     if name.report not in PICTURES:
         raise NotAcceptableError(
             f"there is no picture of {name.report.upper()}",

@@ -7,14 +7,14 @@ asked for, and published too: so a file is immutable, whoever asks, and can be r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES, PictureCollector
-from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, Theme
+from app.losses.pictures.options import PictureOptions, Theme
 from app.losses.tables import table_encoder
 from app.state.base import StateStore
 from app.state.blobs import BlobStore
@@ -47,8 +47,7 @@ class ReportName:
         return f"{self.report}.{self.variant}.{self.set_id or 'x'}.{form}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class Look(NamedTuple):
     """How a client wants a picture; see :class:`PictureOptions`."""
 
     theme: Theme = "light"
@@ -62,15 +61,6 @@ class Look:
         ids = b"" if self.summary_ids is None else self.summary_ids.tobytes()
         plain = (self.theme, self.tail_means, self.currency, ids) == ("light", False, None, b"")
         return b"" if plain else repr((self.theme, self.tail_means, self.currency, ids)).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a picture shows besides rows."""
-
-    confidence: float
-    perspective: Perspective
-    look: Look = field(default_factory=Look)
 
 
 class ReportFiles(Published):
@@ -127,8 +117,13 @@ class ReportFiles(Published):
             yield bytes(encoder.encode(rows))
         yield encoder.end()
 
-    def derive(self, name: ReportName, form: str, drawn: Drawn) -> PublishedFile:
+    def derive(self, name: ReportName, form: str, picture: PictureOptions | None) -> PublishedFile:
         """Publish a report in a format, unless it is; its records are published.
+
+        Args:
+            name: of the report.
+            form: the format.
+            picture: how it is drawn; None for a table.
 
         Raises:
             CoreError: the picture cannot be drawn.
@@ -137,11 +132,9 @@ class ReportFiles(Published):
         known = self.find(name.file(form))
         if known is not None:
             return known
-        pieces = (
-            iter((self.picture(name, form, drawn),))
-            if form in PICTURE_TYPES
-            else self.encoded(name, form)
-        )
+        pieces = self.encoded(name, form)
+        if picture is not None:
+            pieces = iter((self.picture(name, picture),))
 
         def content(write: Callable[[bytes], None]) -> None:
             budget = current()
@@ -152,24 +145,13 @@ class ReportFiles(Published):
 
         return self.write(name.file(form), content)
 
-    def picture(self, name: ReportName, form: str, drawn: Drawn) -> bytes:
+    def picture(self, name: ReportName, options: PictureOptions) -> bytes:
         """Draw a report whose records are published.
 
         Raises:
             CoreError: the picture cannot be drawn.
             ServiceError: a store failed.
         """
-        chosen: PictureForm = "svg" if form == "svg" else "png"
-        look = drawn.look
-        options = PictureOptions(
-            form=chosen,
-            theme=look.theme,
-            summary_ids=look.summary_ids,
-            tail_means=look.tail_means,
-            confidence=drawn.confidence,
-            perspective=drawn.perspective,
-            currency=look.currency,
-        )
         collector = PictureCollector(name.report, options)
         for source in PICTURES[name.report]:
             for rows in self.rows(ReportName(source, name.set_id, name.variant)):

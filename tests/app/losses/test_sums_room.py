@@ -338,24 +338,28 @@ def test_what_waits_on_the_disk_is_closed_beside_the_event_loop(
     assert rooms.ledger.held == 0
 
 
-IDS = np.arange(1, 31, dtype=np.int32)
-OCCURRENCE = Occurrence(10, IDS, (IDS % 7 + 1).astype(np.int32), IDS.astype(np.int64))
+BOUND_IDS = np.arange(1, 31, dtype=np.int32)
+BOUND_OCCURRENCE = Occurrence(
+    10, BOUND_IDS, (BOUND_IDS % 7 + 1).astype(np.int32), BOUND_IDS.astype(np.int64)
+)
 BUSY = 7
 HUGE = 2**31 - 1
-STREAM = b"".join(generate_stream(SampleSpec(events=20, summaries=3, samples=6)))
+BOUND_STREAM = b"".join(generate_stream(SampleSpec(events=20, summaries=3, samples=6)))
 
 
 def bound(samples: int, summaries: int = 1, width: int = 4) -> Any:  # noqa: ANN401 - of the engine
-    return ledger_bound(make_calendar(OCCURRENCE), samples, width, summaries)
+    return ledger_bound(make_calendar(BOUND_OCCURRENCE), samples, width, summaries)
 
 
 def request(report: str = "aal", **options: Any) -> LossRequest:  # noqa: ANN401 - fields
-    return LossRequest(reports=(report,), inputs=ReportInputs(occurrence=OCCURRENCE), **options)
+    return LossRequest(
+        reports=(report,), inputs=ReportInputs(occurrence=BOUND_OCCURRENCE), **options
+    )
 
 
 @pytest.fixture(scope="module")
 def occurrence(service: Service) -> str:
-    answer = put_input(service, "occurrence", encode_occurrence(OCCURRENCE, "bin"))
+    answer = put_input(service, "occurrence", encode_occurrence(BOUND_OCCURRENCE, "bin"))
     digest: str = answer.json()["digest"]
     return digest
 
@@ -428,18 +432,18 @@ def test_too_much_is_refused_at_the_header_of_the_stream(
 ) -> None:
     query = {"occurrence": occurrence, "expect_summaries": HUGE, "reports": "melt,aal"}
     path = with_query("/v1/losses", query)
-    answer = contract.check("POST", path, ask(service, Post(path, [STREAM])))
+    answer = contract.check("POST", path, ask(service, Post(path, [BOUND_STREAM])))
     assert is_problem(answer, "too-large", 413)["limit"] == "ledger_bound"
     path = with_query("/v1/losses", query | {"over_bound": "try"})
-    assert ask(service, Post(path, [STREAM])).status == 200
+    assert ask(service, Post(path, [BOUND_STREAM])).status == 200
 
 
 def test_answers_state_the_bound(service: Service, occurrence: str) -> None:
     path = with_query("/v1/losses/aal", {"occurrence": occurrence, "expect_summaries": 5})
-    answer = ask(service, Post(path, [STREAM]))
+    answer = ask(service, Post(path, [BOUND_STREAM]))
     expected = bound(6, 5)
     assert int(answer.getheader("Thalweg-Ledger-Bound") or "") == expected.state_bytes
-    end = read_frames(ask(service, Post(f"{path}&format=frames", [STREAM])).body)[-1].header
+    end = read_frames(ask(service, Post(f"{path}&format=frames", [BOUND_STREAM])).body)[-1].header
     assert end["ledger_bound"] == {
         "summaries": 5,
         "samples": 6,
@@ -447,9 +451,9 @@ def test_answers_state_the_bound(service: Service, occurrence: str) -> None:
         "memory_bytes": expected.least_budget,
     }
     path = with_query("/v1/losses/aal", {"occurrence": occurrence})
-    answer = ask(service, Post(path, [STREAM]))
+    answer = ask(service, Post(path, [BOUND_STREAM]))
     assert answer.getheader("Thalweg-Ledger-Bound") is None
-    end = read_frames(ask(service, Post(f"{path}&format=frames", [STREAM])).body)[-1].header
+    end = read_frames(ask(service, Post(f"{path}&format=frames", [BOUND_STREAM])).body)[-1].header
     assert end["ledger_bound"]["summaries"] is None
     assert end["ledger_bound"]["state_bytes"] == bound(6).state_bytes
 
@@ -468,8 +472,8 @@ def test_an_xref_tells_the_number_of_summaries(service: Service, occurrence: str
 
 def test_samples_are_as_declared(service: Service) -> None:
     path = "/v1/losses/melt?expect_samples=6"
-    assert ask(service, Post(path, [STREAM])).status == 200
-    answer = ask(service, Post("/v1/losses/melt?expect_samples=7", [STREAM]))
+    assert ask(service, Post(path, [BOUND_STREAM])).status == 200
+    answer = ask(service, Post("/v1/losses/melt?expect_samples=7", [BOUND_STREAM]))
     is_problem(answer, "option", 422, option="expect_samples")
 
 
@@ -481,18 +485,18 @@ def test_events_that_only_occur_are_counted(
     service: Service, contract: Contract, occurrence: str, report: str
 ) -> None:
     path = with_query(f"/v1/losses/{report}", {"occurrence": occurrence})
-    answer = contract.check("POST", path, ask(service, Post(path, [STREAM])))
+    answer = contract.check("POST", path, ask(service, Post(path, [BOUND_STREAM])))
     assert answer.getheader("Thalweg-Events-Only-In-Occurrence") == "10"
     assert answer.getheader("Thalweg-Events-Without-Occurrence") == "0"
-    end = read_frames(ask(service, Post(f"{path}&format=frames", [STREAM])).body)[-1].header
+    end = read_frames(ask(service, Post(f"{path}&format=frames", [BOUND_STREAM])).body)[-1].header
     assert end["events_only_in_occurrence"] == 10
 
 
 def test_parts_do_not_tell_which_events_only_occur(service: Service, occurrence: str) -> None:
     path = with_query("/v1/losses/splt", {"occurrence": occurrence})
-    first = ask(service, Post(path, [STREAM[:900]], [("Upload-Complete", "?0")]))
+    first = ask(service, Post(path, [BOUND_STREAM[:900]], [("Upload-Complete", "?0")]))
     token, begin = (first.getheader(f"Thalweg-{name}") for name in ("Token", "Offset"))
-    rest = ask(service, Post(f"{path}&after={token}", [STREAM[int(begin or 0) :]]))
+    rest = ask(service, Post(f"{path}&after={token}", [BOUND_STREAM[int(begin or 0) :]]))
     for answer in (first, rest):
         assert answer.status == 200
         assert answer.getheader("Thalweg-Events-Only-In-Occurrence") is None
