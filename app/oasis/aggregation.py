@@ -41,7 +41,9 @@ from core.losses.ledger.bound import ledger_bound
 from core.losses.ledger.calendar import make_calendar
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import Order, Partitions
+from core.losses.outputs import Sink
 from core.losses.policy import Policy
+from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, Summariser
 
 from .chunks import ChunkFiles

@@ -154,10 +154,10 @@ def test_the_disk_of_an_owner_has_a_quota(tmp_path: Path) -> None:
 def test_a_full_disk_is_not_the_fault_of_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(_fd: int, _data: object) -> int:
+    def write(_fd: int, _data: object, _offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "pwrite", write)
     with pytest.raises(StorageFullError) as caught:
         Rooms(tmp_path).compute(FEW)
     assert str(tmp_path) not in str(caught.value)
