@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from app.losses.analyses import OrderedThreads
 from app.losses.outputs import STDOUT, Outputs, SummaryFiles
-from app.losses.parallel import OrderedThreads
 from app.losses.sections import (
     SECTION,
     Observer,

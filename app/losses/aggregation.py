@@ -34,9 +34,8 @@ from core.losses.reports.running import RunOptions
 from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
-from .analyses import Analyses
+from .analyses import Analyses, OrderedThreads
 from .outputs import STDOUT, Outputs
-from .parallel import OrderedThreads
 from .report_files import Exchange, TableFiles, partial_header, report_path
 from .sections import (
     SECTION,

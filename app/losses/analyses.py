@@ -1,11 +1,16 @@
-"""Makes the analyses of a pass, however its streams are divided."""
+"""The analyses of a pass, however its streams are divided, and the threads that compute them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from app.engine.base import Engine
 from core.losses.analysis import Analysis
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
@@ -41,3 +46,77 @@ class Analyses:
 def taken_inputs(reports: Iterable[Report]) -> set[str]:
     """Return the names of the inputs that reports need or take."""
     return {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+
+
+_E = TypeVar("_E")
+_R = TypeVar("_R")
+
+
+def _in_order(
+    submit: Callable[[Callable[[_E], _R], _E], Future[_R]],
+    function: Callable[[_E], _R],
+    elements: Iterable[_E],
+    count: int,
+) -> Iterator[_R]:
+    """Call the function for each element; raise what it raises, when no call runs any more.
+
+    One call more is submitted than are to run at once, so that no thread waits for the results.
+    """
+    waiting: deque[Future[_R]] = deque()
+    try:
+        for element in elements:
+            waiting.append(submit(function, element))
+            if len(waiting) > count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        for future in waiting:
+            if not future.cancelled():
+                future.exception()
+
+
+class OrderedThreads(Generic[_E, _R]):
+    """Calls a function in threads of its own.
+
+    Args:
+        count: of threads; by default, the cores this process may use.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self._count = count or len(os.sched_getaffinity(0))
+
+    def __call__(self, function: Callable[[_E], _R], elements: Iterable[_E], /) -> Iterator[_R]:
+        """Call the function for each element; raise what it raises."""
+        if self._count == 1:
+            yield from map(function, elements)
+            return
+        with ThreadPoolExecutor(self._count, "reports") as pool:
+            yield from _in_order(pool.submit, function, elements, self._count)
+
+
+class OrderedCalls(Generic[_E, _R]):
+    """Calls a function by an engine, as many calls at once as its width.
+
+    An engine may begin more, as it lets an owner whose calls take long have others. Here they wait:
+    there are receivers and memory for so many.
+
+    Args:
+        engine: makes the calls. The thread that takes the results must not be one of its own.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, function: Callable[[_E], _R], elements: Iterable[_E], /) -> Iterator[_R]:
+        """Call the function for each element; raise what it raises, when no call runs any more."""
+        width = self._engine.width
+        places = threading.Semaphore(width)
+
+        def call(element: _E) -> _R:
+            with places:
+                return function(element)
+
+        return _in_order(self._engine.submit, call, elements, width)

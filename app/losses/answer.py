@@ -90,16 +90,11 @@ class PictureAnswer(RowEncoder):
         return []
 
 
-def _sets(options: PostOptions) -> int:
-    """Return the number of analyses in the pass."""
-    sets = options.request.sets
-    return 1 if sets is None else len(sets.set_ids)
-
-
 def _memory(options: PostOptions) -> int:
     """Return about how much memory a post takes besides buffers, sums and rows that wait."""
     request, inputs = options.request, options.request.inputs
-    nbytes = _POST_BYTES * _sets(options)
+    sets = len(request.set_ids)
+    nbytes = _POST_BYTES * sets
     if options.picture is not None:
         nbytes += _PICTURE_BYTES
     if request.sets is not None:
@@ -110,9 +105,9 @@ def _memory(options: PostOptions) -> int:
         nbytes += _QUANTILE_BYTES * len(inputs.quantiles)
     if inputs.occurrence is not None:
         # Each set indexes them for itself.
-        nbytes += _OCCURRENCE_BYTES * len(inputs.occurrence.event_ids) * _sets(options)
+        nbytes += _OCCURRENCE_BYTES * len(inputs.occurrence.event_ids) * sets
     if inputs.periods is not None:
-        nbytes += _PERIOD_BYTES * len(inputs.periods.weights) * len(request.tables) * _sets(options)
+        nbytes += _PERIOD_BYTES * len(inputs.periods.weights) * len(request.tables) * sets
     return nbytes
 
 
@@ -161,7 +156,7 @@ class LossAnswer:
         losses, payer = self.losses, self.options.payer
         with losses.ledger.hold(payer, _memory(self.options), "posts") as hold:
             spool = losses.spools.new(payer)
-            first = max(FIRST_BYTES // _sets(self.options), _LEAST_SUMS)
+            first = max(FIRST_BYTES // len(self.options.request.set_ids), _LEAST_SUMS)
             room = SumsRoom(losses.spools, payer, first)
             try:
                 decode = decoder(self.options.body_coding, losses.max_body, hold.grow, MAX_BODY)

@@ -93,6 +93,11 @@ class LossRequest:
         }
 
     @property
+    def set_ids(self) -> tuple[int | None, ...]:
+        """The summary sets; None alone where the stream is one of summaries."""
+        return (None,) if self.sets is None else self.sets.set_ids
+
+    @property
     def needs_whole_stream(self) -> bool:
         """Whether a report has no rows before the end of the stream."""
         return any(report.scope == "run" for report in self.tables)

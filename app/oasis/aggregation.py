@@ -26,9 +26,8 @@ from typing import Any
 
 import structlog
 
-from app.losses.analyses import Analyses
+from app.losses.analyses import Analyses, OrderedThreads
 from app.losses.outputs import Outputs
-from app.losses.parallel import OrderedThreads
 from app.losses.sections import Progress, stream_observer
 from app.losses.sources import STDIN
 from app.losses.spilling import SpillFiles

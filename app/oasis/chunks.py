@@ -29,9 +29,8 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
-from app.losses.analyses import taken_inputs
+from app.losses.analyses import OrderedThreads, taken_inputs
 from app.losses.outputs import Outputs
-from app.losses.parallel import OrderedThreads
 from app.losses.report_files import Exchange, partial_header
 from app.losses.spilling import SpillFiles
 from core.arrays import Rows

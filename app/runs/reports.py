@@ -18,8 +18,7 @@ from app.losses.request import parse_reports
 from app.run_errors import ReportMissingError, ReportNotReadyError
 
 from .records import RunRecord
-from .results.files import RECORDS, Look, ReportFiles, ReportName
-from .results.published import DAMAGED, PublishedFile
+from .results.files import DAMAGED, RECORDS, Look, PublishedFile, ReportFiles, ReportName
 from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
 from .sealing.sealer import Sealer
 from .spec import ReportsBody, RunSpec, invalid
@@ -54,11 +53,8 @@ class RunReportsService:
     def __init__(self, sealer: Sealer) -> None:
         self._workshop = sealer.workshop
         self._sealer = sealer
-
-    @property
-    def jobs(self) -> Jobs:
-        """The jobs of sealing."""
-        return self._sealer.jobs
+        self.jobs: Jobs = sealer.jobs
+        """The jobs of all runs."""
 
     def seal(self, who: Identity, ident: str) -> RunRecord:
         """Seal a run; see :meth:`Sealer.seal`.
@@ -173,7 +169,7 @@ class RunReportsService:
         """Return the run, its files, and the result that has a report."""
         run = self._workshop.runs.get(who, ident)
         if run.state in {"sealed", "computing"}:
-            jobs = self._sealer.jobs.of_run(run.owner, run.id)
+            jobs = self.jobs.of_run(run.owner, run.id)
             if not jobs:
                 self._sealer.seal(run)
             raise PendingError(run, find_variant(jobs, OWN))
@@ -187,7 +183,7 @@ class RunReportsService:
 
     def _check_running(self, run: RunRecord, name: ReportName) -> None:
         """Raise PendingError if a job computes a report."""
-        for job in self._sealer.jobs.of_run(run.owner, run.id):
+        for job in self.jobs.of_run(run.owner, run.id):
             if job.variant.name == name.variant and name.report in job.reports:
                 if not job.is_poisoned:
                     raise PendingError(run, job)

@@ -26,7 +26,7 @@ from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import Chore, Lasting, each_blob, each_head
 
 from .records import REPORT, RUN, SEGMENT, STREAM, RunRecord, StreamRecord, stream_key
-from .results.published import Published
+from .results.files import Published
 from .sealing.jobs import KIND as JOB
 from .sealing.jobs import MAX_DEATHS, Jobs, job_of
 from .streams import Streams

@@ -17,7 +17,7 @@ from app.errors import NotFoundError
 from app.http.identity import USER_SCOPES, Identity
 from app.runs import sweeping
 from app.runs.records import REPORT, RunRecord, StreamRecord
-from app.runs.results.published import Published
+from app.runs.results.files import Published
 from app.runs.sealing import lease, sealer
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.lease import Lease

@@ -15,8 +15,7 @@ import structlog
 
 from app.engine.base import Engine
 from app.errors import NotFoundError
-from app.losses.analyses import Analyses, taken_inputs
-from app.losses.parallel import OrderedCalls
+from app.losses.analyses import Analyses, OrderedCalls, taken_inputs
 from app.losses.request import LossRequest
 from app.state.base import StoreDamagedError
 from app.state.blobs import BlobMissingError
@@ -149,7 +148,7 @@ class RunReports:
             self._publish(segments, sums)
             if all(
                 self._merge(header, set_id, segments, sums, resources, sink)
-                for set_id in sums.set_ids
+                for set_id in self._request.set_ids
             ):
                 return
         raise StoreDamagedError("partial sums of the run cannot be read", retry_after=30)

@@ -26,8 +26,16 @@ from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_run, run_path
 from ..reports import RETRY_SECONDS, PendingError
-from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
-from ..results.published import DAMAGED, PIECE, PublishedFile
+from ..results.files import (
+    DAMAGED,
+    FORMATS,
+    PIECE,
+    RECORDS,
+    Look,
+    PublishedFile,
+    ReportFiles,
+    ReportName,
+)
 from ..sealing.jobs import OWN
 from ..service import RunService
 from ..spec import ReportsQuery, RunAnswer

@@ -34,8 +34,7 @@ from core.losses.reports import REPORTS
 
 from ..records import SEGMENT, RunRecord
 from ..results.computing import Proceed, RowSink, RunReports, RunStreams
-from ..results.files import RECORDS, ReportFiles, ReportName
-from ..results.published import Published, PublishedWriter
+from ..results.files import RECORDS, Published, PublishedWriter, ReportFiles, ReportName
 from ..results.segments import SEGMENT_BYTES, SegmentSums
 from ..spec import RunOptions, RunSpec
 from ..store import Runs
@@ -183,8 +182,6 @@ class SealingWork:
         self._job = job
         self._request = workshop.request(run, job.variant, job.reports)
         self._files = workshop.files(run)
-        sets = self._request.sets
-        self._more_sets = 0 if sets is None else len(sets.set_ids) - 1
         policy = replace(self._request.policy, event_order="any")
         stored = [workshop.streams.stored(stream) for stream in workshop.streams.of(run)]
         streams = RunStreams(stored, policy)
@@ -196,11 +193,6 @@ class SealingWork:
         # What a few segments need at a time is bounded by their size.
         self._spill_of_segments = SpillFiles(spools.directory, _disk_error)
 
-    @property
-    def set_ids(self) -> tuple[int | None, ...]:
-        """Summary sets of the reports; None alone for streams of summaries."""
-        return (None,) if self._request.sets is None else self._request.sets.set_ids
-
     def run(self) -> None:
         """Compute and publish all reports that are not published yet, or damaged.
 
@@ -209,7 +201,7 @@ class SealingWork:
             ServiceError: a store failed, or there is no room.
         """
         ledger, owner = self._workshop.losses.ledger, self._run.owner
-        for set_id in self.set_ids:
+        for set_id in self._request.set_ids:
             for report in self._job.reports:
                 file = self._files.find(self._name(set_id, report))
                 if file is not None:
@@ -230,12 +222,14 @@ class SealingWork:
         quantiles = self._request.inputs.quantiles
         per_byte = _ROWS_PER_BYTE + (0 if quantiles is None else len(quantiles))
         of_thread = min(_ROW_BYTES, _LEAST_ROW_BYTES + per_byte * self._stored_bytes)
-        return of_thread * self._workshop.engine.width + _SET_BYTES * self._more_sets
+        return of_thread * self._workshop.engine.width + _SET_BYTES * (
+            len(self._request.set_ids) - 1
+        )
 
     def _pending(self, reports: Sequence[str]) -> bool:
         return any(
             self._files.find(self._name(set_id, report)) is None
-            for set_id in self.set_ids
+            for set_id in self._request.set_ids
             for report in reports
         )
 
@@ -298,7 +292,7 @@ class SealingWork:
 
     def _write(self, reports: Sequence[str], compute: Callable[[RowSink], None]) -> None:
         """Publish the rows that a function hands on, of all sets, even if there are none."""
-        keys = [(set_id, report) for set_id in self.set_ids for report in reports]
+        keys = [(set_id, report) for set_id in self._request.set_ids for report in reports]
         writers: dict[_Key, PublishedWriter] = {
             key: self._files.writer(self._name(*key)) for key in keys
         }
