@@ -289,24 +289,14 @@ class Inputs:
             BusyError, ShareExceededError, TooLargeError: there is no memory or decoder left.
         """
         with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
+            content: Data = data
             if data.startswith(MAGIC):
+                if self._decoders is None:
+                    raise InputError("it is a parquet file", hint="Send csv or packed records")
                 hold.grow(room_for(len(data)))
-            content = self._decoded(data)
+                content = read_parquet(data, self._decoders)
             hold.grow(memory_to_parse(kind, content))
             yield content
-
-    def _decoded(self, data: bytes) -> Data:
-        """The content of a file as parsers take it: columns, if it is parquet.
-
-        Raises:
-            InputError: the parquet file cannot be decoded.
-            BusyError: no decoder became free.
-        """
-        if not data.startswith(MAGIC):
-            return data
-        if self._decoders is None:
-            raise InputError("it is a parquet file", hint="Send csv or packed records")
-        return read_parquet(data, self._decoders)
 
     def _cached(self, key: tuple[Any, ...], load: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401 - the result of load
         """A value by key; ``load`` returns it and its bytes where it is not remembered."""

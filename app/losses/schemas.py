@@ -44,10 +44,37 @@ def given(description: str, **limits: Any) -> Any:  # noqa: ANN401 - of pydantic
     return Field(None, description=description, **limits)
 
 
-class LossQuery(BaseModel):
-    """Options of a posted loss stream."""
+class PassOptions(BaseModel):
+    """Options of a pass over loss streams, posted or of a run."""
 
     model_config = ConfigDict(extra="forbid")
+
+    no_of_periods: int | None = given(
+        "Number of periods, for an occurrence csv", ge=1, le=2**31 - 1
+    )
+    confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
+    curves: str = Field(
+        CURVES,
+        pattern=f"^[{CURVES}]+$",
+        description="Curves of ept: F full uncertainty, S sample mean, M per-sample mean; and of"
+        " psept: W; capital for AEP, small for OEP",
+    )
+    tvar: Literal["count", "weight"] = Field(
+        "count", description="TVaR as the mean of losses by their number or by period weight"
+    )
+    nan: Literal["error", "zero", "drop"] = Field(
+        "error", description="Treat NaN and infinite losses as an error, as 0 or as absent"
+    )
+    negative: Literal["error", "keep"] = Field(
+        "error", description="Treat negative losses as an error, or keep them"
+    )
+    sample_order: Literal["ascending", "any"] = Field(
+        "ascending", description="Required order of sidx within a block"
+    )
+
+
+class LossQuery(PassOptions):
+    """Options of a posted loss stream."""
 
     format: Format | None = given("Format of the answer; overrides Accept")
     quantiles: str | None = given(
@@ -59,23 +86,10 @@ class LossQuery(BaseModel):
     occurrence: str | None = given(
         "For reports of periods and of whole runs, and for melt: digest of an input"
     )
-    no_of_periods: int | None = given(
-        "Number of periods, for an occurrence csv", ge=1, le=2**31 - 1
-    )
     periods: str | None = given("Weights of the periods, equal ones without: digest of an input")
     return_periods: str | None = given(
         "For ept and psept: a list such as 250,100,50 or the digest of an input;"
         " every point of a curve without"
-    )
-    confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
-    curves: str = Field(
-        CURVES,
-        pattern=f"^[{CURVES}]+$",
-        description="Curves of ept: F full uncertainty, S sample mean, M per-sample mean; and of"
-        " psept: W; capital for AEP, small for OEP",
-    )
-    tvar: Literal["count", "weight"] = Field(
-        "count", description="TVaR as the mean of losses by their number or by period weight"
     )
     summary_xref: str | None = given(
         "The stream is of items: add them up into summaries; digest of an input"
@@ -94,15 +108,6 @@ class LossQuery(BaseModel):
         "Pictures: currency of the losses, for the axes", pattern="^[A-Z]{3}$"
     )
     float_width: Literal["4", "8"] = Field("4", description="Bytes per loss")
-    nan: Literal["error", "zero", "drop"] = Field(
-        "error", description="Treat NaN and infinite losses as an error, as 0 or as absent"
-    )
-    negative: Literal["error", "keep"] = Field(
-        "error", description="Treat negative losses as an error, or keep them"
-    )
-    sample_order: Literal["ascending", "any"] = Field(
-        "ascending", description="Required order of sidx within a block"
-    )
     order: Literal["received", "event"] = Field(
         "received", description="event: require ascending event ids"
     )

@@ -89,16 +89,13 @@ class Sources:
         self.sources: list[Source] = []
         try:
             for index, name in enumerate(names):
-                self._add(index, name)
+                source = Source(name)
+                self.sources.append(source)
+                self._open[index] = source
+                self._watch(index)
         except InputError:
             self.close()
             raise
-
-    def _add(self, index: int, name: str) -> None:
-        source = Source(name)
-        self.sources.append(source)
-        self._open[index] = source
-        self._watch(index)
 
     def _watch(self, index: int) -> None:
         try:
@@ -147,7 +144,8 @@ class Sources:
             if count is None:
                 continue
             if count == 0:
-                self._end(index)
+                self._leave(index)
+                self._open.pop(index).close()
             return index, self._buffer[:count]
         return None
 
@@ -193,7 +191,10 @@ class Sources:
         if preferred is not None and preferred in self._always_ready:
             return preferred
         wait = 0.0 if self._always_ready else self._idle_timeout
-        ready = [int(key.data) for key, _ in self._selector.select(wait)] if self._waits else []
+        ready = []
+        if len(self._open) > len(self._always_ready) + len(self._held):
+            # Some stream may have to be waited for.
+            ready = [int(key.data) for key, _ in self._selector.select(wait)]
         if preferred is not None and preferred in ready:
             return preferred
         if ready or self._always_ready:
@@ -203,14 +204,6 @@ class Sources:
             hint="Check the writer: it is stuck, or was never started",
             source=", ".join(s.name for i, s in self._open.items() if i not in self._held),
         )
-
-    @property
-    def _waits(self) -> bool:
-        return len(self._open) > len(self._always_ready) + len(self._held)
-
-    def _end(self, index: int) -> None:
-        self._leave(index)
-        self._open.pop(index).close()
 
     def _leave(self, index: int) -> None:
         if index in self._always_ready:

@@ -15,14 +15,13 @@ from app.losses.analyses import taken_inputs
 from app.losses.options import read_policy, read_request
 from app.losses.pictures.options import Theme
 from app.losses.request import LossRequest
-from app.losses.schemas import InputName, LossQuery, ReportName, given
+from app.losses.schemas import InputName, LossQuery, PassOptions, ReportName, given
 from app.losses.service import LossService
 from app.times import MAX_DAYS
 from app.wording import wording
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from core.losses.reports.report import ANY_KIND
-from core.losses.reports.running import CURVES
 
 from .records import MAX_PARTITION, RunRecord
 from .streams import MAX_STREAMS
@@ -39,10 +38,10 @@ def _refuse_float(value: object) -> object:
     return value
 
 
-class RunOptions(BaseModel):
+class RunOptions(PassOptions):
     """Options of a run: those of a posted stream, and the number of its partitions."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     partitions: int | None = given(
         "Number of streams; sealing requires all of them", ge=1, le=MAX_PARTITION
@@ -51,18 +50,9 @@ class RunOptions(BaseModel):
     return_periods: list[int] | None = given(
         "For ept and psept; every point without", max_length=100_000
     )
-    no_of_periods: int | None = given(
-        "Number of periods, for an occurrence csv", ge=1, le=2**31 - 1
-    )
-    confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
-    curves: str = Field(CURVES, pattern=f"^[{CURVES}]+$", description="Curves of ept and psept")
-    tvar: Literal["count", "weight"] = "count"
     float_width: Annotated[Literal[4, 8], BeforeValidator(_refuse_float)] = Field(
         4, description="Bytes per loss"
     )
-    nan: Literal["error", "zero", "drop"] = "error"
-    negative: Literal["error", "keep"] = "error"
-    sample_order: Literal["ascending", "any"] = "ascending"
     order: Literal["received", "event"] = Field(
         "received", description="Order of rows: as received, or by event"
     )
@@ -214,7 +204,7 @@ class RowsQuery(BaseModel):
 
 _LISTS = ("quantiles", "return_periods")
 """Options that may be given as inputs instead."""
-_SAME = ("no_of_periods", "confidence", "curves", "tvar", "nan", "negative", "sample_order")
+_SAME = tuple(PassOptions.model_fields)
 """Options of a run that queries have by the same name and form."""
 
 
