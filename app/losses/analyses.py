@@ -8,15 +8,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from app.engine.base import Engine
 from core.losses.analysis import Analysis
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.reports import Report
-from core.losses.sections import SectionAnalysis
 from core.losses.seen import SeenEvents
+
+if TYPE_CHECKING:
+    from core.losses.sections import SectionAnalysis
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Analyses:
 
     def of_section(self, sink: Sink, seen: SeenEvents) -> SectionAnalysis:
         """Return the analysis of a section."""
+        from core.losses.sections import SectionAnalysis  # noqa: PLC0415 - has kernels of its own
+
         return SectionAnalysis(self.reports, sink, **self.options, seen=seen)
 
 

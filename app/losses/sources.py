@@ -8,20 +8,20 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from core.errors import InputError, StarvedError
-from core.losses.merge import Partitions
-from core.losses.summaries import JoinedSummaries, SetReports
+
+if TYPE_CHECKING:
+    from core.losses.merge import Partitions
+    from core.losses.summaries import JoinedSummaries, SetReports
+
+    Receiver = Partitions | SetReports | JoinedSummaries
 
 CHUNK = 1 << 20
 """Bytes per read: about a second-level cache, and the largest buffer a pipe can have."""
 
 STDIN = "-"
-
-
-Receiver = Partitions | SetReports | JoinedSummaries
-"""Takes the pieces of several streams by their numbers."""
 
 
 class Source:
@@ -158,7 +158,7 @@ class Sources:
         """Read all streams to their ends.
 
         Args:
-            receiver: gets their bytes.
+            receiver: gets their bytes, each of them by its number.
             observe: called with the number of bytes of each piece.
             preferred: says which stream to read next, if it has bytes.
 
