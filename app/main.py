@@ -33,13 +33,12 @@ from app.http.openapi import complete_document
 from app.http.problems import add_problem_handlers
 from app.http.token_inspection import TokenInspection
 from app.losses import routes as losses_routes
-from app.losses import routes_inputs
 from app.losses import tokens as loss_tokens
-from app.losses.bounds import Admission
 from app.losses.input_store import InputStore
 from app.losses.inputs import Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
+from app.losses.sums_room import Admission
 from app.monitoring import (
     Watched,
     has_long_work,
@@ -51,10 +50,8 @@ from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService
 from app.retention import make_quotas, make_sweeper
-from app.runs.removal import Removal
 from app.runs.reports import RunReportsService
 from app.runs.routes import reports as run_reports_routes
-from app.runs.routes import rows as run_rows_routes
 from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
 from app.runs.rows import tokens as row_tokens
@@ -63,6 +60,7 @@ from app.runs.sealing.work import Workshop
 from app.runs.service import RunService
 from app.runs.store import Runs
 from app.runs.streams import Streams
+from app.runs.sweeping import Removal
 from app.runs.uploads.uploads import Uploads
 from app.server.board import Board, Seat
 from app.settings import Settings
@@ -104,11 +102,11 @@ ROUTERS = (
     pipelines_routes.stages,
     routes_zarr.router,
     losses_routes.router,
-    routes_inputs.router,
+    losses_routes.inputs_router,
     run_uploads_routes.router,
     runs_routes.router,
     run_reports_routes.router,
-    run_rows_routes.router,
+    runs_routes.rows_router,
     routes_reductions.router,
     routes_tokens.router,
     routes_operations.router,

@@ -10,7 +10,7 @@ from app.monitoring import measured_quotas, noted_sweeps
 from app.pipelines import registry
 from app.runs import records as run_records
 from app.runs import sweeping as run_sweeping
-from app.runs.removal import Removal
+from app.runs.sweeping import Removal
 from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import NOTED

@@ -35,7 +35,7 @@ from .progress import progress_bar
 from .reading import announce_compiling, log_ends, named_streams
 
 if TYPE_CHECKING:
-    from app.losses.pictures.files import PictureFiles
+    from app.losses.pictures.drawing import PictureFiles
 
 
 def _log_events(rows: Rows) -> None:
@@ -124,7 +124,7 @@ def aggregate(args: argparse.Namespace) -> int:
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:
     if args.plot is None:
         return None
-    from app.losses.pictures.files import PictureFiles  # noqa: PLC0415 - most jobs draw nothing
+    from app.losses.pictures.drawing import PictureFiles  # noqa: PLC0415 - most jobs draw nothing
 
     if sets is not None and len(sets.set_ids) > 1:
         raise OptionError("pictures are of one summary set", hint="Choose it with --sets")

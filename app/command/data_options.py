@@ -10,9 +10,8 @@ import re
 from typing import Any, get_args
 
 from app.losses.outputs import STDOUT
-from app.losses.pictures.collecting import MOST_SUMMARIES
 from app.losses.pictures.options import FORMS as PICTURE_FORMS
-from app.losses.pictures.options import PERSPECTIVES, THEMES, PictureOptions
+from app.losses.pictures.options import MOST_SUMMARIES, PERSPECTIVES, THEMES, PictureOptions
 from app.losses.tables import FORMATS as TABLE_FORMATS
 from core.losses.format import MAX_SAMPLES
 from core.losses.ledger.ledger import MEMORY_BUDGET

@@ -9,8 +9,7 @@ from typing import Any
 
 import structlog
 
-from app.losses.input_files import read_input
-from app.losses.input_parsers import parse_input
+from app.losses.input_parsers import parse_input, read_input
 from core.errors import InputError, OptionError
 from core.losses.inputs import (
     Occurrence,

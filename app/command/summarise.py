@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import struct
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import structlog
-
-from app.losses.outputs import STDOUT, Output, Outputs
-from app.losses.parallel import OrderedThreads
-from app.losses.pipes import PipeOutput
-from app.losses.progress import Observer, Progress, section_observer
-from app.losses.sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
+from app.losses.analyses import OrderedThreads
+from app.losses.outputs import STDOUT, Outputs, SummaryFiles
+from app.losses.sections import (
+    SECTION,
+    Observer,
+    are_worth_cutting,
+    cut_or_whole,
+    declared,
+    section_observer,
+    sections_of,
+    stream_observer,
+)
 from app.losses.sources import Sources
-from core.arrays import Octets, Rows
-from core.errors import CoreError, InputError, OptionError
+from core.errors import OptionError
 from core.losses.events import StreamEnd
-from core.losses.format import ID_MAX
 from core.losses.sections import Section
 from core.losses.summaries import (
     JoinedSummaries,
@@ -55,39 +56,7 @@ class SummaryJob:
     """Whether pipes get blocks before all streams are known to be whole."""
 
 
-class _SummaryFiles:
-    """A stream and an index for each set."""
-
-    def __init__(self, job: SummaryJob, outputs: Outputs) -> None:
-        self._streams: dict[int, Output] = {}
-        self._indices: dict[int, Output] = {}
-        for set_id in job.sets.set_ids:
-            if job.out == STDOUT:
-                self._streams[set_id] = outputs.open(STDOUT)
-                continue
-            path = Path(job.out, f"S{set_id}_summary.bin")
-            self._streams[set_id] = outputs.open(path)
-            self._indices[set_id] = outputs.open(path.with_suffix(".idx"))
-
-    def write(self, set_id: int, octets: Octets) -> None:
-        self._streams[set_id].write(octets.data)
-
-    def write_index(self, set_id: int, rows: Rows) -> None:
-        if set_id in self._indices:
-            self._indices[set_id].write(rows.tobytes())
-
-    def spoil(self) -> None:
-        """End what readers have already got inside a block.
-
-        A stream has no end marker: whole blocks alone would look like all of it.
-        """
-        for output in self._streams.values():
-            if isinstance(output, PipeOutput):
-                with suppress(OSError, InputError):
-                    output.write(struct.pack("<i", ID_MAX))
-
-
-_Run = Callable[[SummaryJob, Sources, _SummaryFiles, Observer | None], list[StreamEnd]]
+_Run = Callable[[SummaryJob, Sources, SummaryFiles, Observer | None], list[StreamEnd]]
 
 
 def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamEnd]:
@@ -111,41 +80,30 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
     if len(job.streams) > 1 and declared_ends:
         raise OptionError("expect_events and expect_bytes apply to a single stream only")
     threads = job.threads or len(os.sched_getaffinity(0))
-    if threads > 1 and _can_be_cut(job):
-        try:
-            return _attempt(job, partial(_run_sections, threads=threads), observer)
-        except InputError:
-            # An output, not a stream: another pass would end there too.
-            raise
-        except (CoreError, OSError) as e:
-            # As for reports: one pass finds the fault that comes first, or none.
-            structlog.get_logger().debug("one pass follows that of all cores", reason=str(e))
-    return _attempt(job, _run_streams, observer)
-
-
-def _can_be_cut(job: SummaryJob) -> bool:
-    """Whether all cores can share the pass, and start again if a cut is wrong."""
-    return (
-        not job.live
-        and job.reading.policy.missing_end == "error"
-        and sum(file_size(name) for name in job.streams) >= WORTH_CUTTING
-    )
+    cut = None
+    if not job.live and are_worth_cutting(job.streams, job.reading.policy, threads):
+        cut = partial(_attempt, job, partial(_run_sections, threads=threads), observer)
+    return cut_or_whole(cut, partial(_attempt, job, _run_streams, observer))
 
 
 def _attempt(job: SummaryJob, run: _Run, observer: Observer | None) -> list[StreamEnd]:
-    with Sources(job.streams, job.idle_timeout) as sources, Outputs(live=job.live) as outputs:
-        files = _SummaryFiles(job, outputs)
-        try:
-            return run(job, sources, files, observer)
-        except BaseException:
-            files.spoil()
-            raise
+    is_piped = job.out == STDOUT
+    paths = {
+        number: STDOUT if is_piped else str(Path(job.out, f"S{number}_summary.bin"))
+        for number in job.sets.set_ids
+    }
+    with (
+        Sources(job.streams, job.idle_timeout) as sources,
+        Outputs(live=job.live) as outputs,
+        SummaryFiles(outputs, paths, indexed=not is_piped) as files,
+    ):
+        return run(job, sources, files, observer)
 
 
 def _run_sections(
     job: SummaryJob,
     sources: Sources,
-    files: _SummaryFiles,
+    files: SummaryFiles,
     observer: Observer | None,
     *,
     threads: int,
@@ -161,21 +119,11 @@ def _run_sections(
 
 
 def _run_streams(
-    job: SummaryJob, sources: Sources, files: _SummaryFiles, observer: Observer | None
+    job: SummaryJob, sources: Sources, files: SummaryFiles, observer: Observer | None
 ) -> list[StreamEnd]:
     names = [source.name for source in sources.sources]
     summaries = JoinedSummaries(names, job.sets, files.write, job.reading, files.write_index)
-    progress = Progress(sources.total)
-    while (piece := sources.read()) is not None:
-        part, data = piece
-        if len(data):
-            summaries.receive(part, data)
-        else:
-            summaries.close(part)
-        if observer is not None:
-            progress.bytes += len(data)
-            progress.events = sum(summariser.events for summariser in summaries.summarisers)
-            observer(progress)
+    sources.feed(summaries, stream_observer(summaries.summarisers, sources.total, observer))
     return summaries.ends
 
 

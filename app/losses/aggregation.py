@@ -10,15 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import structlog
 
 from app.engine.bus_errors import Watch, watch
 from core.arrays import Rows
-from core.errors import CoreError, IncompleteError, InputError, OptionError, ReportError
+from core.errors import IncompleteError, InputError, OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
@@ -33,16 +31,23 @@ from core.losses.records import make_rules
 from core.losses.reports import Report
 from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
 from core.losses.reports.running import RunOptions
-from core.losses.sections import Section, SectionAnalysis, SectionedRun, SectionResult
-from core.losses.seen import SeenEvents
+from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
+from .analyses import Analyses, OrderedThreads
 from .outputs import STDOUT, Outputs
-from .parallel import OrderedThreads
-from .partials import Exchange, partial_header
-from .progress import Observer, Progress, section_observer
-from .report_files import ReportFiles
-from .sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
+from .report_files import Exchange, TableFiles, partial_header, report_path
+from .sections import (
+    SECTION,
+    Observer,
+    Progress,
+    are_worth_cutting,
+    cut_or_whole,
+    declared,
+    section_observer,
+    sections_of,
+    stream_observer,
+)
 from .selection import RowSelection
 from .sources import Source, Sources
 from .spilling import SpillFiles
@@ -167,20 +172,10 @@ class Aggregation:
         Raises:
             CoreError: an input or a stream is faulty; no report file is written then.
         """
-        if self._can_be_cut():
-            try:
-                return self._attempt(self._run_sections)
-            except InputError:
-                # An output or a partial file, not a stream: another pass would end there too.
-                raise
-            except (CoreError, OSError) as e:
-                # A second pass cannot be avoided. Each core knows its section alone, and an event
-                # that comes again in another section, or below the last one of it, is found after
-                # all sections; in one pass, it may be the first fault. Budgets and limits are of
-                # each core, so that one pass may keep what several exceed. It stops at the fault,
-                # so it reads no more than the bytes before.
-                structlog.get_logger().debug("one pass follows that of all cores", reason=str(e))
-        return self._attempt(self._run_streams)
+        return cut_or_whole(
+            partial(self._attempt, self._run_sections) if self._can_be_cut() else None,
+            partial(self._attempt, self._run_streams),
+        )
 
     def _can_be_cut(self) -> bool:
         """Whether all cores can share the pass with the results of one.
@@ -189,13 +184,11 @@ class Aggregation:
         """
         job = self._job
         return (
-            self._threads > 1
-            and not self._taps
+            not self._taps
             and job.sets is None
             and (job.order == "received" or len(job.streams) == 1)
-            and job.policy.missing_end == "error"
             and not job.live
-            and sum(file_size(name) for name in job.streams) >= WORTH_CUTTING
+            and are_worth_cutting(job.streams, job.policy, self._threads)
         )
 
     def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
@@ -203,12 +196,13 @@ class Aggregation:
         self.selected_rows = 0
         folder = self._spill_dir()
         spill = SpillFiles(folder)
-        width = job.policy.float_width
         with closing(spill), Outputs(live=job.live, folder=folder) as outputs:
             self._exchange = Exchange(job.partials, job.partial_out, outputs)
-            tables = ReportFiles(
-                outputs, job.out, job.format, job.reports, width, _set_ids(job), job.infos
-            )
+            tables = TableFiles(outputs, job.policy.float_width)
+            for set_id in _set_ids(job):
+                for name in job.reports:
+                    path = report_path(job.out, set_id, name, job.format)
+                    tables.open(set_id, name, path, job.format, job.infos.get(set_id))
 
             def sink(set_id: int | None, name: str, rows: Rows) -> None:
                 if name in job.reports:
@@ -218,7 +212,6 @@ class Aggregation:
                 if name in self._taps:
                     self._taps[name](rows)
 
-            tables.begin()
             ends = run(sink, spill)
             self._check_merged_events()
             tables.end()
@@ -239,28 +232,43 @@ class Aggregation:
             self._merge(partial(sink, None), self._resources(spill, 1))
             return []
         with Sources(job.streams, job.idle_timeout) as sources:
-            resources = self._resources(spill, len(sources.sources) * len(_set_ids(job)))
+            names = [source.name for source in sources.sources]
+            resources = self._resources(spill, len(names) * len(_set_ids(job)))
+            order, read_ahead = job.order, job.read_ahead
             if job.sets is not None:
-                return self._pump_sets(sources, job.sets, sink, resources)
-            partitions = self._partitions(sources, partial(sink, None), resources)
-            self._pump(sources, partitions, partitions.analyses)
+                reading = Reading(
+                    job.policy, expect_events=job.expect_events, expect_bytes=job.expect_bytes
+                )
+                make = self._analyses(resources).of_set
+                sets = SetReports(
+                    names, job.sets, make, sink, reading, order=order, read_ahead=read_ahead
+                )
+                self._feed(sources, sets, sets.summarisers)
+                return sets.ends
+            events = None if job.partials else job.expect_events
+            analyses = self._analyses(
+                resources, expect_events=events, expect_bytes=job.expect_bytes
+            )
+            partitions = Partitions(
+                names,
+                analyses.of_partition,
+                partial(sink, None),
+                order=order,
+                read_ahead=read_ahead,
+            )
+            self._feed(sources, partitions, partitions.analyses)
         self.header = partitions.analyses[0].header
         return partitions.ends
 
     def _run_sections(self, sink: _JobSink, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
         with Sources(job.streams) as sources:
-            resources = self._resources(spill, self._threads)
-            resources = replace(resources, streams=self._mapped(sources.sources))
-            options = self._options(resources)
-
-            def analyse(sink: Sink, seen: SeenEvents) -> SectionAnalysis:
-                return SectionAnalysis(job.reports, sink, **options, seen=seen)
-
             read = sources.sources
+            resources = self._resources(spill, self._threads)
+            analyses = self._analyses(replace(resources, streams=self._mapped(read)))
             observe = section_observer(read, sources.total, self._observer)
             threads: OrderedThreads[Section, SectionResult] = OrderedThreads(self._threads)
-            run = SectionedRun(analyse, self._threads, threads, partial(sink, None))
+            run = SectionedRun(analyses.of_section, self._threads, threads, partial(sink, None))
             ends = run.run(sections_of(read, job.policy, SECTION), observe)
         return [declared(end, job.expect_events, job.expect_bytes) for end in ends]
 
@@ -279,15 +287,16 @@ class Aggregation:
             # Some file systems cannot map files: losses are copied, then.
             return None
 
-    def _options(self, resources: LedgerResources) -> dict[str, Any]:
-        """Options of every analysis."""
+    def _analyses(self, resources: LedgerResources, **expected: int | None) -> Analyses:
         job = self._job
-        return {
+        options = {
             "policy": job.policy,
             **job.inputs.to_dict(),
             "options": job.options,
             "resources": resources,
+            **expected,
         }
+        return Analyses(self._computed, options)
 
     @property
     def _computed(self) -> list[str]:
@@ -327,70 +336,15 @@ class Aggregation:
         ledger.begin(header, make_rules(header, job.policy), job.inputs.to_dict())
         ledger.finish(sink)
 
-    def _partitions(self, sources: Sources, sink: Sink, resources: LedgerResources) -> Partitions:
-        job = self._job
-
-        def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-            return Analysis(
-                self._computed,
-                sink,
-                **self._options(resources),
-                expect_events=None if job.partials else job.expect_events,
-                expect_bytes=job.expect_bytes,
-                name=name,
-                seen=seen,
-            )
-
-        names = [source.name for source in sources.sources]
-        return Partitions(names, analyse, sink, order=job.order, read_ahead=job.read_ahead)
-
-    def _pump_sets(
-        self, sources: Sources, sets: SummarySets, sink: _JobSink, resources: LedgerResources
-    ) -> list[StreamEnd]:
-        """Read item streams into the reports of all sets; return how each stream ended."""
-        job = self._job
-
-        def analyse(
-            _set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
-        ) -> Analysis:
-            options = self._options(resources) | {"policy": policy}
-            return Analysis(self._computed, sink, **options, name=name, seen=seen)
-
-        reports = SetReports(
-            [source.name for source in sources.sources],
-            sets,
-            analyse,
-            sink,
-            Reading(job.policy, expect_events=job.expect_events, expect_bytes=job.expect_bytes),
-            order=job.order,
-            read_ahead=job.read_ahead,
-        )
-        self._pump(sources, reports, reports.summarisers)
-        return reports.ends
-
-    def _pump(
+    def _feed(
         self,
         sources: Sources,
         partitions: Partitions | SetReports,
         readers: Sequence[Analysis | Summariser],
     ) -> None:
-        progress = Progress(sources.total)
-        preferred = None
-        while True:
-            if self._job.order == "event":
-                preferred = partitions.slowest()
-            piece = sources.read(preferred)
-            if piece is None:
-                return
-            index, data = piece
-            if len(data):
-                partitions.receive(index, data)
-            else:
-                partitions.close(index)
-            if self._observer is not None:
-                progress.bytes += len(data)
-                progress.events = sum(reader.events for reader in readers)
-                self._observer(progress)
+        observe = stream_observer(readers, sources.total, self._observer)
+        preferred = partitions.slowest if self._job.order == "event" else None
+        sources.feed(partitions, observe, preferred)
 
 
 class MappedStreams:

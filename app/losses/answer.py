@@ -24,7 +24,7 @@ from .pictures.options import PictureOptions
 from .posting import Ending, Posting
 from .pump import Pump
 from .request import LossRequest
-from .rows import PostedRows, RowStream
+from .rows import PostedRows
 from .service import LossService
 from .spool import Item, Mark, Spool, Spools, Table
 from .sums_room import FIRST_BYTES, SumsRoom
@@ -71,50 +71,30 @@ def draw_posted(
     return collector.draw(summary_set)
 
 
-class PictureAnswer:
+class PictureAnswer(RowEncoder):
     """An answer that is one picture.
 
     Args:
         picture: its bytes.
     """
 
-    tells_end = False
-    shows_marks = False
-
     def __init__(self, picture: bytes) -> None:
         self._picture = picture
 
     def begin(self) -> Buffers:
-        """The picture."""
+        """Return the picture."""
         return [self._picture]
 
     def add(self, _item: Item) -> Buffers:
-        """Nothing: all rows have been drawn."""
+        """Nothing: the picture shows all rows."""
         return []
-
-    def heartbeat(self) -> Buffers:
-        """Nothing."""
-        return []
-
-    def end(self, _ending: Ending) -> Buffers:
-        """Nothing."""
-        return []
-
-    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
-        """None: a picture cannot express a failure."""
-        return None
-
-
-def _sets(options: PostOptions) -> int:
-    """Return the number of analyses in the pass."""
-    sets = options.request.sets
-    return 1 if sets is None else len(sets.set_ids)
 
 
 def _memory(options: PostOptions) -> int:
     """Return about how much memory a post takes besides buffers, sums and rows that wait."""
     request, inputs = options.request, options.request.inputs
-    nbytes = _POST_BYTES * _sets(options)
+    sets = len(request.set_ids)
+    nbytes = _POST_BYTES * sets
     if options.picture is not None:
         nbytes += _PICTURE_BYTES
     if request.sets is not None:
@@ -125,9 +105,9 @@ def _memory(options: PostOptions) -> int:
         nbytes += _QUANTILE_BYTES * len(inputs.quantiles)
     if inputs.occurrence is not None:
         # Each set indexes them for itself.
-        nbytes += _OCCURRENCE_BYTES * len(inputs.occurrence.event_ids) * _sets(options)
+        nbytes += _OCCURRENCE_BYTES * len(inputs.occurrence.event_ids) * sets
     if inputs.periods is not None:
-        nbytes += _PERIOD_BYTES * len(inputs.periods.weights) * len(request.tables) * _sets(options)
+        nbytes += _PERIOD_BYTES * len(inputs.periods.weights) * len(request.tables) * sets
     return nbytes
 
 
@@ -176,7 +156,7 @@ class LossAnswer:
         losses, payer = self.losses, self.options.payer
         with losses.ledger.hold(payer, _memory(self.options), "posts") as hold:
             spool = losses.spools.new(payer)
-            first = max(FIRST_BYTES // _sets(self.options), _LEAST_SUMS)
+            first = max(FIRST_BYTES // len(self.options.request.set_ids), _LEAST_SUMS)
             room = SumsRoom(losses.spools, payer, first)
             try:
                 decode = decoder(self.options.body_coding, losses.max_body, hold.grow, MAX_BODY)
@@ -242,10 +222,7 @@ class LossAnswer:
         ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         ended.set_result(ending)
         head = Head(self._final_headers(ending), length=length)
-        rows = PostedRows(
-            spool, encoder, posting, self.losses.threads, ended, lambda: exchange.started
-        )
-        await self._stream(exchange, posting, encoder, rows, head, live=False)
+        await self._stream(exchange, posting, spool, encoder, ended, head)
 
     def _final_headers(self, ending: Ending) -> dict[str, str]:
         headers = self._headers(ending.completeness) | {
@@ -274,19 +251,15 @@ class LossAnswer:
         head = Head(self._headers("declared" if declared else "undeclared"))
         encoder = self._encoder(posting, titled=posting.start.position.offset == 0)
 
-        def notice(_count: int) -> None:
-            rows.notice()
+        news = asyncio.Event()
 
         def ended(reading: asyncio.Future[Ending]) -> None:
             if not reading.cancelled() and reading.exception() is None:
                 self._count_events(reading.result(), posting)
 
-        reading = asyncio.ensure_future(self._pump(exchange, posting, notice).run())
+        reading = asyncio.ensure_future(self._pump(exchange, posting, news.set).run())
         reading.add_done_callback(ended)
-        rows = PostedRows(
-            spool, encoder, posting, self.losses.threads, reading, lambda: exchange.started
-        )
-        await self._stream(exchange, posting, encoder, rows, head, live=True)
+        await self._stream(exchange, posting, spool, encoder, reading, head, news)
 
     # -- both --------------------------------------------------------------------
 
@@ -294,56 +267,46 @@ class LossAnswer:
         self,
         exchange: Exchange,
         posting: Posting,
+        spool: Spool,
         encoder: RowEncoder,
-        rows: PostedRows,
+        reading: asyncio.Future[Ending],
         head: Head,
-        *,
-        live: bool,
+        news: asyncio.Event | None = None,
     ) -> None:
+        """Send the rows; ``news`` says that further ones have come while the body arrives."""
+        threads, start = self.losses.threads, self._start(posting)
+        rows = PostedRows(
+            spool,
+            encoder,
+            posting,
+            threads,
+            reading,
+            lambda: exchange.started,
+            start=start,
+            news=news,
+        )
         stream = Stream(
             rows,
-            RowStream(encoder, rows, self._start(posting), announced=not live),
+            rows,
             head,
-            self.losses.threads,
+            threads,
             # The pump watches it instead, and ends the post between two events.
             drain=None,
             coding=self.options.coding,
             heartbeat=None,
-            live=live,
+            live=news is not None,
         )
         await stream.send(exchange)
 
     def _pump(
-        self,
-        exchange: Exchange,
-        posting: Posting,
-        notice: Callable[[int], None] = lambda _count: None,
+        self, exchange: Exchange, posting: Posting, notice: Callable[[], None] = lambda: None
     ) -> Pump[Ending]:
         def progress(count: int) -> None:
             self.losses.metrics.body_bytes.inc(count)
-            notice(count)
+            notice()
 
-        return Pump(
-            exchange.body,
-            posting,
-            self.losses.buffers,
-            self.options.payer,
-            threads=self.losses.threads,
-            drain=self.drain,
-            progress=progress,
-            lent=self.losses.metrics.buffers.inc,
-            hurry=self._hurry,
-        )
-
-    def _hurry(self, nbytes: int, seconds: float) -> None:
-        """Check the rate of a slow body where its owner has nothing left for other requests.
-
-        Raises:
-            StalledError: the body is too slow.
-        """
-        losses = self.losses
-        if losses.is_spent(self.options.payer):
-            losses.rate.check(nbytes, seconds)
+        payer = self.options.payer
+        return self.losses.pump(exchange.body, posting, payer, self.drain, progress)
 
     def _encoder(self, posting: Posting, *, titled: bool) -> RowEncoder:
         options = self.options

@@ -14,7 +14,7 @@ from core.arrays import Rows
 from core.budget import Scope
 from core.losses.reports import Report
 
-from .summary_columns import SummaryColumns
+from .tables import SummaryColumns, TableEncoder
 
 ROW_GROUP = 1 << 18
 """Rows per parquet row group: enough for efficient reading, few enough to hold in memory."""
@@ -62,14 +62,8 @@ def _schema(report: Report, float_width: int, joined: SummaryColumns | None) -> 
     return pa.schema(fields, metadata=metadata)
 
 
-def _batch(rows: Rows, schema: pa.Schema, joined: SummaryColumns | None) -> pa.RecordBatch:
-    arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
-    arrays += [] if joined is None else joined.arrays(rows)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-class ArrowEncoder:
-    """An Arrow IPC stream."""
+class _Encoder(TableEncoder):
+    """Encodes with a writer of Arrow's, which writes into a drain."""
 
     def __init__(
         self, report: Report, float_width: int, joined: SummaryColumns | None = None
@@ -77,11 +71,24 @@ class ArrowEncoder:
         self._joined = joined
         self._schema = _schema(report, float_width, joined)
         self._drain = _Drain()
-        self._writer = pa.ipc.new_stream(self._drain, self._schema)
 
     def begin(self) -> bytes:
-        """Encode the schema."""
         return self._drain.take()
+
+    def _batch(self, rows: Rows) -> pa.RecordBatch:
+        arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
+        arrays += [] if self._joined is None else self._joined.arrays(rows)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class ArrowEncoder(_Encoder):
+    """An Arrow IPC stream."""
+
+    def __init__(
+        self, report: Report, float_width: int, joined: SummaryColumns | None = None
+    ) -> None:
+        super().__init__(report, float_width, joined)
+        self._writer = pa.ipc.new_stream(self._drain, self._schema)
 
     def encode(self, rows: Rows, metadata: Mapping[str, str] | None = None) -> bytes:
         """Encode the next rows as a record batch with this metadata."""
@@ -91,7 +98,7 @@ class ArrowEncoder:
                 pairs = pa.KeyValueMetadata(
                     {name.encode(): value.encode() for name, value in metadata.items()}
                 )
-            self._writer.write_batch(_batch(rows, self._schema, self._joined), pairs)
+            self._writer.write_batch(self._batch(rows), pairs)
         return self._drain.take()
 
     def end(self) -> bytes:
@@ -100,23 +107,17 @@ class ArrowEncoder:
         return self._drain.take()
 
 
-class ParquetEncoder:
+class ParquetEncoder(_Encoder):
     """Parquet, with row groups of ROW_GROUP rows however the rows arrive."""
 
     def __init__(
         self, report: Report, float_width: int, joined: SummaryColumns | None = None
     ) -> None:
-        self._joined = joined
-        self._schema = _schema(report, float_width, joined)
-        self._drain = _Drain()
+        super().__init__(report, float_width, joined)
         sink = pa.PythonFile(self._drain, mode="w")
         self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd")
         self._group = np.empty(ROW_GROUP, report.dtype(float_width))
         self._count = 0
-
-    def begin(self) -> bytes:
-        """Encode what comes before the first row group."""
-        return self._drain.take()
 
     def encode(self, rows: Rows) -> bytes:
         """Encode the row groups that the next rows complete."""
@@ -132,7 +133,7 @@ class ParquetEncoder:
     def _write_group(self) -> None:
         rows = self._group[: self._count]
         with Scope("parquet", _GROUP_BYTES + _GROUP_COPIES * rows.nbytes):
-            batch = _batch(rows, self._schema, self._joined)
+            batch = self._batch(rows)
             self._writer.write_batch(batch, row_group_size=ROW_GROUP)
         self._count = 0
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,27 +23,31 @@ Tokens = Callable[[Mark], str]
 """Returns the token of a mark."""
 
 
-class RowEncoder(Protocol):
+class RowEncoder(ABC):
     """Encodes the rows of one answer. Later calls do not change the returned buffers."""
 
-    tells_end: bool
+    tells_end = False
     """Whether the format states why an answer ends; if not, any end means it is whole."""
-    shows_marks: bool
+    shows_marks = False
     """Whether marks appear in the answer; if not, the rows around them may be added as one."""
 
     def begin(self) -> Buffers:
         """Encode what comes before the first row."""
+        return []
 
+    @abstractmethod
     def add(self, item: Item) -> Buffers:
         """Encode the next rows or mark."""
 
     def heartbeat(self) -> Buffers:
         """Encode a sign of life; empty if the format has none."""
+        return []
 
-    def end(self, ending: Ending) -> Buffers:
+    def end(self, _ending: Ending) -> Buffers:
         """Encode what comes after the last row."""
+        return []
 
-    def fail(self, problem: Problem, last: Mark | None) -> Buffers | None:
+    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
         """Encode a failure; None if the format cannot express it.
 
         Args:
@@ -50,6 +55,7 @@ class RowEncoder(Protocol):
             last: the last mark whose rows were all answered; None if the stream has to come
                 whole.
         """
+        return None
 
 
 def describe_mark(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
@@ -78,11 +84,8 @@ def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
     }
 
 
-class _TableAnswer:
+class _TableAnswer(RowEncoder):
     """Csv, bin and parquet: rows and nothing else."""
-
-    tells_end = False
-    shows_marks = False
 
     def __init__(self, encoder: TableEncoder, *, titled: bool) -> None:
         self._encoder = encoder
@@ -98,17 +101,11 @@ class _TableAnswer:
         # The encoder reuses its buffer for the next rows.
         return [bytes(self._encoder.encode(item.rows))]
 
-    def heartbeat(self) -> Buffers:
-        return []
-
     def end(self, _ending: Ending) -> Buffers:
         return [self._encoder.end()]
 
-    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
-        return None
 
-
-class _NdjsonAnswer:
+class _NdjsonAnswer(RowEncoder):
     """Ndjson: rows, checkpoints between them, and an end."""
 
     tells_end = True
@@ -118,17 +115,11 @@ class _NdjsonAnswer:
         self._encoder = encoder
         self._tokens = tokens
 
-    def begin(self) -> Buffers:
-        return []
-
     def add(self, item: Item) -> Buffers:
         if isinstance(item, Mark):
             return [_line({"checkpoint": describe_mark(item, self._tokens)})]
         # Each call has a buffer of its own.
         return [memoryview(self._encoder.encode(item.rows))]
-
-    def heartbeat(self) -> Buffers:
-        return []
 
     def end(self, ending: Ending) -> Buffers:
         return [_line({"end": _ending(ending, self._tokens)})]
@@ -141,10 +132,9 @@ def _line(value: object) -> bytes:
     return orjson.dumps(value) + b"\n"
 
 
-class _ArrowAnswer:
+class _ArrowAnswer(RowEncoder):
     """Arrow record batches; the last one before a mark carries its token as metadata."""
 
-    tells_end = False
     shows_marks = True
 
     def __init__(self, encoder: ArrowEncoder, tokens: Tokens) -> None:
@@ -171,17 +161,11 @@ class _ArrowAnswer:
             metadata = {"token": self._tokens(mark), "offset": str(mark.position.offset)}
         return [self._encoder.encode(held.rows, metadata)]
 
-    def heartbeat(self) -> Buffers:
-        return []
-
     def end(self, ending: Ending) -> Buffers:
         return [*self._release(ending.mark), self._encoder.end()]
 
-    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
-        return None
 
-
-class _FramesAnswer:
+class _FramesAnswer(RowEncoder):
     """Frames; the last one before a mark carries its token, those before it the flag MORE."""
 
     tells_end = True
@@ -207,9 +191,6 @@ class _FramesAnswer:
         self._heartbeats = heartbeats
         self._position = describe_mark(start, tokens)
         self._held: Table | None = None
-
-    def begin(self) -> Buffers:
-        return []
 
     def add(self, item: Item) -> Buffers:
         if isinstance(item, Table):

@@ -30,7 +30,7 @@ from core.losses.summaries import SummarySets
 from .input_parsers import PARSERS, parse_input
 from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone, input_id
 from .parquet import MAGIC, read_parquet, room_for
-from .summary_sets import choose_sets
+from .selection import choose_sets
 
 KIND = "input"
 PURPOSE = "inputs"
@@ -289,24 +289,14 @@ class Inputs:
             BusyError, ShareExceededError, TooLargeError: there is no memory or decoder left.
         """
         with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
+            content: Data = data
             if data.startswith(MAGIC):
+                if self._decoders is None:
+                    raise InputError("it is a parquet file", hint="Send csv or packed records")
                 hold.grow(room_for(len(data)))
-            content = self._decoded(data)
+                content = read_parquet(data, self._decoders)
             hold.grow(memory_to_parse(kind, content))
             yield content
-
-    def _decoded(self, data: bytes) -> Data:
-        """The content of a file as parsers take it: columns, if it is parquet.
-
-        Raises:
-            InputError: the parquet file cannot be decoded.
-            BusyError: no decoder became free.
-        """
-        if not data.startswith(MAGIC):
-            return data
-        if self._decoders is None:
-            raise InputError("it is a parquet file", hint="Send csv or packed records")
-        return read_parquet(data, self._decoders)
 
     def _cached(self, key: tuple[Any, ...], load: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401 - the result of load
         """A value by key; ``load`` returns it and its bytes where it is not remembered."""
@@ -376,18 +366,15 @@ def _digest(text: str, option: str) -> str:
 
 
 def _parse_occurrence(data: Data, periods: int | None, default: int | None = None) -> Occurrence:
+    occurrence: Occurrence
     try:
-        return _as_occurrence(data, periods)
+        occurrence = parse_input("occurrence", data, periods)
     except InputError as e:
         if e.parameter != "periods":
             raise
-        if periods is None and default is not None:
-            return _as_occurrence(data, default)
-        raise InvalidOptionError(
-            e.message, hint="Set the option no_of_periods", option="no_of_periods"
-        ) from e
-
-
-def _as_occurrence(data: Data, periods: int | None) -> Occurrence:
-    occurrence: Occurrence = parse_input("occurrence", data, periods)
+        if periods is not None or default is None:
+            raise InvalidOptionError(
+                e.message, hint="Set the option no_of_periods", option="no_of_periods"
+            ) from e
+        occurrence = parse_input("occurrence", data, default)
     return occurrence

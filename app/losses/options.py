@@ -16,13 +16,11 @@ from core.losses.summaries import SummarySets
 
 from .inputs import Inputs
 from .pictures.drawing import PICTURES
-from .pictures.library import can_draw
-from .pictures.options import PictureForm, PictureOptions
+from .pictures.options import PictureForm, PictureOptions, can_draw
 from .request import LossRequest, require_whole_stream
 from .schemas import LossQuery, ReportsQuery
-from .selection import parse_selection
+from .selection import parse_selection, parse_sets
 from .service import LossService
-from .summary_sets import parse_sets
 
 
 @dataclass(frozen=True, slots=True)

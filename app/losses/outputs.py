@@ -17,43 +17,29 @@ from __future__ import annotations
 import io
 import os
 import stat
+import struct
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from app.state.durable import sync_directory
+from core.arrays import Octets, Rows
 from core.errors import InputError, OptionError
+from core.losses.format import ID_MAX
 
 from .pipes import PipeOutput, SpooledOutput, naming, open_pipe, write_all
 
 STDOUT = "-"
+_HALF_A_BLOCK = struct.pack("<i", ID_MAX)
 
 _BATCH = 1 << 20
 """Bytes of a file that are handed to its writer at a time. Waking a thread costs as much as
 writing some 30 KB, which is more than many callers write at once."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-
-
-class Output(Protocol):
-    """A destination for bytes, one of :class:`Outputs`."""
-
-    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
-        """Write all bytes."""
-
-    def save(self) -> None:
-        """Have all bytes where there is room for them, after the last write."""
-
-    def publish(self) -> None:
-        """Let others see them."""
-
-    def close(self) -> None:
-        """Close the output, which is complete."""
-
-    def discard(self) -> None:
-        """Give up after an error; leave nothing that looks complete."""
 
 
 class FileOutput:
@@ -174,6 +160,13 @@ class FileOutput:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+Output = FileOutput | PipeOutput
+"""A destination for bytes, one of :class:`Outputs`: written, saved, published, then closed.
+
+If there is an error it is discarded instead, and leaves nothing that looks complete.
+"""
 
 
 class Outputs:
@@ -308,3 +301,45 @@ class OutputFile(io.RawIOBase):
         octets = bytes(data)
         self._output.write(octets)
         return len(octets)
+
+
+class SummaryFiles:
+    """A stream of summaries for each set, and an index if asked for.
+
+    The streams are opened in the order of their paths: a fifo waits for its reader. A stream has no
+    end marker, so that whole blocks alone would look like all of it: an error leaves half a block
+    in the pipes whose readers have got some.
+
+    Args:
+        outputs: of which the files are.
+        paths: of the streams, by set.
+        indexed: whether to write indices, whose suffix is ``.idx``.
+
+    Raises:
+        InputError: one cannot be written.
+    """
+
+    def __init__(self, outputs: Outputs, paths: Mapping[int, str], *, indexed: bool) -> None:
+        self._streams = {set_id: outputs.open(path) for set_id, path in paths.items()}
+        self._indices: dict[int, Output] = {}
+        for set_id, path in paths.items() if indexed else ():
+            head, dot, _ = path.rpartition(".")
+            self._indices[set_id] = outputs.open(f"{head if dot else path}.idx")
+
+    def write(self, set_id: int, octets: Octets) -> None:
+        """Write the next bytes of a stream; the reader of a pipe that is live gets them at once."""
+        self._streams[set_id].write(octets.data)
+
+    def write_index(self, set_id: int, rows: Rows) -> None:
+        """Write the next rows of an index."""
+        if self._indices:
+            self._indices[set_id].write(rows.tobytes())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for stream in self._streams.values() if kind is not None else ():
+            if isinstance(stream, PipeOutput):
+                with suppress(OSError, InputError):
+                    stream.write(_HALF_A_BLOCK)

@@ -17,7 +17,6 @@ summary, or when the pass is suspended. Positions in between are then not *settl
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,12 +26,10 @@ from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerResources
-from core.losses.outputs import Sink
-from core.losses.policy import Policy
 from core.losses.position import Position
-from core.losses.seen import SeenEvents
-from core.losses.summaries import Reading, SetReports, SummarySets
+from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
+from .analyses import Analyses
 from .request import LossRequest
 
 EVENT_BYTES = 256 << 20
@@ -45,82 +42,35 @@ TakePosition = Callable[[Position, bool], None]
 """Takes (position of the open event, whether the sink has all rows before it)."""
 
 
-class Pass(ABC):
-    """Reads one stream, or a part of it, from a position."""
+class _Reading:
+    """How far a pass has read the bytes that are posted."""
+
+    def __init__(self, reader: Analysis | Summariser) -> None:
+        self._reader = reader
 
     @property
-    @abstractmethod
     def header(self) -> StreamHeader | None:
         """The header of the stream, once its bytes have come."""
+        return self._reader.header
 
     @property
-    @abstractmethod
     def offset(self) -> int:
         """Byte offset up to which whole blocks have been taken."""
+        return self._reader.offset
 
     @property
-    @abstractmethod
     def rest(self) -> Octets:
         """Bytes after the last whole block; valid until more are received."""
+        return self._reader.rest
 
     @property
-    @abstractmethod
     def received(self) -> int:
         """Bytes received so far, or skipped by a resume."""
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of memory that the stream takes by what it declares: samples, ids, blocks, sums."""
-
-    @abstractmethod
-    def resume(self, position: Position) -> None:
-        """Begin at a position; before any byte is received."""
-
-    @abstractmethod
-    def receive(self, piece: memoryview) -> None:
-        """Take the next bytes.
-
-        Raises:
-            CoreError: the stream is faulty.
-            ServiceError: it does not fit the request.
-        """
-
-    @abstractmethod
-    def release(self) -> None:
-        """Give back memory that only a call of ``receive`` needs."""
-
-    @abstractmethod
-    def close(self) -> StreamEnd:
-        """The stream has ended; the last rows go to the sink.
-
-        Raises:
-            CoreError: it is truncated, or not as declared.
-        """
-
-    @abstractmethod
-    def suspend(self) -> None:
-        """Stop at the last position, with all rows before it in the sink."""
-
-    @property
-    @abstractmethod
-    def unplaced(self) -> int:
-        """Complete events that never occur, of a pass with occurrences that has ended.
-
-        With sets, those of the set that has most of them.
-        """
-
-    @property
-    @abstractmethod
-    def placed(self) -> int:
-        """Events that occur, of a pass with occurrences that has ended.
-
-        With sets, those that have a summary in the set with most of them.
-        """
+        return self._reader.received
 
 
-class _SummaryPass(Pass):
-    """Reports of a stream as it is posted.
+class _SummaryPass(_Reading):
+    """Reports of a stream as it is posted, or of a part of one from a position.
 
     Args:
         request: the requested analysis.
@@ -140,52 +90,55 @@ class _SummaryPass(Pass):
         self._analysis = Analysis(
             request.reports,
             lambda report, rows: sink(None, report, rows),
-            policy=request.policy,
-            **request.inputs.to_dict(),
-            options=request.options,
-            resources=resources,
+            **request.analysis(resources),
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
             at_event=lambda position: take_position(position, True),
         )
-
-    @property
-    def header(self) -> StreamHeader | None:
-        return self._analysis.header
-
-    @property
-    def offset(self) -> int:
-        return self._analysis.offset
-
-    @property
-    def rest(self) -> Octets:
-        return self._analysis.rest
-
-    @property
-    def received(self) -> int:
-        return self._analysis.received
+        super().__init__(self._analysis)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of memory that the stream takes by what it declares: samples, ids, blocks, sums."""
         return self._analysis.nbytes
 
     def resume(self, position: Position) -> None:
+        """Begin at a position; before any byte is received."""
         self._analysis.resume(position)
 
     def receive(self, piece: memoryview) -> None:
+        """Take the next bytes.
+
+        Raises:
+            CoreError: the stream is faulty.
+            ServiceError: it does not fit the request.
+        """
         self._analysis.receive(piece)
 
     def release(self) -> None:
+        """Give back memory that only a call of ``receive`` needs."""
         self._analysis.release()
 
     def close(self) -> StreamEnd:
+        """The stream has ended; the last rows go to the sink.
+
+        Raises:
+            CoreError: it is truncated, or not as declared.
+        """
         return self._analysis.close()
 
     def suspend(self) -> None:
-        """Leave the rows of the open event, which came before its end, to the posting."""
+        """Stop at the last position, with all rows before it in the sink.
+
+        The rows of the open event, which came before its end, are left to the posting.
+        """
 
     @property
     def unplaced(self) -> int:
+        """Complete events that never occur, of a pass with occurrences that has ended.
+
+        With sets, those of the set that has most of them.
+        """
         if self.header is None or self._occurrence is None:
             return 0
         event = self._analysis.open_event
@@ -194,11 +147,15 @@ class _SummaryPass(Pass):
 
     @property
     def placed(self) -> int:
+        """Events that occur, of a pass with occurrences that has ended.
+
+        With sets, those that have a summary in the set with most of them.
+        """
         return self._analysis.events - self._analysis.unplaced
 
 
-class _SetPass(Pass):
-    """Reports of summary sets of an item stream.
+class _SetPass(_Reading):
+    """Reports of summary sets of an item stream; else as :class:`_SummaryPass`.
 
     Args:
         request: the requested analysis.
@@ -218,48 +175,20 @@ class _SetPass(Pass):
         resources: LedgerResources | None,
         event_bytes: int = EVENT_BYTES,
     ) -> None:
-        def analyse(
-            _set_id: int, name: str, rows_sink: Sink, seen: SeenEvents, policy: Policy
-        ) -> Analysis:
-            return Analysis(
-                request.reports,
-                rows_sink,
-                policy=policy,
-                **request.inputs.to_dict(),
-                options=request.options,
-                resources=resources,
-                name=name,
-                seen=seen,
-            )
-
         reading = Reading(
             request.policy,
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
             max_event_bytes=event_bytes,
         )
-        self._reports = SetReports([_NAME], sets, analyse, sink, reading)
+        analyses = Analyses(request.reports, request.analysis(resources))
+        self._reports = SetReports([_NAME], sets, analyses.of_set, sink, reading)
         (self._summariser,) = self._reports.summarisers
+        super().__init__(self._summariser)
         self._has_occurrence = request.inputs.occurrence is not None
         self._take_position = take_position
         self._settles = "events" not in request.reports
         self._offset = 0
-
-    @property
-    def header(self) -> StreamHeader | None:
-        return self._summariser.header
-
-    @property
-    def offset(self) -> int:
-        return self._summariser.offset
-
-    @property
-    def rest(self) -> Octets:
-        return self._summariser.rest
-
-    @property
-    def received(self) -> int:
-        return self._summariser.received
 
     @property
     def nbytes(self) -> int:
@@ -312,6 +241,10 @@ class _SetPass(Pass):
     def _analyses(self) -> list[Analysis]:
         analyses = (p.analyses[0] for p in self._reports.partitions.values())
         return [analysis for analysis in analyses if analysis.header is not None]
+
+
+Pass = _SummaryPass | _SetPass
+"""Reads one stream, or a part of it, from a position."""
 
 
 def make_pass(

@@ -49,11 +49,10 @@ from core.losses.finishing import LedgerResources
 from core.losses.format import ITEM_HEADER_SIZE
 from core.losses.position import Position
 
-from .bounds import Admission, StatedBound
 from .passes import make_pass
 from .request import LossRequest
 from .spool import Mark, Spool, Table
-from .sums_room import Followed
+from .sums_room import Admission, Followed, StatedBound
 
 
 @dataclass(frozen=True, slots=True)

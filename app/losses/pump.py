@@ -43,6 +43,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from app.engine.buffers import Buffers
 from app.errors import BusyError, ShareExceededError
 from app.http.bodies import read, wait
 from app.server.body import RequestBody
@@ -74,20 +75,6 @@ _START_BYTES = 1 << 16
 """Bytes that the event loop reads where a thread goes on: a read tells that there are some."""
 _WORD = 4
 """Bytes of the words of a stream. The parser copies what does not lie in whole words."""
-
-
-class Buffers(Protocol):
-    """A bounded pool of buffers."""
-
-    def take(self, owner: str, count: int) -> list[mmap.mmap]:
-        """Take buffers for an owner, all or none.
-
-        Raises:
-            BusyError, ShareExceededError: fewer are left.
-        """
-
-    def give_back(self, owner: str, buffers: list[mmap.mmap]) -> None:
-        """Return an owner's buffers; the caller must not use them any more."""
 
 
 class Destination(Protocol[T_co]):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.errors import InvalidOptionError, WholeStreamError
 from core.errors import ReportError
+from core.losses.finishing import LedgerResources
 from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
@@ -17,7 +19,7 @@ from core.losses.reports.running import RunOptions
 from core.losses.summaries import SummarySets
 
 from .selection import RowSelection
-from .summary_columns import SummaryColumns
+from .tables import SummaryColumns
 from .tokens import identity_of
 
 ALGORITHM = b"losses 1"
@@ -81,6 +83,20 @@ class LossRequest:
     def tables(self) -> tuple[Report, ...]:
         """The requested reports."""
         return tuple(REPORTS[name] for name in self.reports)
+
+    def analysis(self, resources: LedgerResources | None) -> dict[str, Any]:
+        """Return the options of every analysis."""
+        return {
+            "policy": self.policy,
+            **self.inputs.to_dict(),
+            "options": self.options,
+            "resources": resources,
+        }
+
+    @property
+    def set_ids(self) -> tuple[int | None, ...]:
+        """The summary sets; None alone where the stream is one of summaries."""
+        return (None,) if self.sets is None else self.sets.set_ids
 
     @property
     def needs_whole_stream(self) -> bool:

@@ -1,23 +1,34 @@
-"""Routes that accept a loss stream and answer with its reports."""
+"""Routes that accept a loss stream and answer with its reports; and those of auxiliary files."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response
 
-from app.http.dependencies import DrainDep, StrictRoute, from_state
-from app.http.identity import identity_of
+from app.errors import ServiceError
+from app.http.bodies import discard, read_whole
+from app.http.decompression import MAX_INPUT, decoder
+from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
+from app.http.identity import Identity, identity_of
+from app.http.json_bodies import send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
-from app.http.openapi import problem_responses
+from app.http.negotiation import joined
+from app.http.openapi import NO_CONTENT, problem_responses
+from app.http.trail import name_resource
 from app.server.drain import Drain
-from app.server.lanes.table import LONG, in_lane
-from app.server.responses import ExchangeResponse
+from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.responses import Exchange, ExchangeResponse
+from core.errors import InputError
 
 from .answer import LossAnswer
+from .inputs import Stored
 from .options import read_options
+from .parquet import MAGIC, MEDIA_TYPE
 from .request import parse_reports
-from .schemas import LossQuery, ReportName, ReportsQuery
+from .schemas import InputAnswer, InputName, InputQuery, LossQuery, ReportName, ReportsQuery
 from .service import LossService
 from .tokens import Checkpoints
 
@@ -34,37 +45,36 @@ _BODY: dict[str, Any] = {
 _TEXT = {"schema": {"type": "string"}}
 _NUMBER = {"schema": {"type": "integer"}}
 _HEADERS: dict[str, Any] = {
-    "Thalweg-Completeness": {"description": "declared, undeclared or partial", **_TEXT},
-    "Thalweg-Token": {
-        "description": "Partial answers: the token that resumes after these rows",
-        **_TEXT,
-    },
-    "Thalweg-Offset": {"description": "Partial answers: first byte of the next part", **_NUMBER},
-    "Thalweg-Events": {"description": "Complete events of the stream so far", **_NUMBER},
-    "Thalweg-Bytes": {"description": "Bytes read of the stream so far", **_NUMBER},
-    "Thalweg-Reopened-Check": {
-        "description": "Scope of the check for reopened events: whole or since resume",
-        **_TEXT,
-    },
-    "Thalweg-Events-Without-Occurrence": {
-        "description": "Complete events of this body that never occur; if occurrences are given",
-        **_NUMBER,
-    },
-    "Thalweg-Events-Only-In-Occurrence": {
-        "description": "Events of the occurrences that the stream lacks; if it came in one post",
-        **_NUMBER,
-    },
-    "Thalweg-Ledger-Bound": {
-        "description": "Most bytes that the sums of the run can take, if the number of summaries"
-        " is known",
-        **_NUMBER,
-    },
-    "Thalweg-Rates": {
-        "description": "event_rates, if these are given besides occurrences, which have rates too",
-        **_TEXT,
-    },
-    "Upload-Complete": {"description": "?0 or ?1, as in the request", **_TEXT},
-    "Content-Encoding": {"description": "gzip or zstd, if the client accepts one", **_TEXT},
+    name: {"description": description, **schema}
+    for name, schema, description in (
+        ("Thalweg-Completeness", _TEXT, "declared, undeclared or partial"),
+        ("Thalweg-Token", _TEXT, "Partial answers: the token that resumes after these rows"),
+        ("Thalweg-Offset", _NUMBER, "Partial answers: first byte of the next part"),
+        ("Thalweg-Events", _NUMBER, "Complete events of the stream so far"),
+        ("Thalweg-Bytes", _NUMBER, "Bytes read of the stream so far"),
+        (
+            *("Thalweg-Reopened-Check", _TEXT),
+            "Scope of the check for reopened events: whole or since resume",
+        ),
+        (
+            *("Thalweg-Events-Without-Occurrence", _NUMBER),
+            "Complete events of this body that never occur; if occurrences are given",
+        ),
+        (
+            *("Thalweg-Events-Only-In-Occurrence", _NUMBER),
+            "Events of the occurrences that the stream lacks; if it came in one post",
+        ),
+        (
+            *("Thalweg-Ledger-Bound", _NUMBER),
+            "Most bytes that the sums of the run can take, if the number of summaries is known",
+        ),
+        (
+            *("Thalweg-Rates", _TEXT),
+            "event_rates, if these are given besides occurrences, which have rates too",
+        ),
+        ("Upload-Complete", _TEXT, "?0 or ?1, as in the request"),
+        ("Content-Encoding", _TEXT, "gzip or zstd, if the client accepts one"),
+    )
 }
 
 
@@ -137,25 +147,121 @@ async def _several_reports(
 
 for _method in ("POST", "PUT"):
     # `curl -T` sends PUT. The OpenAPI document needs one operation per method.
-    router.add_api_route(
-        "/{report}",
-        _one_report,
-        methods=[_method],
-        name=f"{_method.lower()}_report",
-        operation_id=f"{_method.lower()}_report",
-        status_code=200,
-        response_class=ExchangeResponse,
-        responses=_responses(*MEDIA_TYPES, *PICTURE_TYPES),
-        openapi_extra=_BODY,
+    for _path, _endpoint, _name, _formats in (
+        ("/{report}", _one_report, "report", (*MEDIA_TYPES, *PICTURE_TYPES)),
+        ("", _several_reports, "reports", ("frames",)),
+    ):
+        router.add_api_route(
+            _path,
+            _endpoint,
+            methods=[_method],
+            name=f"{_method.lower()}_{_name}",
+            operation_id=f"{_method.lower()}_{_name}",
+            status_code=200,
+            response_class=ExchangeResponse,
+            responses=_responses(*_formats),
+            openapi_extra=_BODY,
+        )
+
+
+inputs_router = APIRouter(prefix="/v1/inputs", tags=["inputs"], route_class=StrictRoute)
+
+_INPUT_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The file, csv, packed or parquet; the form is detected by content",
+        "content": {
+            "application/octet-stream": _BINARY,
+            "text/csv": {"schema": {"type": "string"}},
+            MEDIA_TYPE: _BINARY,
+        },
+    }
+}
+
+
+@inputs_router.put(
+    "/{name}",
+    operation_id="put_input",
+    status_code=201,
+    response_class=ExchangeResponse,
+    openapi_extra=_INPUT_BODY,
+    responses={
+        200: {"description": "The file was already stored", "model": InputAnswer},
+        201: {"description": "The file is stored", "model": InputAnswer},
+        **problem_responses(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
+    },
+)
+@in_lane(LONG)
+async def put_input(
+    name: InputName,
+    query: Annotated[InputQuery, Query()],
+    request: Request,
+    losses: LossesDep,
+    who: IdentityDep,
+) -> ExchangeResponse:
+    """Store an auxiliary file; queries refer to it by its digest."""
+
+    async def handle(exchange: Exchange) -> None:
+        answer, created = await receive_input(exchange, request, losses, who, name, query)
+        await send_json(exchange, answer.model_dump(), 201 if created else 200)
+
+    return ExchangeResponse(handle)
+
+
+async def receive_input(
+    exchange: Exchange,
+    request: Request,
+    losses: LossService,
+    who: Identity,
+    name: str,
+    query: InputQuery,
+) -> tuple[InputAnswer, bool]:
+    """Store the auxiliary file in a request's body; return its description, and whether it is new.
+
+    Raises:
+        CoreError, ServiceError: it is invalid, did not arrive whole, or cannot be stored.
+    """
+    coding = joined(request.headers, "content-encoding")
+    declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
+    with losses.ledger.hold(who.payer, 0, "inputs") as hold:
+        try:
+            decode = decoder(coding, losses.max_input, hold.grow, MAX_INPUT)
+            data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
+        except ServiceError:
+            await discard(exchange.body)
+            raise
+        if declared == MEDIA_TYPE and not data.startswith(MAGIC):
+            raise InputError(
+                "its Content-Type is parquet, but it does not begin with PAR1",
+                hint="Send another Content-Type with csv or packed records",
+            )
+
+        def store() -> Stored:
+            # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.
+            return losses.inputs.put(who, name, bytes(data), query.no_of_periods)
+
+        stored = await losses.threads.start(store)
+        name_resource(request.scope, stored.digest)
+    answer = InputAnswer(
+        name=name,
+        digest=stored.digest,
+        bytes=len(data),
+        expires=datetime.fromtimestamp(int(stored.receipt.expires), UTC).isoformat(),
     )
-    router.add_api_route(
-        "",
-        _several_reports,
-        methods=[_method],
-        name=f"{_method.lower()}_reports",
-        operation_id=f"{_method.lower()}_reports",
-        status_code=200,
-        response_class=ExchangeResponse,
-        responses=_responses("frames"),
-        openapi_extra=_BODY,
-    )
+    return answer, stored.receipt.created
+
+
+@inputs_router.delete(
+    "/{name}/{digest}",
+    operation_id="delete_input",
+    status_code=204,
+    response_class=Response,
+    responses=NO_CONTENT | problem_responses(400, 401, 403, 404, 422, 503),
+)
+@in_lane(FRONT)
+async def delete_input(
+    name: InputName, digest: str, losses: LossesDep, who: IdentityDep
+) -> Response:
+    """Delete an auxiliary file; it stays stored for others who have put it too."""
+    await losses.threads.start(losses.inputs.delete, who, name, digest)
+    return Response(status_code=204)

@@ -92,7 +92,7 @@ def _next_items(spool: Spool, *, together: bool) -> list[Item]:
 
 
 class PostedRows:
-    """Supplies the rows of one post.
+    """The rows of one post: their supply, and as they are encoded there, their form on the wire.
 
     Args:
         spool: holds the rows until they are taken.
@@ -102,7 +102,12 @@ class PostedRows:
         pump: the task that reads the body; its result is the ending.
         started: whether anything was sent. A failure before that is answered with a
             problem document instead of the rows before it.
+        start: the mark at which the post began; None if the stream has to come whole.
+        news: set when rows may have arrived; None if the headers state how the answer ends.
     """
+
+    heavy = False
+    finished = False
 
     def __init__(
         self,
@@ -112,6 +117,9 @@ class PostedRows:
         threads: Threads,
         pump: asyncio.Future[Ending],
         started: Callable[[], bool],
+        *,
+        start: Mark | None,
+        news: asyncio.Event | None,
     ) -> None:
         self._spool = spool
         self._encoder = encoder
@@ -119,18 +127,11 @@ class PostedRows:
         self._threads = threads
         self._pump = pump
         self._started = started
-        self._news = asyncio.Event()
+        self._last = start
+        self._announced = news is None
+        self._news = asyncio.Event() if news is None else news
         self._upcoming: asyncio.Task[Sequence[Chunk]] | None = None
         pump.add_done_callback(lambda _: self._news.set())
-
-    def notice(self) -> None:
-        """Check the spool again: rows may have arrived."""
-        self._news.set()
-
-    @property
-    def ending(self) -> Ending:
-        """How the answer ends; available after the last rows."""
-        return self._pump.result()
 
     def upcoming(self) -> asyncio.Task[Sequence[Chunk]]:
         """Return the future of the next rows; it yields none after the last."""
@@ -170,28 +171,6 @@ class PostedRows:
         for future in waiting:
             future.cancelled() or future.exception()
 
-
-class RowStream:
-    """Adapts the encoded rows of a post to the driver's encoder protocol.
-
-    Args:
-        encoder: the encoder of the format.
-        rows: the supply of the chunks it has encoded.
-        start: the mark at which the post began; None if the stream has to come whole.
-        announced: whether the headers state how the answer ends.
-    """
-
-    heavy = False
-    finished = False
-
-    def __init__(
-        self, encoder: RowEncoder, rows: PostedRows, start: Mark | None, *, announced: bool
-    ) -> None:
-        self._encoder = encoder
-        self._rows = rows
-        self._last = start
-        self._announced = announced
-
     def begin(self) -> Buffers:
         """Return the header of the format, if it has one."""
         return self._encoder.begin()
@@ -207,7 +186,7 @@ class RowStream:
 
     def end(self, _reason: str, _progress: Progress) -> Buffers | None:
         """Encode the ending; None if it is partial and the format cannot tell."""
-        ending = self._rows.ending
+        ending = self._pump.result()
         if ending.mark is not None and not self._encoder.tells_end and not self._announced:
             return None
         return self._encoder.end(ending)

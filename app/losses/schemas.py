@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -53,32 +53,18 @@ else:
     InputName = Annotated[Literal[KINDS], BeforeValidator(_refuse_unused)]
 
 
-class LossQuery(BaseModel):
-    """Options of a posted loss stream."""
+def given(description: str, **limits: Any) -> Any:  # noqa: ANN401 - of pydantic's Field
+    """Return a field that may be left out, and is None then."""
+    return Field(None, description=description, **limits)
+
+
+class PassOptions(BaseModel):
+    """Options of a pass over loss streams, posted or of a run."""
 
     model_config = ConfigDict(extra="forbid")
 
-    format: Format | None = Field(None, description="Format of the answer; overrides Accept")
-    quantiles: str | None = Field(
-        None, description="For qelt and qplt: a list such as 0.1,0.5 or the digest of an input"
-    )
-    event_rates: str | None = Field(
-        None, description="For melt, instead of the occurrences' rates: digest of an input"
-    )
-    occurrence: str | None = Field(
-        None,
-        description="For reports of periods and of whole runs, and for melt: digest of an input",
-    )
-    no_of_periods: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="Number of periods, for an occurrence csv"
-    )
-    periods: str | None = Field(
-        None, description="Weights of the periods, equal ones without: digest of an input"
-    )
-    return_periods: str | None = Field(
-        None,
-        description="For ept and psept: a list such as 250,100,50 or the digest of an input;"
-        " every point of a curve without",
+    no_of_periods: int | None = given(
+        "Number of periods, for an occurrence csv", ge=1, le=2**31 - 1
     )
     confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
     curves: str = Field(
@@ -90,30 +76,6 @@ class LossQuery(BaseModel):
     tvar: Literal["count", "weight"] = Field(
         "count", description="TVaR as the mean of losses by their number or by period weight"
     )
-    summary_xref: str | None = Field(
-        None,
-        description="The stream is of items: add them up into summaries; digest of an input",
-    )
-    summary_map: str | None = Field(
-        None, description="With summary_xref, to count affected risks: digest of an input"
-    )
-    sets: str | None = Field(
-        None, description="Sets of summary_xref: a list such as 1,2; all without"
-    )
-    summary_info: str | None = Field(
-        None,
-        description="Columns to join to rows, by summary, in csv, ndjson, arrow and parquet:"
-        " digest of an input",
-    )
-    theme: Theme = Field("light", description="Pictures of ept and aal: colours")
-    plot_tvar: bool = Field(False, description="Pictures of ept: TVaR beside the curves")
-    perspective: Perspective | None = Field(
-        None, description="Pictures: perspective of the run, for the title"
-    )
-    currency: str | None = Field(
-        None, pattern="^[A-Z]{3}$", description="Pictures: currency of the losses, for the axes"
-    )
-    float_width: Literal["4", "8"] = Field("4", description="Bytes per loss")
     nan: Literal["error", "zero", "drop"] = Field(
         "error", description="Treat NaN and infinite losses as an error, as 0 or as absent"
     )
@@ -123,33 +85,63 @@ class LossQuery(BaseModel):
     sample_order: Literal["ascending", "any"] = Field(
         "ascending", description="Required order of sidx within a block"
     )
+
+
+class LossQuery(PassOptions):
+    """Options of a posted loss stream."""
+
+    format: Format | None = given("Format of the answer; overrides Accept")
+    quantiles: str | None = given(
+        "For qelt and qplt: a list such as 0.1,0.5 or the digest of an input"
+    )
+    event_rates: str | None = given(
+        "For melt, instead of the occurrences' rates: digest of an input"
+    )
+    occurrence: str | None = given(
+        "For reports of periods and of whole runs, and for melt: digest of an input"
+    )
+    periods: str | None = given("Weights of the periods, equal ones without: digest of an input")
+    return_periods: str | None = given(
+        "For ept and psept: a list such as 250,100,50 or the digest of an input;"
+        " every point of a curve without"
+    )
+    summary_xref: str | None = given(
+        "The stream is of items: add them up into summaries; digest of an input"
+    )
+    summary_map: str | None = given(
+        "With summary_xref, to count affected risks: digest of an input"
+    )
+    sets: str | None = given("Sets of summary_xref: a list such as 1,2; all without")
+    summary_info: str | None = given(
+        "Columns to join to rows, by summary, in csv, ndjson, arrow and parquet: digest of an input"
+    )
+    theme: Theme = Field("light", description="Pictures of ept and aal: colours")
+    plot_tvar: bool = Field(False, description="Pictures of ept: TVaR beside the curves")
+    perspective: Perspective | None = given("Pictures: perspective of the run, for the title")
+    currency: str | None = given(
+        "Pictures: currency of the losses, for the axes", pattern="^[A-Z]{3}$"
+    )
+    float_width: Literal["4", "8"] = Field("4", description="Bytes per loss")
     order: Literal["received", "event"] = Field(
         "received", description="event: require ascending event ids"
     )
-    summary_ids: str | None = Field(
-        None,
-        description="Report these summaries only: a list such as 1,5,10-20; a picture has up to 12",
+    summary_ids: str | None = given(
+        "Report these summaries only: a list such as 1,5,10-20; a picture has up to 12"
     )
-    event_ids: str | None = Field(
-        None, description="Report these events only: a list such as 1,5,10-20"
+    event_ids: str | None = given("Report these events only: a list such as 1,5,10-20")
+    expect_events: int | None = given(
+        "Declared number of events of the whole stream", ge=0, le=MAX_NUMBER
     )
-    expect_events: int | None = Field(
-        None, ge=0, le=MAX_NUMBER, description="Declared number of events of the whole stream"
+    expect_bytes: int | None = given(
+        "Declared length of the whole stream in bytes", ge=0, le=MAX_NUMBER
     )
-    expect_bytes: int | None = Field(
-        None, ge=0, le=MAX_NUMBER, description="Declared length of the whole stream in bytes"
-    )
-    expect_samples: int | None = Field(
-        None,
+    expect_samples: int | None = given(
+        "Declared len_sample, so that sums of whole runs are bounded before the body",
         ge=1,
         le=2**31 - 1,
-        description="Declared len_sample, so that sums of whole runs are bounded before the body",
     )
-    expect_summaries: int | None = Field(
-        None,
-        ge=1,
-        le=2**31 - 1,
-        description="Declared number of summaries of a summary stream, for the same bound",
+    expect_summaries: int | None = given(
+        "Declared number of summaries of a summary stream, for the same bound", ge=1, le=2**31 - 1
     )
     over_bound: Literal["refuse", "try"] = Field(
         "refuse",
@@ -157,9 +149,7 @@ class LossQuery(BaseModel):
         " whether they do",
     )
     duplex: bool = Field(False, description="Send rows while the body is still arriving")
-    after: str | None = Field(
-        None, description="Token to resume from; the body begins at the token's offset"
-    )
+    after: str | None = given("Token to resume from; the body begins at the token's offset")
 
 
 class ReportsQuery(LossQuery):
@@ -173,11 +163,8 @@ class InputQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    no_of_periods: int | None = Field(
-        None,
-        ge=1,
-        le=2**31 - 1,
-        description="Number of periods, to check an occurrence csv with; it is not stored",
+    no_of_periods: int | None = given(
+        "Number of periods, to check an occurrence csv with; it is not stored", ge=1, le=2**31 - 1
     )
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.engine.workers import Workers
 from app.http.bodies import MinimumRate
+from app.server.body import RequestBody
+from app.server.drain import Drain
 from app.telemetry import Metrics
 from app.tokens import KeyRing
 
-from .bounds import Admission
 from .inputs import Inputs
+from .pump import Destination, Pump, T
 from .spool import Spools
+from .sums_room import Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,33 @@ class LossService:
     """Refuses runs whose sums may need too much."""
     is_spent: Callable[[str], bool]
     """Whether an owner has spent its share of requests or memory."""
+
+    def pump(
+        self,
+        body: RequestBody,
+        destination: Destination[T],
+        payer: str,
+        drain: Drain,
+        progress: Callable[[int], None],
+    ) -> Pump[T]:
+        """Return what moves a body, at the expense of its payer; see :class:`Pump`."""
+        return Pump(
+            body,
+            destination,
+            self.buffers,
+            payer,
+            threads=self.threads,
+            drain=drain,
+            progress=progress,
+            lent=self.metrics.buffers.inc,
+            hurry=partial(self._hurry, payer),
+        )
+
+    def _hurry(self, payer: str, nbytes: int, seconds: float) -> None:
+        """Check the rate of a slow body where its owner has nothing left for other requests.
+
+        Raises:
+            StalledError: the body is too slow.
+        """
+        if self.is_spent(payer):
+            self.rate.check(nbytes, seconds)

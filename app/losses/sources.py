@@ -6,11 +6,17 @@ import os
 import selectors
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from core.errors import InputError, StarvedError
+
+if TYPE_CHECKING:
+    from core.losses.merge import Partitions
+    from core.losses.summaries import JoinedSummaries, SetReports
+
+    Receiver = Partitions | SetReports | JoinedSummaries
 
 CHUNK = 1 << 20
 """Bytes per read: about a second-level cache, and the largest buffer a pipe can have."""
@@ -83,16 +89,13 @@ class Sources:
         self.sources: list[Source] = []
         try:
             for index, name in enumerate(names):
-                self._add(index, name)
+                source = Source(name)
+                self.sources.append(source)
+                self._open[index] = source
+                self._watch(index)
         except InputError:
             self.close()
             raise
-
-    def _add(self, index: int, name: str) -> None:
-        source = Source(name)
-        self.sources.append(source)
-        self._open[index] = source
-        self._watch(index)
 
     def _watch(self, index: int) -> None:
         try:
@@ -141,9 +144,34 @@ class Sources:
             if count is None:
                 continue
             if count == 0:
-                self._end(index)
+                self._leave(index)
+                self._open.pop(index).close()
             return index, self._buffer[:count]
         return None
+
+    def feed(
+        self,
+        receiver: Receiver,
+        observe: Callable[[int], None] = lambda _count: None,
+        preferred: Callable[[], int | None] | None = None,
+    ) -> None:
+        """Read all streams to their ends.
+
+        Args:
+            receiver: gets their bytes, each of them by its number.
+            observe: called with the number of bytes of each piece.
+            preferred: says which stream to read next, if it has bytes.
+
+        Raises:
+            CoreError: a stream is faulty, starved or cannot be read.
+        """
+        while (piece := self.read(None if preferred is None else preferred())) is not None:
+            index, data = piece
+            if len(data):
+                receiver.receive(index, data)
+            else:
+                receiver.close(index)
+            observe(len(data))
 
     def hold(self, index: int, *, held: bool) -> None:
         """Stop reading an input for now, or go on with it.
@@ -163,7 +191,10 @@ class Sources:
         if preferred is not None and preferred in self._always_ready:
             return preferred
         wait = 0.0 if self._always_ready else self._idle_timeout
-        ready = [int(key.data) for key, _ in self._selector.select(wait)] if self._waits else []
+        ready = []
+        if len(self._open) > len(self._always_ready) + len(self._held):
+            # Some stream may have to be waited for.
+            ready = [int(key.data) for key, _ in self._selector.select(wait)]
         if preferred is not None and preferred in ready:
             return preferred
         if ready or self._always_ready:
@@ -173,14 +204,6 @@ class Sources:
             hint="Check the writer: it is stuck, or was never started",
             source=", ".join(s.name for i, s in self._open.items() if i not in self._held),
         )
-
-    @property
-    def _waits(self) -> bool:
-        return len(self._open) > len(self._always_ready) + len(self._held)
-
-    def _end(self, index: int) -> None:
-        self._leave(index)
-        self._open.pop(index).close()
 
     def _leave(self, index: int) -> None:
         if index in self._always_ready:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -39,13 +38,12 @@ import numpy as np
 
 from app.engine.ledger import Hold, Ledger
 from app.errors import BusyError, ShareExceededError, TooLargeError
-from app.state.base import StoreError
 from app.state.claims import Claim, Claims
 from app.state.durable import temporary_error
 from core.arrays import Rows
 from core.losses.position import Position
 
-from .pages import forget, forget_written
+from .spilling import SpilledFile
 
 
 @dataclass(slots=True)
@@ -72,6 +70,7 @@ class Mark:
 
 
 Item = Table | Mark
+_FAIL = partial(temporary_error, what="waiting rows")
 
 
 @dataclass(slots=True)
@@ -112,7 +111,7 @@ class Spool:
         self._items: deque[Table | Mark | _Spilled] = deque()
         self._held = 0
         self._waiting = 0
-        self._file: int | None = None
+        self._file: SpilledFile | None = None
         self._end = 0
         self._lock = threading.Lock()
 
@@ -159,7 +158,9 @@ class Spool:
             self._end += size
         if self._claim is not None:
             self._claim.cover(offset + size)
-        self._write(table.rows, offset)
+        if self._file is None:
+            self._file = SpilledFile(self._directory, _FAIL)
+        self._file.write(offset, table.rows.view(np.uint8).data)
         self._items.append(_Spilled(table.report, table.rows.dtype, offset, size, table.set_id))
 
     def _may_hold(self, nbytes: int) -> bool:
@@ -171,21 +172,6 @@ class Spool:
         except (BusyError, ShareExceededError, TooLargeError):
             return False
         return True
-
-    def _write(self, rows: Rows, offset: int) -> None:
-        try:
-            if self._file is None:
-                # Without a name, it disappears however the process ends.
-                with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
-                    self._file = os.dup(file.fileno())
-            view = rows.view(np.uint8).data
-            while len(view):
-                count = os.pwrite(self._file, view, offset)
-                forget_written(self._file, offset, offset + count)
-                view = view[count:]
-                offset += count
-        except OSError as e:
-            raise temporary_error(e, "waiting rows") from e
 
     def take(self) -> Item | None:
         """Remove and return the first item; None if the queue is empty.
@@ -218,14 +204,7 @@ class Spool:
     def _load(self, spilled: _Spilled) -> Table:
         assert self._file is not None  # noqa: S101 - it was written to
         octets = np.empty(spilled.size, np.uint8)
-        view = octets.data
-        at = 0
-        while at < spilled.size:
-            count = os.preadv(self._file, [view[at:]], spilled.offset + at)
-            if count == 0:
-                raise StoreError("waiting rows were lost")
-            at += count
-        forget(self._file, spilled.offset, spilled.offset + at)
+        self._file.read_into(spilled.offset, octets.data)
         return Table(spilled.report, octets.view(spilled.dtype), spilled.set_id)
 
     def drop_open(self) -> Mark | None:
@@ -251,7 +230,7 @@ class Spool:
             self._hold.release()
         file, self._file = self._file, None
         if file is not None:
-            os.close(file)
+            file.close()
         if self._claim is not None:
             self._claim.close()
 

@@ -1,5 +1,11 @@
 """Memory and disk for the sums that reports of whole runs need, at the expense of their owner.
 
+A ledger holds sums by summary, period and sample. Its size is known beforehand only as a bound,
+which is stated, and refused if it is too large: every summary has a loss for every sample in every
+period in which something happens. Occurrences tell the periods; a summary xref, or a declaration,
+the summaries; the stream's header, or a declaration, the samples. What is declared is not relied
+on: the budget of the request and the limit of the disk are enforced while the sums grow.
+
 A ledger begins with little memory, which is part of the budget of its request, and asks for as
 much again whenever that is used up. Where the budget or the server has no more, the sums go to
 temporary files, as rows that wait do, in the same quota and up to the same limit::
@@ -11,16 +17,23 @@ temporary files, as rows that wait do, in the same quota and up to the same limi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from app.engine.request_budget import ThreadBudget
-from app.errors import BusyError, ShareExceededError, TooLargeError
+from app.errors import BusyError, InvalidOptionError, ShareExceededError, TooLargeError
 from app.state.claims import Claim
 from app.state.durable import temporary_error
 from core.budget import current
 from core.errors import BudgetExceededError
+from core.losses.events import StreamHeader
 from core.losses.finishing import LedgerResources
+from core.losses.ledger.bound import LedgerBound, ledger_bound
+from core.losses.ledger.calendar import make_calendar
 
+from .request import LossRequest
 from .spilling import SpillFiles
 from .spool import Spools
 
@@ -95,14 +108,30 @@ def hold_for_request(nbytes: int, *, required: bool) -> bool:
     request = budget.request
     if not required and request.held + nbytes > request.limits.memory:
         return False
+    hint = "Compute these reports with thalweg-server aggregate"
+    return try_to_hold(partial(request.hold, "ledger", nbytes), hint, required=required)
+
+
+def try_to_hold(hold: Callable[[], object], hint: str, *, required: bool) -> bool:
+    """Return whether memory is held; where it is required, fail if not.
+
+    Args:
+        hold: enters it in the ledger.
+        hint: what to do where there is less than the work needs, however long it waits.
+        required: whether the work cannot do without.
+
+    Raises:
+        BudgetExceededError, BusyError, ShareExceededError, TooLargeError: it is required, and
+            there is not as much.
+    """
     try:
-        request.hold("ledger", nbytes)
+        hold()
     except (BudgetExceededError, BusyError, ShareExceededError, TooLargeError) as e:
         if not required:
             return False
         if isinstance(e, BudgetExceededError | TooLargeError):
             # Nothing that a client waits for makes them fit.
-            e.hint = "Compute these reports with thalweg-server aggregate"
+            e.hint = hint
         raise
     return True
 
@@ -128,3 +157,96 @@ class Followed:
         if grown > 0:
             hold_for_request(grown, required=True)
             self._counted = nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class StatedBound:
+    """The most that the sums of a run can take."""
+
+    summaries: int | None
+    """Number of summaries of all sets; None if it is not known: the bound is then that of one."""
+    samples: int
+    bound: LedgerBound
+
+    def to_json(self) -> dict[str, Any]:
+        """The bound as END has it."""
+        return {
+            "summaries": self.summaries,
+            "samples": self.samples,
+            "state_bytes": self.bound.state_bytes,
+            "memory_bytes": self.bound.least_budget,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Admits runs by the bound of their sums.
+
+    Args:
+        memory: bytes that the sums of a request may have in memory.
+        disk: bytes that they may have on disk.
+    """
+
+    memory: int
+    disk: int
+
+    def admit(self, request: LossRequest, header: StreamHeader | None = None) -> StatedBound | None:
+        """State the bound of a request's sums.
+
+        Args:
+            request: the requested analysis.
+            header: of the stream, once it is known.
+
+        Returns:
+            None without sums, or where the number of samples is not known yet.
+
+        Raises:
+            InvalidOptionError: the stream has another number of samples than declared.
+            TooLargeError: the sums of all summaries may take more than there is.
+        """
+        samples = request.expect_samples
+        if header is not None:
+            if samples not in {None, header.len_sample}:
+                raise InvalidOptionError(
+                    f"the stream has {header.len_sample} samples, but expect_samples is {samples}",
+                    hint="Correct expect_samples, or leave it out",
+                    option="expect_samples",
+                    offset=0,
+                )
+            samples = header.len_sample
+        occurrence = request.inputs.occurrence
+        if samples is None or occurrence is None or not request.has_ledger:
+            return None
+        summaries = request.summaries
+        bound = ledger_bound(
+            make_calendar(occurrence), samples, request.policy.float_width, summaries or 1
+        )
+        if summaries is not None and request.refuses_over_bound:
+            self._check(bound, summaries)
+        return StatedBound(summaries, samples, bound)
+
+    def _check(self, bound: LedgerBound, summaries: int) -> None:
+        hint = (
+            "Add over_bound=try if few summaries have losses in most periods, or compute these"
+            " reports with thalweg-server aggregate"
+        )
+        if bound.state_bytes > self.memory + self.disk:
+            raise TooLargeError(
+                f"the sums of {summaries} summaries may need {bound.state_bytes} bytes, and this"
+                f" server spends {self.memory + self.disk} on those of a request",
+                hint=hint,
+                limit="ledger_bound",
+                setting="THALWEG_SPOOL_LIMIT",
+                allowed=self.memory + self.disk,
+                bound=bound.state_bytes,
+            )
+        if bound.least_budget > self.memory:
+            raise TooLargeError(
+                f"the reports of one summary may need {bound.least_budget} bytes of memory, and"
+                f" a request has {self.memory}",
+                hint=hint,
+                limit="ledger_bound",
+                setting="THALWEG_REQUEST_MEMORY",
+                allowed=self.memory,
+                bound=bound.least_budget,
+            )

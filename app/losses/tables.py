@@ -1,33 +1,134 @@
-"""Encode report rows as tables: csv, packed records and ndjson; Arrow and parquet by name."""
+"""Encode report rows as tables: csv, packed records and ndjson; Arrow and parquet by name.
+
+Columns that describe summaries are joined to them. A column whose texts are all numbers is one of
+numbers in the formats that have types. Numbers with leading zeros are not: they are names, such as
+that of a location. Where a summary is not described, columns are empty.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import csv
+import io
+import re
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from core.arrays import Rows
-from core.errors import ReportError
+from core.arrays import Indices, Rows
+from core.errors import InputError, ReportError
 from core.losses.inputs import SummaryInfo
 from core.losses.reports import Report
 from core.losses.tables import BinEncoder, CsvEncoder
 
-from .summary_columns import SummaryColumns
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ROWS_AT_ONCE = 1 << 11
 """Rows that are objects at the same time, where a format is written from objects."""
 _APPEND_NEWLINE = orjson.OPT_APPEND_NEWLINE
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
-class TableEncoder(Protocol):
+def _typed(texts: npt.NDArray[np.str_]) -> list[Any]:
+    """The values of a column: integers, floats or texts."""
+    values = texts.tolist()
+    if all(map(_INTEGER.fullmatch, values)):
+        return [int(value) for value in values]
+    if all(map(_NUMBER.fullmatch, values)):
+        return [float(value) for value in values]
+    return list(values)
+
+
+def _line(cells: list[str]) -> bytes:
+    """Cells as the end of a csv line, quoted where necessary."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(["", *cells])
+    return text.getvalue().encode()
+
+
+class SummaryColumns:
+    """The columns to join to the rows of a report.
+
+    Args:
+        info: of the summaries.
+        report: whose rows are joined; it has summaries.
+
+    Raises:
+        InputError: a column has the name of one of the report.
+    """
+
+    def __init__(self, info: SummaryInfo, report: Report) -> None:
+        taken = {column.name for column in report.columns}
+        for name in info.columns:
+            if name in taken:
+                raise InputError(
+                    f"{report.name.upper()} has a column {name!r} already",
+                    hint="Rename it in the summary info",
+                )
+        self._ids = info.summary_ids
+        self.names = tuple(info.columns)
+        """Names of the columns."""
+        # The last entry is that of summaries which are not described.
+        values = [[*_typed(column), None] for column in info.columns.values()]
+        self._lists = values
+        rows = zip(*(column.tolist() for column in info.columns.values()), strict=True)
+        lines = [*(_line(list(cells)) for cells in rows), _line([""] * len(self.names))]
+        self._lines = np.array(lines, object)
+        self.header = _line(list(self.names))
+        """End of the header line of csv."""
+
+    @cached_property
+    def _values(self) -> list[pa.Array[Any]]:
+        import pyarrow as pa  # noqa: PLC0415 - slow to import, and most tables are csv
+
+        return [pa.array(column) for column in self._lists]
+
+    @property
+    def fields(self) -> list[pa.Field[Any]]:
+        """The columns of an Arrow schema."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        pairs = zip(self.names, self._values, strict=True)
+        return [pa.field(name, values.type) for name, values in pairs]
+
+    def _entries(self, rows: Rows) -> Indices:
+        ids = rows["SummaryId"]
+        found = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        entries: Indices = np.where(self._ids[found] == ids, found, len(self._ids))
+        return entries
+
+    def arrays(self, rows: Rows) -> list[pa.Array[Any]]:
+        """Columns for these rows, shape (n,) each."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        entries: Any = pa.array(self._entries(rows))
+        return [values.take(entries) for values in self._values]
+
+    def values(self, rows: Rows) -> list[list[Any]]:
+        """The same as lists."""
+        entries = self._entries(rows).tolist()
+        return [[column[entry] for entry in entries] for column in self._lists]
+
+    def join_lines(self, rows: Rows, text: bytes) -> bytes:
+        """Append the columns to csv lines, one for each row."""
+        ends = self._lines[self._entries(rows)].tolist()
+        lines = text.split(b"\n")
+        return b"".join([part for pair in zip(lines, ends, strict=False) for part in pair])
+
+
+class TableEncoder(ABC):
     """Encodes a table piece by piece, in bounded memory."""
 
     def begin(self) -> bytes:
         """Encode what comes before the first row."""
+        return b""
 
+    @abstractmethod
     def encode(self, rows: Rows) -> bytes | bytearray | memoryview:
         """Encode the next rows, shape (n,); the result may be empty.
 
@@ -36,9 +137,10 @@ class TableEncoder(Protocol):
 
     def end(self) -> bytes:
         """Encode what comes after the last row."""
+        return b""
 
 
-class _Plain:
+class _Plain(TableEncoder):
     """Csv and packed records, which have no footer."""
 
     def __init__(self, encoder: CsvEncoder | BinEncoder) -> None:
@@ -50,11 +152,8 @@ class _Plain:
     def encode(self, rows: Rows) -> memoryview:
         return self._encoder.encode(rows)
 
-    def end(self) -> bytes:
-        return b""
 
-
-class _JoinedCsv:
+class _JoinedCsv(TableEncoder):
     """Csv with columns of summaries at the end of each line."""
 
     def __init__(self, encoder: CsvEncoder, joined: SummaryColumns) -> None:
@@ -67,19 +166,13 @@ class _JoinedCsv:
     def encode(self, rows: Rows) -> bytes:
         return self._joined.join_lines(rows, bytes(self._encoder.encode(rows)))
 
-    def end(self) -> bytes:
-        return b""
 
-
-class _Ndjson:
+class _Ndjson(TableEncoder):
     """One JSON object per line; NaN becomes null."""
 
     def __init__(self, report: Report, joined: SummaryColumns | None = None) -> None:
         self._names = [column.name for column in report.columns]
         self._joined = joined
-
-    def begin(self) -> bytes:
-        return b""
 
     def encode(self, rows: Rows) -> bytearray:
         # Values as objects take thirty times as much as in their columns.
@@ -108,45 +201,8 @@ class _Ndjson:
             return values
         return list(column.tolist())
 
-    def end(self) -> bytes:
-        return b""
 
-
-Encoders = Callable[[Report, int, SummaryColumns | None], TableEncoder]
-
-
-def _csv(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    encoder = CsvEncoder(report, float_width)
-    return _Plain(encoder) if joined is None else _JoinedCsv(encoder, joined)
-
-
-def _bin(_report: Report, _float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    if joined is not None:
-        raise ReportError("packed records have no columns of text", hint="Choose csv or parquet")
-    return _Plain(BinEncoder())
-
-
-def _arrow(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    from .arrow_tables import ArrowEncoder  # noqa: PLC0415 - Arrow takes a tenth of a second
-
-    return ArrowEncoder(report, float_width, joined)
-
-
-def _parquet(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
-    from .arrow_tables import ParquetEncoder  # noqa: PLC0415 - as above
-
-    return ParquetEncoder(report, float_width, joined)
-
-
-_ENCODERS: dict[str, Encoders] = {
-    "csv": _csv,
-    "bin": _bin,
-    "arrow": _arrow,
-    "parquet": _parquet,
-    "ndjson": lambda report, _width, joined: _Ndjson(report, joined),
-}
-
-FORMATS = tuple(_ENCODERS)
+FORMATS = ("csv", "bin", "arrow", "parquet", "ndjson")
 """Names of the formats, which are also their file name extensions."""
 
 
@@ -165,9 +221,23 @@ def table_encoder(
         ReportError: there is no such format, or it cannot have columns of text.
         InputError: a column has the name of one of the report.
     """
-    if name not in _ENCODERS:
+    if name not in FORMATS:
         raise ReportError(f"there is no format {name!r}", hint=f"Choose from {', '.join(FORMATS)}")
     joined = None
     if info is not None and report.has_summaries:
         joined = SummaryColumns(info, report)
-    return _ENCODERS[name](report, float_width, joined)
+    if name == "csv":
+        encoder = CsvEncoder(report, float_width)
+        return _Plain(encoder) if joined is None else _JoinedCsv(encoder, joined)
+    if name == "ndjson":
+        return _Ndjson(report, joined)
+    if name == "bin":
+        if joined is not None:
+            raise ReportError(
+                "packed records have no columns of text", hint="Choose csv or parquet"
+            )
+        return _Plain(BinEncoder())
+    from .arrow_tables import ArrowEncoder, ParquetEncoder  # noqa: PLC0415 - takes a tenth of a second
+
+    made = ArrowEncoder if name == "arrow" else ParquetEncoder
+    return made(report, float_width, joined)

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from app.errors import TokenForeignError, TokenMalformedError
 from app.tokens import KIND_LOSSES, KeyRing, Token
 from core.losses.events import StreamHeader
-from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
+from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES, Kind
 from core.losses.position import Position
 
 from .spool import Mark
@@ -74,28 +75,45 @@ class Checkpoints:
         return read_mark(token)
 
 
-def _state(mark: Mark) -> tuple[int, ...]:
-    position = mark.position
+def encode_position(position: Position) -> tuple[list[int], int | None, list[int]]:
+    """Return a position as numbers: four of the header, its summary set, and the place.
+
+    Before the header has been read, its numbers are 0.
+    """
     header = position.header
-    if header is None:
-        fields: tuple[int, ...] = (0, 0, 0, 0, 0)
-    else:
-        summary_set = 0 if header.summary_set is None else header.summary_set & 0xFFFFFFFF
-        fields = (
-            header.source,
-            header.aggregation,
-            header.float_width,
-            header.len_sample,
-            summary_set,
-        )
-    return (
-        *fields,
-        position.offset,
-        position.last_event,
-        int(position.ascending),
-        position.events,
-        mark.tail,
-    )
+    fields, summary_set = [0, 0, 0, 0], None
+    if header is not None:
+        fields = [header.source, header.aggregation, header.float_width, header.len_sample]
+        summary_set = header.summary_set
+    place = [position.offset, position.last_event, int(position.ascending), position.events]
+    return fields, summary_set, place
+
+
+def decode_position(values: Any) -> Position:  # noqa: ANN401 - numbers, or JSON
+    """Return the position that was encoded as these numbers.
+
+    Raises:
+        TypeError, ValueError: they are not those of a position; says which.
+    """
+    source, aggregation, width, samples, summary_set, *place = values
+    offset, last_event, ascending, events = place
+    header = None
+    if source:
+        kind = TYPES.get((source, aggregation))
+        if kind is None or width not in FLOAT_WIDTHS or samples < 1:
+            raise ValueError("stream header")
+        summary_set = summary_set if kind is Kind.SUMMARY else None
+        header = StreamHeader(kind, aggregation, source, samples, summary_set, width)
+    if not (0 <= last_event <= ID_MAX and min(offset, events) >= 0 and 0 <= ascending <= 1) or (
+        header is None and offset
+    ):
+        raise ValueError("position")
+    return Position(header, offset, last_event, bool(ascending), events)
+
+
+def _state(mark: Mark) -> tuple[int, ...]:
+    fields, summary_set, place = encode_position(mark.position)
+    return (*fields, (summary_set or 0) & 0xFFFFFFFF, *place, mark.tail)
 
 
 def read_mark(token: Token) -> Mark:
@@ -108,26 +126,13 @@ def read_mark(token: Token) -> Mark:
         raise TokenMalformedError("the token does not hold a position in a loss stream")
     if max(token.state) > _MAX_NUMBER:
         raise TokenMalformedError("the token holds an impossible position")
-    *fields, offset, last_event, ascending, events, tail = token.state
-    header = _header(*fields)
-    if (header is None and offset) or last_event > ID_MAX or ascending > 1:
-        raise TokenMalformedError("the token holds an impossible position")
-    position = Position(header, offset, last_event, bool(ascending), events)
+    *fields, summary_set, offset, last_event, ascending, events, tail = token.state
+    summary_set -= 2 * (summary_set & _SIGN_BIT)
+    try:
+        position = decode_position([*fields, summary_set, offset, last_event, ascending, events])
+    except ValueError as e:
+        raise TokenMalformedError(f"the token holds an impossible {e}") from e
     return Mark(position, tail, int.from_bytes(token.fingerprint, "little"))
-
-
-def _header(
-    source: int, aggregation: int, width: int, samples: int, summary_set: int
-) -> StreamHeader | None:
-    if source == 0:
-        return None
-    kind = TYPES.get((source, aggregation))
-    if kind is None or width not in FLOAT_WIDTHS or samples < 1:
-        raise TokenMalformedError("the token holds an impossible stream header")
-    signed_set = None
-    if kind.value == "summary":
-        signed_set = summary_set - 2 * (summary_set & _SIGN_BIT)
-    return StreamHeader(kind, aggregation, source, samples, signed_set, width)
 
 
 def describe(token: Token) -> dict[str, object]:

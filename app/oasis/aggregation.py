@@ -26,29 +26,30 @@ from typing import Any
 
 import structlog
 
+from app.losses.analyses import Analyses, OrderedThreads
 from app.losses.outputs import Outputs
-from app.losses.parallel import OrderedThreads
+from app.losses.sections import Progress, stream_observer
 from app.losses.sources import STDIN
 from app.losses.spilling import SpillFiles
+from core.arrays import Rows
 from core.errors import OptionError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
-from core.losses.finishing import LedgerResources, Sink
+from core.losses.finishing import LedgerResources
 from core.losses.ledger.bound import ledger_bound
 from core.losses.ledger.calendar import make_calendar
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import Order, Partitions
-from core.losses.parameters import ReportInputs
+from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.seen import SeenEvents
-from core.losses.summaries import Reading, SetReports
+from core.losses.summaries import Reading, SetReports, Summariser
 
 from .chunks import ChunkFiles
-from .directory import check_writable
-from .locking import locked
+from .directory import OutputJob, OutputTables, check_writable
+from .files import locked
 from .settings import Losses, SetRequest
 from .streams import StreamGroup, StreamOption, read_streams, stream_groups
-from .tables import OutputJob, OutputTables
 
 WAITING_BYTES = 128 << 20
 """Bytes of rows that may wait for the slowest partition before the others are left alone."""
@@ -187,13 +188,16 @@ class RunAggregation:
             for request in self._directory.requests(losses):
                 files.add(losses, request)
         takers = [self._taker(group, files, resources) for group in self._groups]
-        progress = _Progress(self._log, takers)
+        progress = _Progress(self._log)
+        readers: list[Analysis | Summariser] = []
+        for taker in takers:
+            readers += taker.summarisers if isinstance(taker, SetReports) else taker.analyses
         read_streams(
             [(group.paths, taker) for group, taker in zip(self._groups, takers, strict=True)],
             in_order=self._sort,
             limit=WAITING_BYTES // len(takers),
             idle_timeout=self._job.idle_timeout,
-            observe=progress,
+            observe=stream_observer(readers, None, progress),
         )
         progress.tell()
         for group, taker in zip(self._groups, takers, strict=True):
@@ -207,51 +211,47 @@ class RunAggregation:
         self, group: StreamGroup, files: OutputTables | ChunkFiles, resources: LedgerResources
     ) -> SetReports | Partitions:
         order: Order = "event" if self._sort else "received"
-        make = partial(self._analysis, files, resources, group.losses)
-        write = partial(files.write, group.losses.name)
+        make = partial(self._analyses, files, resources, group.losses)
+
+        def write(set_id: int | None, report: str, rows: Rows) -> None:
+            files.write((group.losses.name, set_id), report, rows)
+
         if group.set_id is None:
             sets, reading = self._directory.sets(group.losses), Reading(self._policy)
+
+            def analyse(
+                set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
+            ) -> Analysis:
+                return make(set_id, policy).of_partition(name, sink, seen)
+
             return SetReports(
-                group.paths, sets, make, write, reading, order=order, read_ahead=_NO_LIMIT
+                group.paths, sets, analyse, write, reading, order=order, read_ahead=_NO_LIMIT
             )
         policy = replace(self._policy, event_order="ascending" if self._sort else "any")
         return Partitions(
             group.paths,
-            partial(make, group.set_id, policy=policy),
+            make(group.set_id, policy).of_partition,
             partial(write, group.set_id),
             order=order,
             read_ahead=_NO_LIMIT,
         )
 
-    def _analysis(  # noqa: PLR0913, PLR0917 - what it is put together from
+    def _analyses(
         self,
         files: OutputTables | ChunkFiles,
         resources: LedgerResources,
         losses: Losses,
         set_id: int,
-        name: str,
-        sink: Sink,
-        seen: SeenEvents,
         policy: Policy,
-    ) -> Analysis:
+    ) -> Analyses:
         request = next(r for r in self._directory.requests(losses) if r.set_id == set_id)
-        inputs: ReportInputs = self._directory.inputs(request, losses)
         reports: Sequence[str] = request.reports
-        given: Mapping[str, Any] = inputs.to_dict()
+        given: Mapping[str, Any] = self._directory.inputs(request, losses).to_dict()
         if isinstance(files, ChunkFiles):
             reports, given = files.reports(request, given)
-            exchange = files.exchange(losses, request)
-            resources = replace(resources, on_merged=exchange)
-        return Analysis(
-            reports,
-            sink,
-            policy=policy,
-            **given,
-            options=request.options,
-            resources=resources,
-            name=name,
-            seen=seen,
-        )
+            resources = replace(resources, on_merged=files.exchange(losses, request))
+        options = {"policy": policy, "options": request.options, "resources": resources}
+        return Analyses(reports, {**given, **options})
 
 
 def _of_runs(request: SetRequest) -> bool:
@@ -262,25 +262,17 @@ def _of_runs(request: SetRequest) -> bool:
 class _Progress:
     """Logs how far the streams have been read, from time to time."""
 
-    def __init__(self, log: Any, takers: Sequence[SetReports | Partitions]) -> None:  # noqa: ANN401 - structlog's
+    def __init__(self, log: Any) -> None:  # noqa: ANN401 - structlog's
         self._log = log
-        self._takers = takers
-        self._bytes = 0
+        self._now = Progress(None)
         self._told = time.monotonic()
 
-    def __call__(self, nbytes: int) -> None:
-        self._bytes += nbytes
-        now = time.monotonic()
-        if now - self._told >= _PROGRESS_SECONDS:
-            self._told = now
+    def __call__(self, now: Progress) -> None:
+        self._now = now
+        if time.monotonic() - self._told >= _PROGRESS_SECONDS:
+            self._told = time.monotonic()
             self.tell()
 
     def tell(self) -> None:
         """Log it now."""
-        events = 0
-        for taker in self._takers:
-            readers: Sequence[Any] = (
-                taker.summarisers if isinstance(taker, SetReports) else taker.analyses
-            )
-            events += sum(reader.events for reader in readers)
-        self._log.info("losses read", events=events, bytes=self._bytes)
+        self._log.info("losses read", events=self._now.events, bytes=self._now.bytes)

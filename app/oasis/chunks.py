@@ -19,18 +19,19 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import structlog
 
+from app.losses.analyses import OrderedThreads, taken_inputs
 from app.losses.outputs import Outputs
-from app.losses.parallel import OrderedThreads
-from app.losses.partials import Exchange, partial_header
+from app.losses.report_files import Exchange, partial_header
 from app.losses.spilling import SpillFiles
 from core.arrays import Rows
 from core.errors import InputError, MismatchError
@@ -40,12 +41,11 @@ from core.losses.records import make_rules
 from core.losses.reports import REPORTS
 from core.losses.reports.choosing import choose_reports
 
-from .directory import RunDirectory, check_writable
-from .files import json_object, write_whole
-from .locking import locked
+from .directory import OutputJob, OutputTables, RunDirectory, check_writable, set_name
+from .files import json_object, locked, write_whole
+from .merging import Piece, join_rows, merge
 from .outputs import OUTPUTS, kat_file, summary_file
 from .settings import Losses, SetRequest
-from .tables import OutputJob, OutputTables, set_name
 
 VERSION: Final = 1
 _SUMS_ONLY = "aal"
@@ -114,7 +114,7 @@ class ChunkFiles:
         process = self._chunk[0]
         name = set_name(losses, request)
         paths = {o: self._work / kat_file(name, o, process) for o in _row_outputs(request)}
-        self._tables.open(losses, request, paths, "bin")
+        self._tables.add_files(losses, request, paths, "bin")
         sums = [self._work / summary_file(name, o, process) for o in _run_outputs(request)]
         if sums:
             first, *others = dict.fromkeys(sums)
@@ -128,18 +128,17 @@ class ChunkFiles:
         names = list(dict.fromkeys(OUTPUTS[name].report for name in _row_outputs(request)))
         if _run_outputs(request):
             names.append(_SUMS_ONLY)
-        reports = [REPORTS[name] for name in names]
-        taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+        taken = taken_inputs(REPORTS[name] for name in names)
         return names, {name: value for name, value in inputs.items() if name in taken}
 
     def exchange(self, losses: Losses, request: SetRequest) -> Exchange | None:
         """What writes the sums of a set; None without outputs of the whole run."""
         return self._exchanges.get((losses.name, request.set_id))
 
-    def write(self, losses: str, set_id: int, report: str, rows: Rows) -> None:
+    def write(self, group: Hashable, report: str, rows: Rows) -> None:
         """Write rows of a report; those of sums are thrown away."""
         if REPORTS[report].calculate is None:
-            self._tables.write(losses, set_id, report, rows)
+            self._tables.write(group, report, rows)
 
     def end(self) -> None:
         """Write what comes after the last rows."""
@@ -297,6 +296,11 @@ class _Chunks:
     request: SetRequest
     chunks: int
 
+    @property
+    def group(self) -> tuple[str, int]:
+        """That of the tables."""
+        return self.losses.name, self.request.set_id
+
     def _paths(self, file: Callable[[str, str, int], str], output: str) -> list[Path]:
         """A file of an output in each chunk."""
         name = set_name(self.losses, self.request)
@@ -309,7 +313,7 @@ class _Chunks:
             dtype = report.dtype(self.directory.float_width)
             parts = [packed_rows(path, dtype) for path in self._paths(kat_file, output)]
             for rows in merge_rows(parts) if in_order else in_pieces(parts):
-                tables.write(self.losses.name, self.request.set_id, report.name, rows)
+                tables.write(self.group, report.name, rows)
 
     def merge_sums(
         self, tables: OutputTables, spill: SpillFiles, budget: int, policy: Policy
@@ -327,9 +331,7 @@ class _Chunks:
         reports = choose_reports(list(dict.fromkeys(OUTPUTS[o].report for o in outputs)))
         ledger = LedgerReports(reports, request.options, resources)
         ledger.begin(header, make_rules(header, policy), inputs.to_dict())
-        ledger.finish(
-            lambda report, rows: tables.write(self.losses.name, request.set_id, report, rows)
-        )
+        ledger.finish(partial(tables.write, self.group))
 
 
 def packed_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:
@@ -348,11 +350,11 @@ def packed_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:
     return np.fromfile(path, dtype)
 
 
-def in_pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
+def in_pieces(parts: Iterable[Rows], piece: int = _PIECE_ROWS) -> Iterator[Rows]:
     """Rows of one part after the other, a piece at a time."""
     for rows in parts:
-        for begin in range(0, len(rows), _PIECE_ROWS):
-            yield rows[begin : begin + _PIECE_ROWS]
+        for begin in range(0, len(rows), piece):
+            yield rows[begin : begin + piece]
 
 
 def merge_rows(parts: Sequence[Rows], piece: int = _PIECE_ROWS) -> Iterator[Rows]:
@@ -360,32 +362,14 @@ def merge_rows(parts: Sequence[Rows], piece: int = _PIECE_ROWS) -> Iterator[Rows
 
     Args:
         parts: rows with a column EventId.
-        piece: rows of a part that are looked at together, at least.
+        piece: rows of a part that are looked at together.
 
-    Yields:
+    Returns:
         The rows of all parts by event, those of an event in the order of their part.
     """
-    events = [rows["EventId"] for rows in parts]
-    at = [0 for _ in parts]
-    while True:
-        # Below the lowest last event of the pieces, all parts are known.
-        ends = [min(begin + piece, len(rows)) for begin, rows in zip(at, parts, strict=True)]
-        lasts = [
-            int(ids[end - 1])
-            for ids, begin, end in zip(events, at, ends, strict=True)
-            if begin < end
-        ]
-        if not lasts:
-            return
-        floor = min(lasts)
-        taken = []
-        for index, ids in enumerate(events):
-            end = at[index] + int(np.searchsorted(ids[at[index] :], floor, side="right"))
-            if end > at[index]:
-                taken.append(parts[index][at[index] : end])
-                at[index] = end
-        if len(taken) == 1:
-            yield np.ascontiguousarray(taken[0])
-            continue
-        rows = np.concatenate(taken)
-        yield rows[np.argsort(rows["EventId"], kind="stable")]
+
+    def keyed(part: Rows) -> Iterator[Piece[Rows]]:
+        for rows in in_pieces([part], piece):
+            yield rows["EventId"].astype(np.int64), rows
+
+    return merge([keyed(part) for part in parts], join_rows)

@@ -35,11 +35,9 @@ from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 
 from .chunks import in_pieces, packed_rows
-from .directory import RunDirectory, check_writable
-from .files import failing_as
-from .locking import locked
+from .directory import OutputJob, OutputTables, RunDirectory, check_writable
+from .files import failing_as, locked
 from .settings import Losses, SetRequest
-from .tables import OutputJob, OutputTables
 
 VERSION = 1
 _SERVICE_HAS = ("missing_end", "max_samples")
@@ -223,6 +221,6 @@ def write_fetched(job: FetchedTablesJob) -> list[Path]:
                     with failing_as("cannot be read", path):
                         table = packed_rows(path, REPORTS[report].dtype(directory.float_width))
                     for rows in in_pieces([table]):
-                        files.write(losses.name, request.set_id, report, rows)
+                        files.write((losses.name, request.set_id), report, rows)
         files.end()
     return files.paths

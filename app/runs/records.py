@@ -25,11 +25,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeAlias
 
+from app.losses.tokens import decode_position, encode_position
 from app.state.base import damaged
 from app.state.ownership import Owned
 from app.times import LAST_SECOND, MAX_DAYS
-from core.losses.events import StreamHeader
-from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
 from core.losses.position import Position
 
 RUN = "run"
@@ -240,9 +239,10 @@ class StreamRecord:
 
     def encode(self) -> dict[str, Any]:
         """Return the value of its head, as JSON values."""
+        header, summary_set, place = encode_position(self.cursor)
         return {name: getattr(self, name) for name in _OF_STREAM} | {
             "extents": [[e.fence, e.start, e.length] for e in self.extents],
-            "cursor": encode_position(self.cursor),
+            "cursor": [*header, summary_set, *place],
             "digest": None if self.digest is None else [self.digest.chain, self.digest.total],
         }
 
@@ -323,40 +323,3 @@ def stream_key(run: str, stream: str) -> str:
 def stream_id(partition: int, suffix: str) -> str:
     """Return the id of a stream of a partition."""
     return f"{partition:06d}-{suffix}"
-
-
-def encode_position(position: Position) -> list[int | None]:
-    """Return a position as JSON values: that of the header, and four of the place."""
-    header = position.header
-    fields: list[int | None] = [0, 0, 0, 0, None]
-    if header is not None:
-        fields = [
-            header.source,
-            header.aggregation,
-            header.float_width,
-            header.len_sample,
-            header.summary_set,
-        ]
-    place = [position.offset, position.last_event, int(position.ascending), position.events]
-    return [*fields, *place]
-
-
-def decode_position(values: Any) -> Position:  # noqa: ANN401 - JSON
-    """Return the position in JSON values.
-
-    Raises:
-        ValueError, TypeError: they hold none.
-    """
-    source, aggregation, width, samples, summary_set, *place = values
-    offset, last_event, ascending, events = place
-    if not (0 <= last_event <= ID_MAX and min(offset, events) >= 0):
-        raise ValueError("the place is impossible")
-    header = None
-    if source:
-        kind = TYPES.get((source, aggregation))
-        if kind is None or width not in FLOAT_WIDTHS or samples < 1:
-            raise ValueError("the header is impossible")
-        header = StreamHeader(kind, aggregation, source, samples, summary_set, width)
-    elif offset:
-        raise ValueError("there are events before the header")
-    return Position(header, offset, last_event, bool(ascending), events)

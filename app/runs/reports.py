@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import structlog
@@ -13,29 +13,34 @@ from app.errors import InvalidOptionError, NotAcceptableError
 from app.http.identity import RUNS, Identity, require
 from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES
-from app.losses.pictures.library import can_draw
-from app.losses.pictures.options import Perspective
+from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, can_draw
 from app.losses.request import parse_reports
 from app.run_errors import ReportMissingError, ReportNotReadyError
 
 from .records import RunRecord
-from .results.files import RECORDS, Drawn, Look, ReportFiles, ReportName
-from .results.published import DAMAGED, PublishedFile
-from .schemas import ReportsBody
+from .results.files import DAMAGED, RECORDS, Look, PublishedFile, ReportFiles, ReportName
 from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
 from .sealing.sealer import Sealer
-from .spec import RunSpec, invalid
+from .spec import ReportsBody, RunSpec, invalid
 
 RETRY_SECONDS = 2
 """Seconds after which to ask again for a report that is being computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A report that is being computed."""
+class PendingError(Exception):
+    """A report is being computed.
 
-    state: Mapping[str, Any]
-    """Members of the answer."""
+    Args:
+        run: whose it is.
+        job: that computes it, if it is known.
+    """
+
+    def __init__(self, run: RunRecord, job: Job | None) -> None:
+        super().__init__(f"the report of the run {run.id} is being computed")
+        self.state: dict[str, Any] = {"state": "computing" if run.state == "done" else run.state}
+        """What to tell of the run."""
+        if job is not None:
+            self.state |= {"done": job.done, "total": job.total}
 
 
 class RunReportsService:
@@ -48,11 +53,8 @@ class RunReportsService:
     def __init__(self, sealer: Sealer) -> None:
         self._workshop = sealer.workshop
         self._sealer = sealer
-
-    @property
-    def jobs(self) -> Jobs:
-        """The jobs of sealing."""
-        return self._sealer.jobs
+        self.jobs: Jobs = sealer.jobs
+        """The jobs of all runs."""
 
     def seal(self, who: Identity, ident: str) -> RunRecord:
         """Seal a run; see :meth:`Sealer.seal`.
@@ -75,7 +77,7 @@ class RunReportsService:
         """
         run = self._workshop.runs.own(who, ident)
         if run.state != "done":
-            raise self._not_ready(run)
+            raise _not_ready(run)
         try:
             body = ReportsBody.model_validate(values)
             variant = Variant(body.options, dict(body.inputs))
@@ -93,72 +95,62 @@ class RunReportsService:
 
     def find(
         self, who: Identity, ident: str, name: ReportName, form: str
-    ) -> tuple[ReportFiles, PublishedFile] | Pending:
+    ) -> tuple[ReportFiles, PublishedFile]:
         """Return the file of a report in a format.
 
         Raises:
+            PendingError: it is being computed.
             ReportNotReadyError: the run is not sealed, or sealing failed.
             ReportMissingError: it was not requested, or not of this set or variant.
             NotAcceptableError: there is no picture of it.
             CoreError, ServiceError: it cannot be drawn, or a store failed.
         """
-        found = self._computed(who, ident, name)
-        if isinstance(found, Pending):
-            return found
-        run, files, result = found
+        run, files, result = self._computed(who, ident, name)
         known = files.find(name.file(form))
         if known is not None:
             return files, known
         drawn = self._drawn(run, result, name, form)
-        if isinstance(drawn, Pending):
-            return drawn
         try:
             return files, files.derive(name, form, drawn)
         except DAMAGED:
-            return self._again(run, result, name, form)
+            raise self._again(run, result, name, form) from None
 
     def repair(
         self, who: Identity, ident: str, name: ReportName, form: str, file: PublishedFile
-    ) -> tuple[ReportFiles, PublishedFile] | Pending:
+    ) -> tuple[ReportFiles, PublishedFile]:
         """Return a report as ``find`` does, made again because this file of it is damaged.
 
         Raises:
-            CoreError, ServiceError: see ``find``.
+            PendingError, CoreError, ServiceError: see ``find``.
         """
-        found = self._computed(who, ident, name)
-        if isinstance(found, Pending):
-            return found
-        run, files, result = found
+        run, files, result = self._computed(who, ident, name)
         if form == RECORDS:
-            return self._again(run, result, name, form)
+            raise self._again(run, result, name, form)
         files.discard(file)
         return self.find(who, ident, name, form)
 
     def draw(
         self, who: Identity, ident: str, name: ReportName, form: str, look: Look
-    ) -> tuple[PublishedFile, bytes] | Pending:
+    ) -> tuple[PublishedFile, bytes]:
         """Draw a report as a client wants it; return the file of its records, and the picture.
 
         Raises:
-            CoreError, ServiceError: see ``find``.
+            PendingError, CoreError, ServiceError: see ``find``.
         """
-        found = self._computed(who, ident, name)
-        if isinstance(found, Pending):
-            return found
-        run, files, result = found
+        run, files, result = self._computed(who, ident, name)
         drawn = self._drawn(run, result, name, form)
         records = files.find(name.file(RECORDS))
-        if isinstance(drawn, Pending) or records is None:
-            return self._pending(run, None)
+        if drawn is None or records is None:
+            raise PendingError(run, None)
         try:
-            return records, files.picture(name, form, replace(drawn, look=look))
+            return records, files.picture(name, replace(drawn, **look._asdict()))
         except DAMAGED:
-            return self._again(run, result, name, form)
+            raise self._again(run, result, name, form) from None
 
     def _again(
         self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
-    ) -> Pending:
-        """Have a report computed again, because its records are damaged or missing.
+    ) -> PendingError:
+        """Have a report computed again, because its records are damaged or missing; say so.
 
         The job looks which of them are. So nothing is deleted before it can be computed.
 
@@ -169,119 +161,113 @@ class RunReportsService:
         log = structlog.get_logger().bind(run=run.id, variant=name.variant)
         log.warning("a report is damaged and computed again", reports=list(reports))
         variant = Variant(result["options"], result["inputs"])
-        return self._pending(run, self._sealer.compute(run, tuple(reports), variant))
+        return PendingError(run, self._sealer.compute(run, tuple(reports), variant))
 
     def _computed(
         self, who: Identity, ident: str, name: ReportName
-    ) -> tuple[RunRecord, ReportFiles, Mapping[str, Any]] | Pending:
+    ) -> tuple[RunRecord, ReportFiles, Mapping[str, Any]]:
         """Return the run, its files, and the result that has a report."""
         run = self._workshop.runs.get(who, ident)
         if run.state in {"sealed", "computing"}:
-            jobs = self._sealer.jobs.of_run(run.owner, run.id)
+            jobs = self.jobs.of_run(run.owner, run.id)
             if not jobs:
                 self._sealer.seal(run)
-            return self._pending(run, find_variant(jobs, OWN))
+            raise PendingError(run, find_variant(jobs, OWN))
         if run.state != "done":
-            raise self._not_ready(run)
+            raise _not_ready(run)
         result = run.results.get(name.variant, {})
         if name.report not in result.get("reports", ()):
-            job = self._running(run, name)
-            if job is not None:
-                return self._pending(run, job)
-            raise self._missing(run, name, result.get("problem"))
+            self._check_running(run, name)
+            raise _missing(run, name, result.get("problem"))
         return run, self._workshop.files(run), result
 
-    def _running(self, run: RunRecord, name: ReportName) -> Job | None:
-        """Return a job that computes a report; None if there is none."""
-        for job in self._sealer.jobs.of_run(run.owner, run.id):
+    def _check_running(self, run: RunRecord, name: ReportName) -> None:
+        """Raise PendingError if a job computes a report."""
+        for job in self.jobs.of_run(run.owner, run.id):
             if job.variant.name == name.variant and name.report in job.reports:
-                return None if job.is_poisoned else job
-        return None
+                if not job.is_poisoned:
+                    raise PendingError(run, job)
+                return
 
     def _drawn(
         self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
-    ) -> Drawn | Pending:
-        """Return what a picture of a report shows, if it can be drawn."""
+    ) -> PictureOptions | None:
+        """Return how a picture of a report is drawn, if it can be; None for a table."""
         if self._workshop.files(run).find(name.file(RECORDS)) is None:
-            job = self._running(run, name)
-            if job is not None:
-                return self._pending(run, job)
+            self._check_running(run, name)
             if result["problem"] is not None:
-                raise self._missing(run, name, result["problem"])
-            raise self._missing_set(name)
-        self._check_picture(name, form, result["reports"])
-        spec = self._workshop.spec(run, Variant(result["options"], result["inputs"]))
-        return Drawn(spec.options.confidence, cast("Perspective", spec.perspective))
-
-    @staticmethod
-    def _check_picture(name: ReportName, form: str, computed: Sequence[str]) -> None:
+                raise _missing(run, name, result["problem"])
+            raise _missing_set(name)
         if form not in PICTURE_TYPES:
-            return
-        if name.report not in PICTURES:
-            raise NotAcceptableError(
-                f"there is no picture of {name.report.upper()}",
-                hint=f"Reports with a picture are {' and '.join(PICTURES)}",
-            )
-        if not can_draw():
-            raise NotAcceptableError(
-                "this server draws no pictures, because matplotlib is not installed there",
-                hint="Ask its operator for the extra plot",
-            )
-        lacking = [report for report in PICTURES[name.report] if report not in computed]
-        if lacking:
-            raise NotAcceptableError(
-                f"the picture of {name.report.upper()} shows {' and '.join(lacking)} too, which"
-                " the run does not have",
-                hint="POST these reports to the reports of the run first",
-            )
+            return None
+        _check_picture(name, result["reports"])
+        spec = self._workshop.spec(run, Variant(result["options"], result["inputs"]))
+        return PictureOptions(
+            form=cast("PictureForm", form),
+            confidence=spec.options.confidence,
+            perspective=cast("Perspective", spec.perspective),
+        )
 
-    @staticmethod
-    def _pending(run: RunRecord, job: Job | None) -> Pending:
-        state: dict[str, Any] = {"state": run.state if run.state != "done" else "computing"}
-        if job is not None:
-            state |= {"done": job.done, "total": job.total}
-        return Pending(state)
 
-    @staticmethod
-    def _not_ready(run: RunRecord) -> ReportNotReadyError:
-        if run.state == "failed":
-            detail = (run.problem or {}).get("detail", "it cannot be read")
-            return ReportNotReadyError(
-                f"the run failed when it was sealed: {detail}",
-                hint="Delete the stream at fault, upload it again, then seal the run again",
-                state=run.state,
-                problem=run.problem,
-            )
+def _check_picture(name: ReportName, computed: Sequence[str]) -> None:
+    if name.report not in PICTURES:
+        raise NotAcceptableError(
+            f"there is no picture of {name.report.upper()}",
+            hint=f"Reports with a picture are {' and '.join(PICTURES)}",
+        )
+    if not can_draw():
+        raise NotAcceptableError(
+            "this server draws no pictures, because matplotlib is not installed there",
+            hint="Ask its operator for the extra plot",
+        )
+    lacking = [report for report in PICTURES[name.report] if report not in computed]
+    if lacking:
+        raise NotAcceptableError(
+            f"the picture of {name.report.upper()} shows {' and '.join(lacking)} too, which"
+            " the run does not have",
+            hint="POST these reports to the reports of the run first",
+        )
+
+
+def _not_ready(run: RunRecord) -> ReportNotReadyError:
+    if run.state == "failed":
+        detail = (run.problem or {}).get("detail", "it cannot be read")
         return ReportNotReadyError(
-            f"the run is {run.state}: its reports are computed when it is sealed",
-            hint=f"POST /v1/runs/{run.id}/seal once all streams are complete",
-            retry_after=RETRY_SECONDS,
+            f"the run failed when it was sealed: {detail}",
+            hint="Delete the stream at fault, upload it again, then seal the run again",
             state=run.state,
+            problem=run.problem,
         )
+    return ReportNotReadyError(
+        f"the run is {run.state}: its reports are computed when it is sealed",
+        hint=f"POST /v1/runs/{run.id}/seal once all streams are complete",
+        retry_after=RETRY_SECONDS,
+        state=run.state,
+    )
 
-    @staticmethod
-    def _missing(
-        run: RunRecord, name: ReportName, problem: Mapping[str, Any] | None
-    ) -> ReportMissingError:
-        if problem is not None:
-            return ReportMissingError(
-                f"the report could not be computed: {problem.get('detail')}", problem=problem
-            )
-        of = "" if name.variant == OWN else f" of the variant {name.variant[:40]}"
-        return ReportMissingError(
-            f"the run has no report {name.report}{of}",
-            hint=f'POST {{"reports": ["{name.report}"]}} to /v1/runs/{run.id}/reports',
-            reports=[name.report],
-        )
 
-    @staticmethod
-    def _missing_set(name: ReportName) -> ReportMissingError:
-        if name.set_id is None:
-            return ReportMissingError(
-                "the run has several summary sets",
-                hint="Name one by set=, or some by --sets of thalweg run fetch",
-            )
+def _missing(
+    run: RunRecord, name: ReportName, problem: Mapping[str, Any] | None
+) -> ReportMissingError:
+    if problem is not None:
         return ReportMissingError(
-            f"the run has no report {name.report} of the summary set {name.set_id}",
-            hint="Streams of summaries have one set, which set= need not name",
+            f"the report could not be computed: {problem.get('detail')}", problem=problem
         )
+    of = "" if name.variant == OWN else f" of the variant {name.variant[:40]}"
+    return ReportMissingError(
+        f"the run has no report {name.report}{of}",
+        hint=f'POST {{"reports": ["{name.report}"]}} to /v1/runs/{run.id}/reports',
+        reports=[name.report],
+    )
+
+
+def _missing_set(name: ReportName) -> ReportMissingError:
+    if name.set_id is None:
+        return ReportMissingError(
+            "the run has several summary sets",
+            hint="Name one by set=, or some by --sets of thalweg run fetch",
+        )
+    return ReportMissingError(
+        f"the run has no report {name.report} of the summary set {name.set_id}",
+        hint="Streams of summaries have one set, which set= need not name",
+    )

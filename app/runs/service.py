@@ -9,10 +9,10 @@ from app.http.addresses import Addresses
 from app.http.json_bodies import JsonBodies
 from app.losses.service import LossService
 
-from .removal import Removal
 from .reports import RunReportsService
 from .store import Runs
 from .streams import Streams
+from .sweeping import Removal
 from .uploads.uploads import Uploads
 
 

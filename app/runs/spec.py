@@ -1,30 +1,211 @@
-"""What a run is to compute: its spec, and the request of loss reports that it stands for."""
+"""Bodies, queries and answers of runs; the spec of a run, and the request that it stands for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
+from app.losses.analyses import taken_inputs
 from app.losses.options import read_policy, read_request
+from app.losses.pictures.options import Theme
 from app.losses.request import LossRequest
-from app.losses.schemas import LossQuery
+from app.losses.schemas import InputName, LossQuery, PassOptions, ReportName, given
 from app.losses.service import LossService
+from app.times import MAX_DAYS
 from app.wording import wording
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from core.losses.reports.report import ANY_KIND
 
-from .records import RunRecord
-from .schemas import RunBody, RunOptions
+from .records import MAX_PARTITION, RunRecord
+from .streams import MAX_STREAMS
+
+
+def _refuse_float(value: object) -> object:
+    """Refuse 4.0, which equals 4 and so is one of the choices even to a strict model.
+
+    Raises:
+        PydanticCustomError: it is a float.
+    """
+    if isinstance(value, float):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+class RunOptions(PassOptions):
+    """Options of a run: those of a posted stream, and the number of its partitions."""
+
+    model_config = ConfigDict(strict=True)
+
+    partitions: int | None = given(
+        "Number of streams; sealing requires all of them", ge=1, le=MAX_PARTITION
+    )
+    quantiles: list[float] | None = given("For qelt and qplt", max_length=10_000)
+    return_periods: list[int] | None = given(
+        "For ept and psept; every point without", max_length=100_000
+    )
+    float_width: Annotated[Literal[4, 8], BeforeValidator(_refuse_float)] = Field(
+        4, description="Bytes per loss"
+    )
+    order: Literal["received", "event"] = Field(
+        "received", description="Order of rows: as received, or by event"
+    )
+    sets: list[int] | None = given(
+        "Sets of summary_xref; all without", min_length=1, max_length=1000
+    )
+    summary_ids: str | None = given("Report these summaries only")
+
+
+class NewRunOptions(RunOptions):
+    """Options of a run to create; earlier versions took more partitions than could be sealed."""
+
+    partitions: int | None = given(
+        "Number of streams; sealing requires all of them", ge=1, le=MAX_STREAMS
+    )
+
+
+class RunBody(BaseModel):
+    """A run to create."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    perspective: Literal["gul", "il", "ri", "rl"]
+    reports: list[ReportName] = Field(min_length=1)
+    inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
+    options: NewRunOptions = Field(default_factory=lambda: NewRunOptions.model_validate({}))
+    days: float | None = given("Lifetime after the last change, in days", gt=0, le=MAX_DAYS)
+
+    @model_validator(mode="after")
+    def _once(self) -> RunBody:
+        if len(set(self.reports)) < len(self.reports):
+            raise ValueError("reports names one twice")
+        return self
+
+
+class StreamCounts(BaseModel):
+    """The streams of a run, by what became of them."""
+
+    created: int
+    uploading: int
+    complete: int
+    failed: int
+
+
+class RunAnswer(BaseModel):
+    """A run."""
+
+    id: str
+    perspective: str
+    reports: list[str]
+    inputs: dict[str, str]
+    options: dict[str, Any]
+    state: Literal["created", "uploading", "sealed", "computing", "done", "failed"]
+    created: str
+    expires: str | None
+    streams: StreamCounts
+    bytes: int = Field(description="Durable bytes of all streams")
+    events: int = Field(description="Complete events of all streams")
+    missing_inputs: list[str] = Field(description="Inputs that a report needs and the run lacks")
+    problem: dict[str, Any] | None = given("Why it failed")
+    results: dict[str, Any] = {}
+    links: dict[str, str]
+
+
+class RunList(BaseModel):
+    """A page of runs."""
+
+    runs: list[dict[str, Any]]
+    after: str | None = Field(description="Value of after for the next page; null if it is last")
+
+
+class StreamAnswer(BaseModel):
+    """A stream of a run."""
+
+    id: str
+    partition: int
+    state: Literal["created", "uploading", "complete", "failed"]
+    offset: int = Field(description="Durable bytes")
+    length: int | None
+    events: int = Field(description="Complete events in them")
+    digest: str | None = Field(description="XXH3-128 chained over 4 MiB groups, once complete")
+    created: str
+    changed: str
+    fault: dict[str, Any] | None = None
+    address: str
+
+
+class StreamList(BaseModel):
+    """A page of streams, in the order of their partitions."""
+
+    streams: list[StreamAnswer]
+    after: str | None
+
+
+class UploadQuery(BaseModel):
+    """Options of a stream that is created."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partition: int | None = given(
+        "Which partition it is; the lowest free without", ge=1, le=MAX_PARTITION
+    )
+
+
+class ReportsBody(BaseModel):
+    """Further reports of a sealed run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reports: list[ReportName] = Field(min_length=1)
+    options: dict[str, Any] = Field(
+        {}, description="Options that differ from those of the run, such as quantiles"
+    )
+    inputs: dict[InputName, str] = Field({}, description="Inputs that differ, by name")
+
+
+class ReportsQuery(BaseModel):
+    """Options of a report of a sealed run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    set: int | None = given("Summary set, where streams are of items", ge=1)
+    variant: str | None = given(
+        "Of further reports, as their POST answered", pattern="^[0-9a-z]{1,16}$"
+    )
+    format: Literal["csv", "parquet", "arrow", "ndjson", "bin", "svg", "png"] | None = given(
+        "Format of the answer; overrides Accept"
+    )
+    summary_ids: str | None = given("Rows of these summaries, as 1,5,10-20; a picture has up to 12")
+    event_ids: str | None = given("Rows of these events, as 1,5,10-20")
+    theme: Theme = Field("light", description="Pictures of ept and aal: colours")
+    plot_tvar: bool = Field(False, description="Pictures of ept: TVaR beside the curves")
+    currency: str | None = given(
+        "Pictures: currency of the losses, for the axes", pattern="^[A-Z]{3}$"
+    )
+
+
+class RowsQuery(BaseModel):
+    """Options of the rows of a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: str | None = given("Token to go on after", max_length=512)
+    follow: bool = Field(False, description="Wait for rows to come, until the run is sealed")
+    stream: str | None = given("Rows of this stream only", max_length=64)
+    format: Literal["frames", "csv", "ndjson", "arrow", "parquet", "bin", "sse"] | None = given(
+        "Format of the answer; overrides Accept"
+    )
+
 
 _LISTS = ("quantiles", "return_periods")
 """Options that may be given as inputs instead."""
-_SAME = ("no_of_periods", "confidence", "curves", "tvar", "nan", "negative", "sample_order")
+_SAME = tuple(PassOptions.model_fields)
 """Options of a run that queries have by the same name and form."""
 
 
@@ -119,8 +300,7 @@ class RunSpec:
             values[name] = None if numbers is None else ",".join(map(repr, numbers))
         values |= dict(self.inputs)
         if reports is not None:
-            takes = {i.name for r in reports for i in (*REPORTS[r].needs, *REPORTS[r].takes)}
-            others = {i.name for r in REPORTS.values() for i in (*r.needs, *r.takes)} - takes
+            others = taken_inputs(REPORTS.values()) - taken_inputs(REPORTS[r] for r in reports)
             values |= dict.fromkeys(others & set(LossQuery.model_fields))
             if values.get("occurrence") is None:
                 values["no_of_periods"] = None

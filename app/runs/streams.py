@@ -41,8 +41,7 @@ from app.state.blobs import BlobMissingError, BlobStore
 from app.state.ownership import Namespaces, Owned
 
 from .records import MAX_PARTITION, STREAM, RunRecord, StreamRecord, stream_id, stream_key
-from .store import Runs, new_term
-from .stored import StoredStream
+from .store import Runs, StoredStream, new_term
 
 MAX_STREAMS = 10_000
 """Streams of a run: its head lists them once it is sealed. Creations at the same moment may exceed

@@ -11,17 +11,67 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from app.http.identity import Identity
 from app.losses.input_store import input_id
-from app.state.base import Head, HeadMissingError, StateStore, StoreBusyError, StoreDamagedError
+from app.state.base import (
+    Head,
+    HeadConflictError,
+    HeadMissingError,
+    StateStore,
+    StoreBusyError,
+    StoreDamagedError,
+)
 from app.state.blobs import BlobInfo, BlobStore
 from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import Chore, Lasting, each_blob, each_head
 
 from .records import REPORT, RUN, SEGMENT, STREAM, RunRecord, StreamRecord, stream_key
-from .removal import Removal
+from .results.files import Published
 from .sealing.jobs import KIND as JOB
-from .sealing.jobs import MAX_DEATHS, job_of
+from .sealing.jobs import MAX_DEATHS, Jobs, job_of
 from .streams import Streams
+
+
+class Removal:
+    """Deletes runs.
+
+    Args:
+        streams: of the runs.
+        heads: of their jobs and published files.
+    """
+
+    def __init__(self, streams: Streams, heads: StateStore) -> None:
+        self.runs = streams.runs
+        self.streams = streams
+        self.jobs = Jobs(heads)
+        self._computed = {kind: Namespaces(heads, kind) for kind in (SEGMENT, REPORT)}
+
+    def delete(self, who: Identity, ident: str) -> None:
+        """Delete a run of the caller.
+
+        Raises:
+            NotFoundError: the caller has no such run.
+        """
+        while True:
+            with contextlib.suppress(HeadConflictError):
+                self.remove(self.runs.find(who, ident))
+                return
+
+    def remove(self, record: RunRecord) -> None:
+        """Delete this version of a run.
+
+        The head of the run goes first: nobody finds the rest then, and the sweeper removes
+        what a crash leaves of it.
+
+        Raises:
+            HeadConflictError: the run has changed.
+        """
+        self.runs.delete(record)
+        self.streams.delete_all(record)
+        self.jobs.delete_all(record.owner, record.id)
+        for kind, things in self._computed.items():
+            Published(things, self.streams.blobs, kind, record.owner, record.id).delete_all()
+
 
 EXPIRED_SECONDS = 7200.0
 """Time for which a run must have been expired and unchanged; appends keep theirs every hour."""

@@ -22,8 +22,7 @@ from app.http.access import is_open
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
-from app.runs.schemas import ReportsBody
-from app.runs.spec import RunSpec
+from app.runs.spec import ReportsBody, RunSpec
 from app.service_error import ServiceError
 from app.settings import Settings
 from core.errors import CoreError

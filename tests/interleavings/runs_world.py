@@ -17,15 +17,15 @@ from app.errors import NotFoundError
 from app.http.identity import USER_SCOPES, Identity
 from app.runs import sweeping
 from app.runs.records import REPORT, RunRecord, StreamRecord
-from app.runs.removal import Removal
-from app.runs.results.published import Published
-from app.runs.sealing import sealer, wanted
+from app.runs.results.files import Published
+from app.runs.sealing import lease, sealer
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.lease import Lease
 from app.runs.sealing.sealer import _ATTEMPTS, Sealer
 from app.runs.sealing.work import Workshop
 from app.runs.store import Runs
 from app.runs.streams import Streams
+from app.runs.sweeping import Removal
 from app.runs.uploads.appending import Appending, AppendRequest, Terms
 from app.runs.uploads.uploads import Uploads, _finish
 from app.state.admission import AdmittedHeads
@@ -143,7 +143,7 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(sealer, "SealingWork", ListingWork)
         # No thread is needed that gives no sign of life in all that time.
         patch.setattr(Lease, "kept", lambda _: contextlib.nullcontext())
-        patch.setattr(wanted, "LOOK_SECONDS", LEASE)
+        patch.setattr(lease, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
 

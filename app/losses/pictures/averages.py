@@ -16,9 +16,11 @@ from core.arrays import Floats, Rows
 from core.errors import ReportError
 from core.losses.reports.aal import ANALYTICAL, SAMPLE
 
-from .options import PictureOptions
+from .options import Palette, PictureOptions
 from .panels import (
+    Unit,
     add_axes,
+    choose_unit,
     columns_of,
     describe_run,
     inches_of,
@@ -27,10 +29,11 @@ from .panels import (
     say_no_losses,
     scale_losses,
     scale_years,
+    three_digits,
+    tick_labels,
+    ticks_within,
     title_of,
 )
-from .scales import Unit, choose_unit, three_digits, tick_labels, ticks_within
-from .themes import Palette
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

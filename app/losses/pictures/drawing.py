@@ -6,25 +6,116 @@ import contextlib
 import gc
 import io
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from app.server.memory import give_back
 from core.arrays import Rows
-from core.errors import ReportError
+from core.errors import OptionError, ReportError
 from core.losses.reports import REPORTS
 
+from ..outputs import Outputs
 from .averages import AveragesSheet
-from .collecting import Collected
 from .exceedance import ExceedanceSheet
-from .library import require_library
-from .options import PictureOptions
-from .themes import PALETTES, Palette
+from .options import FORMS, MOST_SUMMARIES, PALETTES, Palette, PictureOptions, require_library
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
+
+
+_TAIL_MEANS = (2, 4)
+"""EPType of TVaR."""
+_LONG = 4096
+"""Points of a curve, as they come at once, from which it is thinned."""
+_POINTS_PER_DECADE = 1000
+
+
+class Collected:
+    """Rows of reports, as many as a picture shows.
+
+    Args:
+        options: of the picture.
+    """
+
+    def __init__(self, options: PictureOptions) -> None:
+        self._options = options
+        self._pieces: dict[str, list[Rows]] = {}
+        self._summaries: set[int] = set()
+
+    @property
+    def summaries(self) -> list[int]:
+        """Ids of the summaries that have rows, ascending."""
+        return sorted(self._summaries)
+
+    def take(self, report: str, rows: Rows) -> None:
+        """Copy the rows that the picture shows.
+
+        Args:
+            report: name of their report.
+            rows: the next of that report, valid only during the call.
+
+        Raises:
+            ReportError: they are about more summaries than a picture holds.
+        """
+        if self._options.summary_ids is not None:
+            rows = rows[np.isin(rows["SummaryId"], self._options.summary_ids)]
+        self._summaries.update(np.unique(rows["SummaryId"]).tolist())
+        if len(self._summaries) > MOST_SUMMARIES:
+            raise ReportError(
+                f"a picture shows up to {MOST_SUMMARIES} summaries, and there are more",
+                hint="Choose some with --plot-summaries, or with summary_ids in a request",
+            )
+        if report == "ept":
+            if not self._options.tail_means:
+                rows = rows[~np.isin(rows["EPType"], _TAIL_MEANS)]
+            rows = rows[_shown(rows)]
+        if len(rows):
+            self._pieces.setdefault(report, []).append(rows.copy())
+
+    def rows(self, report: str, dtype: np.dtype[np.void]) -> Rows:
+        """The rows of a report, in the order they came.
+
+        Raises:
+            ReportError: none is about a summary that was chosen.
+        """
+        if not self._summaries and self._options.summary_ids is not None:
+            raise ReportError(
+                f"no row of {report.upper()} is about the summaries chosen for its picture",
+                hint="Choose summaries that have losses",
+            )
+        pieces = self._pieces.get(report)
+        return np.zeros(0, dtype) if pieces is None else np.concatenate(pieces)
+
+
+def _shown(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Which points of curves are shown: the first and last of each step in a long curve."""
+    keep = np.ones(len(rows), np.bool_)
+    if len(rows) <= _LONG:
+        return keep
+    begins = _changes(rows["SummaryId"], rows["EPCalc"], rows["EPType"])
+    lengths = np.diff(np.append(np.flatnonzero(begins), len(rows)))
+    of_long = np.repeat(lengths > _LONG, lengths)
+    years = np.maximum(rows["ReturnPeriod"].astype(np.float64), 1e-9)
+    steps = np.floor(np.log10(years) * _POINTS_PER_DECADE)
+    first = begins | _changes(steps)
+    last = np.append(first[1:], True)
+    keep[of_long] = (first | last)[of_long]
+    return keep
+
+
+def _changes(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
+    """Whether each element differs from the one before it in any column; the first does."""
+    changes = np.zeros(len(columns[0]), np.bool_)
+    changes[0] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return changes
 
 
 _HEADER_INCHES = 0.86
@@ -38,23 +129,8 @@ PICTURES: dict[str, tuple[str, ...]] = {"ept": ("ept",), "aal": ("aal", "alct")}
 """Reports that have a picture, and the reports whose rows it shows."""
 
 
-class Sheet(Protocol):
-    """What one picture shows."""
-
-    @property
-    def title(self) -> str:
-        """The first line."""
-
-    @property
-    def subtitle(self) -> str:
-        """The second line."""
-
-    @property
-    def inches(self) -> tuple[float, float]:
-        """Width and height of what is below the header."""
-
-    def fill(self, figure: Figure, palette: Palette) -> list[Artist]:
-        """Draw the axes, from the bottom up; return the entries of the legend."""
+Sheet = AveragesSheet | ExceedanceSheet
+"""The content of a picture, below its title: in words, in inches, and as axes."""
 
 
 def paint(sheet: Sheet, options: PictureOptions) -> bytes:
@@ -189,26 +265,7 @@ def _settings(palette: Palette) -> Any:  # noqa: ANN401 - a dictionary with a th
     }
 
 
-def draw(report: str, tables: Mapping[str, Rows], options: PictureOptions) -> bytes:
-    """Draw the picture of a report.
-
-    Args:
-        report: ``ept`` or ``aal``.
-        tables: rows by report; those of ``aal`` and ``alct`` for a picture of ``aal``.
-        options: of the picture.
-
-    Raises:
-        ReportError: there is no picture of the report, too many summaries, none of those chosen,
-            or a number that is not finite.
-        OptionError: the library that draws is not installed.
-    """
-    collector = PictureCollector(report, options)
-    for name in collector.sources:
-        collector.take(name, tables[name])
-    return collector.draw()
-
-
-class PictureCollector:
+class PictureCollector(Collected):
     """Takes rows of reports in pieces, and draws them at the end.
 
     Args:
@@ -227,17 +284,8 @@ class PictureCollector:
             )
         self.sources = PICTURES[report]
         """Reports whose rows it takes."""
+        super().__init__(options)
         self._report = report
-        self._options = options
-        self._collected = Collected(options)
-
-    def take(self, name: str, rows: Rows) -> None:
-        """Take the next rows of one of the sources, which are valid only during the call.
-
-        Raises:
-            ReportError: rows are about more summaries than a picture holds.
-        """
-        self._collected.take(name, rows)
 
     def draw(self, summary_set: int | None = None) -> bytes:
         """Draw the rows taken.
@@ -246,7 +294,8 @@ class PictureCollector:
             summary_set: of the stream, where the options do not name it.
 
         Raises:
-            ReportError, OptionError: see :func:`draw`.
+            ReportError: there are losses that are not finite, or no rows of the chosen summaries.
+            OptionError: Matplotlib is not installed.
         """
         options = self._options
         if options.summary_set is None:
@@ -254,8 +303,84 @@ class PictureCollector:
         return paint(self._sheet(options), options)
 
     def _sheet(self, options: PictureOptions) -> Sheet:
-        rows = [self._collected.rows(name, REPORTS[name].dtype(8)) for name in self.sources]
-        summaries = self._collected.summaries
+        rows = [self.rows(name, REPORTS[name].dtype(8)) for name in self.sources]
+        summaries = self.summaries
         if self._report == "ept":
             return ExceedanceSheet(rows[0], summaries, options)
         return AveragesSheet(rows[0], rows[1], summaries, options)
+
+
+class PictureFiles:
+    """The pictures of some reports, collected in their pass and drawn after it.
+
+    Args:
+        target: a file that ends in .svg or .png, for a single picture, or a directory.
+        reports: the requested reports; those with a picture are drawn.
+        options: of the pictures; their form is that of a directory's files.
+
+    Raises:
+        OptionError: no report has a picture, several are to go into one file, or the library that
+            draws is not installed.
+    """
+
+    def __init__(self, target: str, reports: Sequence[str], options: PictureOptions) -> None:
+        require_library()
+        drawn = [name for name in reports if name in PICTURES]
+        if not drawn:
+            raise OptionError(
+                "none of the requested reports has a picture",
+                hint=f"Ask for {' or '.join(PICTURES)} with --reports",
+            )
+        path = Path(target)
+        form = path.suffix.removeprefix(".").lower()
+        if form in FORMS:
+            if len(drawn) > 1:
+                raise OptionError(
+                    f"{target} takes a single picture, but {' and '.join(drawn)} have one each",
+                    hint="Name a directory with --plot",
+                )
+            options = replace(options, form=form)
+            self._paths = {drawn[0]: path}
+        elif form and not path.is_dir():
+            raise OptionError(
+                f"there is no picture {form!r}", hint=f"Use {' or '.join(FORMS)}, or a directory"
+            )
+        else:
+            self._paths = {name: path / f"{name}.{options.form}" for name in drawn}
+        self._options = options
+        self._collectors = {name: PictureCollector(name, options) for name in drawn}
+        self._fault: ReportError | None = None
+
+    @property
+    def taps(self) -> Mapping[str, Callable[[Rows], None]]:
+        """What takes rows, by the report they are of."""
+        sources = {source for c in self._collectors.values() for source in c.sources}
+        return {source: partial(self._take, source) for source in sorted(sources)}
+
+    def _take(self, source: str, rows: Rows) -> None:
+        if self._fault is not None:
+            return
+        try:
+            for collector in self._collectors.values():
+                if source in collector.sources:
+                    collector.take(source, rows)
+        except ReportError as e:
+            # The tables are worth having without their picture.
+            self._fault = e
+
+    def write(self, summary_set: int | None) -> list[Path]:
+        """Draw and write all pictures; return their paths.
+
+        Args:
+            summary_set: of the stream, for titles.
+
+        Raises:
+            ReportError: a picture cannot be drawn.
+            InputError: a file cannot be written.
+        """
+        if self._fault is not None:
+            raise self._fault
+        with Outputs() as outputs:
+            for name, collector in self._collectors.items():
+                outputs.open(self._paths[name]).write(collector.draw(summary_set))
+        return list(self._paths.values())

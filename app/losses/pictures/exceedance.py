@@ -9,8 +9,9 @@ import numpy as np
 from core.arrays import Rows
 from core.errors import ReportError
 
-from .options import PictureOptions
+from .options import Palette, PictureOptions
 from .panels import (
+    choose_unit,
     columns_of,
     describe_run,
     inches_of,
@@ -21,8 +22,6 @@ from .panels import (
     scale_years,
     title_of,
 )
-from .scales import choose_unit
-from .themes import Palette
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

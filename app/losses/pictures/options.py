@@ -1,7 +1,12 @@
-"""How a picture is drawn."""
+"""How a picture is drawn, with which colours, and by which library: that of the extra ``plot``.
+
+Series have the colours of Okabe and Ito (2008), which people with any of the common kinds of
+colour blindness can tell apart: the darker ones on white, the lighter ones on dark.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -11,10 +16,31 @@ import numpy.typing as npt
 
 from core.errors import OptionError
 
+
+def can_draw() -> bool:
+    """Whether the library is installed; does not import it."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def require_library() -> None:
+    """Refuse to draw without the library.
+
+    Raises:
+        OptionError: naming the extra that installs it.
+    """
+    if not can_draw():
+        raise OptionError(
+            "pictures need matplotlib, which is not installed",
+            hint="Install the extra plot, in a checkout with pip install -e '.[plot]'",
+        )
+
+
 PictureForm = Literal["svg", "png"]
 Theme = Literal["light", "dark"]
 Perspective = Literal["gul", "il", "ri", "rl"]
 
+MOST_SUMMARIES = 12
+"""Summaries in one picture."""
 FORMS: tuple[PictureForm, ...] = get_args(PictureForm)
 THEMES: tuple[Theme, ...] = get_args(Theme)
 PERSPECTIVES: dict[Perspective, str] = {
@@ -65,3 +91,42 @@ class PictureOptions:
                 f"currency is {self.currency[:20]!r}, not a code of three capital letters",
                 hint="Give one such as EUR or USD",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Colours of one theme."""
+
+    background: str
+    text: str
+    muted: str
+    """Colour of labels and ticks."""
+    grid: str
+    first: str
+    """OEP, and means."""
+    second: str
+    """AEP, and standard deviations."""
+    reference: str
+    """Lines to compare with."""
+
+
+PALETTES: dict[Theme, Palette] = {
+    "light": Palette(
+        background="#ffffff",
+        text="#1b1f24",
+        muted="#57606a",
+        grid="#e2e5e9",
+        first="#0072b2",
+        second="#d55e00",
+        reference="#57606a",
+    ),
+    "dark": Palette(
+        background="#14181d",
+        text="#e9ecef",
+        muted="#a5aeb8",
+        grid="#2e353d",
+        first="#56b4e9",
+        second="#e69f00",
+        reference="#a5aeb8",
+    ),
+}

@@ -10,7 +10,7 @@ take the same command lines and leave the same files::
            |- options          argparse alone: --help and wrong usage cost no import
            |- process_log      the log file whose last line check_complete looks for
            |- watching         after that: what became of the script and its other processes
-           `- event_tables     numpy, numba and the engine, and what the tool does
+           `- loss_tables      numpy, numba and the engine, and what the tool does
 
 What a process imports before its first byte is what a run pays dozens of times. So options and
 log come before the engine, the engine without its kernels' compiler where the cache has them,

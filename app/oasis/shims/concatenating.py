@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from app.losses.outputs import Output, OutputFile
+from app.oasis.merging import Keys, Piece, join_rows, merge
 from core.arrays import Rows
 from core.errors import InputError, OptionError
 from core.losses.reports import REPORTS
 
-from .environment import read_environment
-from .files import tool_outputs
-from .merging import Keys, Piece, merge
+from .environment import read_environment, tool_outputs
 from .options import KAT_TABLES
 from .process_log import ProcessLog
 from .tables import Tables
@@ -121,7 +120,7 @@ def _write_bin(
             return
         whole = [path for path in paths if _is_whole(f"{path}: ", [path], dtype, log)]
         pieces = [_bin_pieces(path, dtype, report, _piece(len(whole))) for path in whole]
-        for rows in merge(pieces, lambda parts, order: np.concatenate(parts)[order]):
+        for rows in merge(pieces, join_rows):
             tables.write(report, rows)
 
 
@@ -196,7 +195,7 @@ def _write_csv(args: argparse.Namespace, report: str, paths: list[Path]) -> None
                 _csv_pieces(path, report, _piece(len(paths)), has_header=has_header)
                 for path, has_header in zip(paths, titled, strict=True)
             ]
-            for lines in merge(pieces, lambda parts, order: np.concatenate(parts)[order]):
+            for lines in merge(pieces, join_rows):
                 out.write(b"".join(lines.tolist()))
 
 

@@ -1,4 +1,8 @@
-"""What the environment of a run says to its tools."""
+"""What the environment of a run says to its tools, and how they write files.
+
+All files of a tool are whole under their names, or none is there. The tools that read them start
+when the writer has ended. There is no sync, because a run that a crash interrupts begins again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from app.losses.outputs import Outputs
 from app.oasis.outputs import AAL_MEMORY_VARIABLE, TMPDIR_VARIABLE, float_width, int_width
 from core.errors import OptionError
 
@@ -49,3 +55,16 @@ def _memory(environ: Mapping[str, str]) -> int | None:
     if size <= 0:
         raise OptionError(f"{AAL_MEMORY_VARIABLE}={text} is not a number of GB above 0")
     return size
+
+
+READER_SECONDS: Final = 120.0
+"""A script starts the reader of a fifo first: one that has not come after so long has died."""
+
+
+def tool_outputs(*, live: bool = False) -> Outputs:
+    """The outputs of a tool, whose folders have to exist.
+
+    Args:
+        live: whether the readers of fifos get bytes at once.
+    """
+    return Outputs(live=live, durable=False, make_folders=False, reader_seconds=READER_SECONDS)

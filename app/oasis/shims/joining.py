@@ -19,7 +19,7 @@ import numpy.typing as npt
 from app.losses.outputs import Output, OutputFile
 from core.errors import InputError, OptionError
 
-from .files import tool_outputs
+from .environment import tool_outputs
 from .process_log import ProcessLog
 
 _ID: Final = "summary_id"

@@ -18,6 +18,10 @@ def _parser(description: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=description)
 
 
+def _add_flag(parser: argparse.ArgumentParser, *names: str, text: str) -> None:
+    parser.add_argument(*names, action="store_true", help=text)
+
+
 def _add_level(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v",
@@ -30,9 +34,7 @@ def _add_level(parser: argparse.ArgumentParser) -> None:
 
 def _add_form(parser: argparse.ArgumentParser) -> None:
     _add_level(parser)
-    parser.add_argument(
-        "-H", "--noheader", action="store_true", help="write csv without its header line"
-    )
+    _add_flag(parser, "-H", "--noheader", text="write csv without its header line")
     parser.add_argument("-E", "--ext", choices=_FORMS, default="csv", help="format of the tables")
 
 
@@ -67,7 +69,7 @@ def _aalpy() -> argparse.ArgumentParser:
     _add_subfolder(parser)
     parser.add_argument("-a", "--aal", help="file of the average annual loss table")
     parser.add_argument("-c", "--alct", help="file of the average loss convergence table")
-    parser.add_argument("-M", "--meanonly", action="store_true", help="means only, in AAL")
+    _add_flag(parser, "-M", "--meanonly", text="means only, in AAL")
     parser.add_argument(
         "-l", "--confidence", type=float, default=0.95, help="confidence level (default 0.95)"
     )
@@ -96,10 +98,8 @@ def _lecpy() -> argparse.ArgumentParser:
     parser.add_argument("-O", "--ept", help="file of the exceedance probability table")
     parser.add_argument("-o", "--psept", help="file of the table per sample")
     for letter, (name, description) in CURVES.items():
-        parser.add_argument(f"-{letter}", f"--{name}", action="store_true", help=description)
-    parser.add_argument(
-        "-r", "--use_return_period", action="store_true", help="read curves at return periods"
-    )
+        _add_flag(parser, f"-{letter}", f"--{name}", text=description)
+    _add_flag(parser, "-r", "--use_return_period", text="read curves at return periods")
     _add_form(parser)
     return parser
 
@@ -108,18 +108,16 @@ def _summarypy() -> argparse.ArgumentParser:
     parser = _parser("Add item streams up into streams of summaries.")
     parser.add_argument("-i", "--files-in", nargs="?", help="stream (default standard input)")
     parser.add_argument("-t", "--run-type", choices=("gul", "il", "ri"), help="perspective")
-    parser.add_argument(
-        "-m", "--low-memory", action="store_true", help="write an index beside each stream"
-    )
+    _add_flag(parser, "-m", "--low-memory", text="write an index beside each stream")
     parser.add_argument(
         "-p", "--static-path", default="input", help="folder of the xref (default input)"
     )
     _add_level(parser)
-    parser.add_argument("-z", "--output-zeros", action="store_true", help="write losses of zero")
-    parser.add_argument(
+    _add_flag(parser, "-z", "--output-zeros", text="write losses of zero")
+    _add_flag(
+        parser,
         "--create-summarypy-files",
-        action="store_true",
-        help="prepare the xref in the folder of the xref, and end",
+        text="prepare the xref in the folder of the xref, and end",
     )
     parser.add_argument(
         "summary_sets_output",
@@ -144,10 +142,8 @@ def _katpy() -> argparse.ArgumentParser:
     parser.add_argument("-d", "--dir_in", help="directory of files to concatenate")
     for name in KAT_TABLES:
         letter = name[0].upper() if name.endswith("plt") else name[0]
-        parser.add_argument(
-            f"-{letter}", f"--{name}", action="store_true", help=f"they are {name.upper()}"
-        )
-    parser.add_argument("-u", "--unsorted", action="store_true", help="one file after another")
+        _add_flag(parser, f"-{letter}", f"--{name}", text=f"they are {name.upper()}")
+    _add_flag(parser, "-u", "--unsorted", text="one file after another")
     _add_level(parser)
     return parser
 

@@ -35,10 +35,10 @@ Tool = Callable[[argparse.Namespace, ProcessLog], None]
 
 _MODULES: Final[MappingProxyType[str, tuple[str, str]]] = MappingProxyType(
     {
-        "eltpy": ("event_tables", "loss_tables"),
-        "pltpy": ("event_tables", "loss_tables"),
-        "aalpy": ("annual_losses", "aalpy"),
-        "lecpy": ("exceedance", "lecpy"),
+        "eltpy": ("loss_tables", "loss_tables"),
+        "pltpy": ("loss_tables", "loss_tables"),
+        "aalpy": ("loss_tables", "aalpy"),
+        "lecpy": ("loss_tables", "lecpy"),
         "summarypy": ("summarising", "summarypy"),
         "katpy": ("concatenating", "katpy"),
         "join-summary-info": ("joining", "join_summary_info"),

@@ -13,7 +13,7 @@ from core.errors import OptionError
 from core.losses.reports import REPORTS, Report
 from core.losses.tables import BinEncoder, CsvEncoder
 
-from .files import tool_outputs
+from .environment import tool_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa

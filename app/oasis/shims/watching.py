@@ -20,7 +20,7 @@ from typing import Final
 from app.oasis.outputs import LOG_DIR_VARIABLE, LOG_FINISHING, LOG_FOLDER
 from core.errors import TruncatedError
 
-from .files import READER_SECONDS
+from .environment import READER_SECONDS
 
 _MONITOR: Final = "oasis_exec_monitor.sh"
 """Is given the process id of the script, and holds its output open."""

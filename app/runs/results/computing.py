@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import structlog
 
 from app.engine.base import Engine
 from app.errors import NotFoundError
-from app.losses.parallel import OrderedCalls
+from app.losses.analyses import Analyses, OrderedCalls, taken_inputs
 from app.losses.request import LossRequest
 from app.state.base import StoreDamagedError
 from app.state.blobs import BlobMissingError
 from core.arrays import Rows
 from core.errors import FormatError
-from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.format import SOURCE_SUMMARY, Kind
@@ -33,8 +31,7 @@ from core.losses.merge import Partitions
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.records import make_rules
-from core.losses.sections import Section, SectionAnalysis, SectionedRun, SectionResult
-from core.losses.seen import SeenEvents
+from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports
 
 from .segments import (
@@ -151,7 +148,7 @@ class RunReports:
             self._publish(segments, sums)
             if all(
                 self._merge(header, set_id, segments, sums, resources, sink)
-                for set_id in sums.set_ids
+                for set_id in self._request.set_ids
             ):
                 return
         raise StoreDamagedError("partial sums of the run cannot be read", retry_after=30)
@@ -224,25 +221,23 @@ class RunReports:
             CoreError: a stream is faulty, or an event is in two of them.
             ServiceError: a store failed.
         """
-        if self._request.sets is not None:
-            self._pass_over(self._set_reports(sink))
+        analyses, sets = self._analyses(), self._request.sets
+        names = [stream.name for stream in self._streams.streams]
+        if sets is not None:
+            reading = Reading(self._streams.policy, max_event_bytes=EVENT_BYTES)
+            self._pass_over(SetReports(names, sets, analyses.of_set, sink, reading))
         elif waiting is not None:
-            self._read_sections(partial(sink, None), waiting)
+            self._read_sections(analyses, partial(sink, None), waiting)
         else:
-            self._pass_over(self._partitions(partial(sink, None)))
+            self._pass_over(Partitions(names, analyses.of_partition, partial(sink, None)))
 
     @property
     def can_be_cut(self) -> bool:
         """Whether rows can be computed side by side."""
         return self._request.sets is None
 
-    def _read_sections(self, sink: Sink, waiting: int) -> None:
+    def _read_sections(self, analyses: Analyses, sink: Sink, waiting: int) -> None:
         self._streams.header()
-        options = self._options()
-
-        def analyse(sink: Sink, seen: SeenEvents) -> SectionAnalysis:
-            return SectionAnalysis(self.of_rows, sink, **options, seen=seen)
-
         done = 0
 
         def observe(_result: SectionResult) -> None:
@@ -251,7 +246,7 @@ class RunReports:
             self._proceed(min(done, self._streams.nbytes), self._streams.nbytes)
 
         calls: OrderedCalls[Section, SectionResult] = OrderedCalls(self._engine)
-        run = SectionedRun(analyse, self._engine.width, calls, sink, waiting)
+        run = SectionedRun(analyses.of_section, self._engine.width, calls, sink, waiting)
         run.run(self._sections(), observe)
 
     def _sections(self) -> Iterator[Section]:
@@ -275,39 +270,13 @@ class RunReports:
                 self._proceed(min(done, self._streams.nbytes), self._streams.nbytes)
             reports.close(index)
 
-    def _names(self) -> list[str]:
-        return [stream.name for stream in self._streams.streams]
-
-    def _partitions(self, sink: Sink) -> Partitions:
-        options = self._options()
-
-        def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-            return Analysis(self.of_rows, sink, **options, name=name, seen=seen)
-
-        return Partitions(self._names(), analyse, sink)
-
-    def _set_reports(self, sink: RowSink) -> SetReports:
-        sets = self._request.sets
-        assert sets is not None  # noqa: S101 - the caller has looked
-        options = self._options()
-
-        def analyse(
-            _set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
-        ) -> Analysis:
-            given = options | {"policy": policy}
-            return Analysis(self.of_rows, sink, **given, name=name, seen=seen)
-
-        reading = Reading(options["policy"], max_event_bytes=EVENT_BYTES)
-        return SetReports(self._names(), sets, analyse, sink, reading)
-
-    def _options(self) -> dict[str, Any]:
-        """Options of an analysis of the reports of events and periods alone."""
+    def _analyses(self) -> Analyses:
         request = self._request
-        tables = [report for report in request.tables if report.scope != "run"]
-        taken = {entry.name for report in tables for entry in (*report.needs, *report.takes)}
+        taken = taken_inputs(report for report in request.tables if report.scope != "run")
         inputs = request.inputs.to_dict()
-        return {
+        options = {
             **{name: value for name, value in inputs.items() if name in taken},
             "policy": self._streams.policy,
             "options": request.options,
         }
+        return Analyses(self.of_rows, options)

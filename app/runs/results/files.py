@@ -2,29 +2,265 @@
 
 Sealing writes each report as packed records. Any other format is made of these when it is first
 asked for, and published too: so a file is immutable, whoever asks, and can be read by range.
+
+Files of results are written piece by piece, then published at once, and immutable from then on::
+
+    head   segment  <run>.<name>                {"blob": ..., "size": ..., "digest": ...}
+    blob   segment  <run>.<name>.<attempt>      the bytes
+
+The name says what the content is computed from, so two workers that compute the same file write
+equal bytes. Each writes to a blob of its own attempt, and whoever creates the head first wins;
+the other deletes its blob. A crash leaves a blob without a head, which nobody reads and the
+sweeper removes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 
-from app.http.media_types import PICTURE_TYPES
+from app.errors import NotFoundError
 from app.losses.pictures.drawing import PICTURES, PictureCollector
-from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, Theme
+from app.losses.pictures.options import PictureOptions, Theme
 from app.losses.tables import table_encoder
-from app.state.base import StateStore
-from app.state.blobs import BlobStore
+from app.state.base import (
+    MAX_PAGE,
+    HeadConflictError,
+    HeadExistsError,
+    HeadMissingError,
+    StateStore,
+    StoreDamagedError,
+    damaged,
+)
+from app.state.blobs import BlobMissingError, BlobStore, Octets
 from app.state.ownership import Namespaces
 from core.arrays import Rows
 from core.budget import current
 from core.losses.reports import REPORTS
 
 from ..records import REPORT
-from .published import Published, PublishedFile
+
+PIECE = 8 << 20
+"""Bytes that are written and read at a time; every write is synced."""
+_DIGEST = 16
+DAMAGED = (StoreDamagedError, BlobMissingError)
+"""Errors of files that have to be computed again."""
+
+Write = Callable[[bytes], None]
+"""Takes the next bytes of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A file that is complete."""
+
+    kind: str
+    name: str
+    """Within its run and kind."""
+    blob: str
+    size: int
+    digest: str
+    """BLAKE2b of the content, 32 hexadecimal digits."""
+
+    @property
+    def etag(self) -> str:
+        """Strong entity tag."""
+        return f'"{self.digest}"'
+
+
+class PublishedWriter:
+    """Writes the content of one file; see :class:`Published`."""
+
+    def __init__(self, blobs: BlobStore, kind: str, name: str, blob: str) -> None:
+        self.name = name
+        self._blobs = blobs
+        self._kind = kind
+        self._blob = blob
+        self._waiting: list[bytes] = []
+        self._waits = 0
+        self._size = 0
+        self._digest = hashlib.blake2b(digest_size=_DIGEST)
+
+    def write(self, data: Octets) -> None:
+        """Write the next bytes, of which the caller may use the memory again.
+
+        Raises:
+            ServiceError: there is no room, or the store failed.
+        """
+        octets = bytes(data)
+        self._digest.update(octets)
+        self._waiting.append(octets)
+        self._waits += len(octets)
+        if self._waits >= PIECE:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = b"".join(self._waiting)
+        self._waiting.clear()
+        self._waits = 0
+        self._size = self._blobs.append(self._kind, self._blob, self._size, data)
+
+    def finish(self) -> PublishedFile:
+        """Write what waits; return the file, which is not published yet."""
+        if self._waits or not self._size:
+            self._flush()
+        digest = self._digest.hexdigest()
+        return PublishedFile(self._kind, self.name, self._blob, self._size, digest)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(NotFoundError):
+            self._blobs.delete(self._kind, self._blob)
+
+
+class Published:
+    """The files of one kind that are computed from a run.
+
+    Args:
+        heads: those of the kind.
+        blobs: holds their content.
+        kind: of both.
+        owner: of the run.
+        run: its id.
+    """
+
+    def __init__(
+        self, heads: Namespaces, blobs: BlobStore, kind: str, owner: str, run: str
+    ) -> None:
+        self._heads = heads
+        self._blobs = blobs
+        self._kind = kind
+        self._owner = owner
+        self._run = run
+
+    def find(self, name: str) -> PublishedFile | None:
+        """Return a file, or None if it is not published."""
+        try:
+            value = self._heads.get(self._owner, self._ident(name)).value
+        except HeadMissingError:
+            return None
+        return PublishedFile(self._kind, name, value["blob"], value["size"], value["digest"])
+
+    def _ident(self, name: str) -> str:
+        return f"{self._run}.{name}"
+
+    def writer(self, name: str) -> PublishedWriter:
+        """Begin to write a file."""
+        blob = f"{self._ident(name)}.{secrets.token_hex(8)}"
+        return PublishedWriter(self._blobs, self._kind, name, blob)
+
+    def publish(self, writer: PublishedWriter) -> PublishedFile:
+        """Publish what was written; return the file that is published, which may be another's.
+
+        Raises:
+            ServiceError: its owner has no room for more files, or a store failed.
+        """
+        try:
+            file = writer.finish()
+            value = {"blob": file.blob, "size": file.size, "digest": file.digest}
+            self._heads.create(self._owner, self._ident(file.name), value, file.size)
+        except HeadExistsError:
+            writer.discard()
+            known = self.find(writer.name)
+            if known is None:
+                # It was deleted in the meantime, and so is its run.
+                raise
+            return known
+        except BaseException:
+            writer.discard()
+            raise
+        return file
+
+    def write(self, name: str, content: Callable[[Write], object]) -> PublishedFile:
+        """Publish what a function writes.
+
+        Args:
+            name: of the file.
+            content: called with a function that takes the next bytes.
+        """
+        writer = self.writer(name)
+        try:
+            content(writer.write)
+        except BaseException:
+            writer.discard()
+            raise
+        return self.publish(writer)
+
+    def read(self, file: PublishedFile, start: int, stop: int) -> bytes:
+        """Return some bytes.
+
+        Raises:
+            NotFoundError: the file was deleted.
+            StoreDamagedError: the bytes are not those that were written.
+        """
+        data = self._blobs.range(self._kind, file.blob, start, stop)
+        if len(data) != min(stop, file.size) - start:
+            raise damaged(self._kind, file.name)
+        return data
+
+    def pieces(self, file: PublishedFile) -> Iterator[bytes]:
+        """Yield the content, some megabytes at a time.
+
+        Raises:
+            NotFoundError, StoreDamagedError: see :meth:`read`.
+        """
+        for begin in range(0, file.size, PIECE):
+            yield self.read(file, begin, min(begin + PIECE, file.size))
+
+    def names(self, after: str = "") -> Iterator[str]:
+        """Yield the names of all files, in order."""
+        prefix = f"{self._run}."
+        start = prefix + after if after else ""
+        while page := self._heads.page(self._owner, prefix, start, MAX_PAGE):
+            yield from (owned.ident.removeprefix(prefix) for owned in page)
+            start = page[-1].ident
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it exists: first its head, so that nobody finds half of it."""
+        file = self.find(name)
+        if file is not None:
+            self.discard(file)
+
+    def discard(self, file: PublishedFile) -> None:
+        """Delete a file, unless it was published anew since."""
+        with contextlib.suppress(HeadMissingError, HeadConflictError):
+            head = self._heads.get(self._owner, self._ident(file.name))
+            if head.value["blob"] == file.blob:
+                self._heads.delete(self._owner, head.ident, head)
+                with contextlib.suppress(NotFoundError):
+                    self._blobs.delete(self._kind, file.blob)
+
+    def discard_unless_whole(self, file: PublishedFile) -> bool:
+        """Delete a file if it is missing or damaged; return whether it is whole."""
+        try:
+            for _ in self.pieces(file):
+                pass
+        except DAMAGED as e:
+            structlog.get_logger().warning("a file of a run is damaged", reason=str(e))
+            self.discard(file)
+            return False
+        return True
+
+    def delete_all(self) -> None:
+        """Delete all files, and what crashed writers left."""
+        for name in list(self.names()):
+            self.delete(name)
+        after: str | None = ""
+        while after is not None:
+            page = self._blobs.list(self._kind, f"{self._run}.", after, MAX_PAGE)
+            for blob in page.blobs:
+                with contextlib.suppress(NotFoundError):
+                    self._blobs.delete(self._kind, blob.id)
+            after = page.after
+
 
 FORMATS = ("csv", "parquet", "arrow", "ndjson", "bin", "svg", "png")
 """Formats of a report; the first is the default."""
@@ -47,8 +283,7 @@ class ReportName:
         return f"{self.report}.{self.variant}.{self.set_id or 'x'}.{form}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class Look(NamedTuple):
     """How a client wants a picture; see :class:`PictureOptions`."""
 
     theme: Theme = "light"
@@ -62,15 +297,6 @@ class Look:
         ids = b"" if self.summary_ids is None else self.summary_ids.tobytes()
         plain = (self.theme, self.tail_means, self.currency, ids) == ("light", False, None, b"")
         return b"" if plain else repr((self.theme, self.tail_means, self.currency, ids)).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a picture shows besides rows."""
-
-    confidence: float
-    perspective: Perspective
-    look: Look = field(default_factory=Look)
 
 
 class ReportFiles(Published):
@@ -127,8 +353,13 @@ class ReportFiles(Published):
             yield bytes(encoder.encode(rows))
         yield encoder.end()
 
-    def derive(self, name: ReportName, form: str, drawn: Drawn) -> PublishedFile:
+    def derive(self, name: ReportName, form: str, picture: PictureOptions | None) -> PublishedFile:
         """Publish a report in a format, unless it is; its records are published.
+
+        Args:
+            name: of the report.
+            form: the format.
+            picture: how it is drawn; None for a table.
 
         Raises:
             CoreError: the picture cannot be drawn.
@@ -137,11 +368,9 @@ class ReportFiles(Published):
         known = self.find(name.file(form))
         if known is not None:
             return known
-        pieces = (
-            iter((self.picture(name, form, drawn),))
-            if form in PICTURE_TYPES
-            else self.encoded(name, form)
-        )
+        pieces = self.encoded(name, form)
+        if picture is not None:
+            pieces = iter((self.picture(name, picture),))
 
         def content(write: Callable[[bytes], None]) -> None:
             budget = current()
@@ -152,24 +381,13 @@ class ReportFiles(Published):
 
         return self.write(name.file(form), content)
 
-    def picture(self, name: ReportName, form: str, drawn: Drawn) -> bytes:
+    def picture(self, name: ReportName, options: PictureOptions) -> bytes:
         """Draw a report whose records are published.
 
         Raises:
             CoreError: the picture cannot be drawn.
             ServiceError: a store failed.
         """
-        chosen: PictureForm = "svg" if form == "svg" else "png"
-        look = drawn.look
-        options = PictureOptions(
-            form=chosen,
-            theme=look.theme,
-            summary_ids=look.summary_ids,
-            tail_means=look.tail_means,
-            confidence=drawn.confidence,
-            perspective=drawn.perspective,
-            currency=look.currency,
-        )
         collector = PictureCollector(name.report, options)
         for source in PICTURES[name.report]:
             for rows in self.rows(ReportName(source, name.set_id, name.variant)):

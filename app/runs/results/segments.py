@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from app.losses.cuts import event_cuts
 from app.losses.request import ALGORITHM, LossRequest
+from app.losses.sections import event_cuts
 from app.losses.tokens import identity_of
 from core.errors import CoreError, TruncatedError
 from core.losses.analysis import Analysis
@@ -46,7 +46,7 @@ from core.losses.policy import Policy
 from core.losses.summaries import Summariser
 from core.losses.summaries.set_reports import set_policy
 
-from .published import Published
+from .files import Published
 
 SEGMENT_BYTES = 256 << 20
 """Bytes from one cut to the next."""
@@ -161,11 +161,6 @@ class SegmentSums:
         self._resources = resources
         self._parameters = _parameters(request)
 
-    @property
-    def set_ids(self) -> tuple[int | None, ...]:
-        """Summary sets, each of which has a partial; None for a stream of summaries."""
-        return (None,) if self._request.sets is None else self._request.sets.set_ids
-
     def name(self, segment: Segment, set_id: int | None) -> str:
         """Name of the partial of a set."""
         place = f"{segment.stream.ident} {segment.begin} {segment.end} {set_id}"
@@ -173,7 +168,9 @@ class SegmentSums:
 
     def is_published(self, segment: Segment) -> bool:
         """Whether all partials of a segment exist."""
-        return all(self._files.find(self.name(segment, s)) is not None for s in self.set_ids)
+        return all(
+            self._files.find(self.name(segment, s)) is not None for s in self._request.set_ids
+        )
 
     def publish(self, segment: Segment) -> None:
         """Compute the partials of a segment, unless they exist.
@@ -203,12 +200,12 @@ class SegmentSums:
 
     def delete(self, segment: Segment) -> None:
         """Delete the partials of a segment, so that they are computed again."""
-        for set_id in self.set_ids:
+        for set_id in self._request.set_ids:
             self._files.delete(self.name(segment, set_id))
 
     def delete_unless_whole(self, segment: Segment) -> None:
         """Delete the partials of a segment if one of them is missing or cannot be read."""
-        for set_id in self.set_ids:
+        for set_id in self._request.set_ids:
             file = self._files.find(self.name(segment, set_id))
             if file is not None and not self._files.discard_unless_whole(file):
                 self.delete(segment)
@@ -219,7 +216,9 @@ class SegmentSums:
     ) -> list[tuple[int | None, Ledger]]:
         request, name = self._request, segment.stream.name
         policy = request.policy if request.sets is None else set_policy(request.policy)
-        analyses = {set_id: self._analysis(policy, name, resources) for set_id in self.set_ids}
+        analyses = {
+            set_id: self._analysis(policy, name, resources) for set_id in self._request.set_ids
+        }
         header = header_bytes(segment.header)
         try:
             if request.sets is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -24,12 +25,20 @@ from app.server.lanes.table import LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_run, run_path
-from ..reports import RETRY_SECONDS, Pending
-from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
-from ..results.published import DAMAGED, PIECE, PublishedFile
-from ..schemas import ReportsBody, ReportsQuery, RunAnswer
+from ..reports import RETRY_SECONDS, PendingError
+from ..results.files import (
+    DAMAGED,
+    FORMATS,
+    PIECE,
+    RECORDS,
+    Look,
+    PublishedFile,
+    ReportFiles,
+    ReportName,
+)
 from ..sealing.jobs import OWN
 from ..service import RunService
+from ..spec import ReportsBody, ReportsQuery, RunAnswer
 from .runs import RunsDep
 
 router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=StrictRoute)
@@ -121,27 +130,30 @@ async def run_report(
     look = Look(query.theme, query.plot_tvar, query.currency, selection.summary_ids)
 
     async def handle(exchange: Exchange) -> None:
+        try:
+            await answer(exchange)
+        except PendingError as e:
+            if exchange.started:
+                exchange.abort()
+            else:
+                await send_json(exchange, e.state, 202, {"Retry-After": str(RETRY_SECONDS)})
+
+    async def answer(exchange: Exchange) -> None:
+        start = service.threads.start
         if form in PICTURE_TYPES and look.octets:
             await _send_picture(exchange, request, service, (who, run, name, form, look))
             return
         stored = RECORDS if selection else form
-        found = await service.threads.start(service.reports.find, who, run, name, stored)
-        if isinstance(found, Pending):
-            await _send_pending(exchange, found)
-            return
+        found = await start(service.reports.find, who, run, name, stored)
         try:
             await send(exchange, *found)
         except DAMAGED:
-            repaired = await service.threads.start(
-                service.reports.repair, who, run, name, stored, found[1]
-            )
+            found = await start(service.reports.repair, who, run, name, stored, found[1])
             if exchange.started:
                 # Whoever asks again gets all of it.
                 exchange.abort()
-            elif isinstance(repaired, Pending):
-                await _send_pending(exchange, repaired)
             else:
-                await send(exchange, *repaired)
+                await send(exchange, *found)
 
     async def send(exchange: Exchange, files: ReportFiles, file: PublishedFile) -> None:
         answer = _FileAnswer(service, files, file, name, form)
@@ -153,11 +165,6 @@ async def run_report(
     return ExchangeResponse(handle)
 
 
-async def _send_pending(exchange: Exchange, found: Pending) -> None:
-    headers = {"Retry-After": str(RETRY_SECONDS)}
-    await send_json(exchange, dict(found.state), 202, headers)
-
-
 async def _send_picture(
     exchange: Exchange,
     request: Request,
@@ -165,11 +172,7 @@ async def _send_picture(
     wanted: tuple[Identity, str, ReportName, str, Look],
 ) -> None:
     """Send a picture that is drawn for this request alone."""
-    found = await service.threads.start(service.reports.draw, *wanted)
-    if isinstance(found, Pending):
-        await _send_pending(exchange, found)
-        return
-    file, picture = found
+    file, picture = await service.threads.start(service.reports.draw, *wanted)
     *_, form, look = wanted
     text = f"{file.digest} {form}".encode() + look.octets
     etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
@@ -191,32 +194,25 @@ def _headers(form: str, etag: str) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
 class _FileAnswer:
     """Answers with a published file."""
 
-    def __init__(
-        self,
-        service: RunService,
-        files: ReportFiles,
-        file: PublishedFile,
-        name: ReportName,
-        form: str,
-    ) -> None:
-        self._service = service
-        self._files = files
-        self._file = file
-        self._name = name
-        self._form = form
+    service: RunService
+    files: ReportFiles
+    file: PublishedFile
+    name: ReportName
+    form: str
 
     def _headers(self, etag: str) -> dict[str, str]:
-        headers = _headers(self._form, etag)
-        if self._form == RECORDS:
-            headers["Thalweg-Dtype"] = json.dumps(self._files.dtype(self._name.report).descr)
+        headers = _headers(self.form, etag)
+        if self.form == RECORDS:
+            headers["Thalweg-Dtype"] = json.dumps(self.files.dtype(self.name.report).descr)
         return headers
 
     async def send(self, exchange: Exchange, request: Request) -> None:
         """Send the file, or a range of it."""
-        file, etag = self._file, self._file.etag
+        file, etag = self.file, self.file.etag
         headers = self._headers(etag) | {"Accept-Ranges": "bytes"}
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
@@ -237,20 +233,20 @@ class _FileAnswer:
 
     async def _read(self, start: int, stop: int) -> bytes:
         stop = min(start + PIECE, stop)
-        return await self._service.threads.start(self._files.read, self._file, start, stop)
+        return await self.service.threads.start(self.files.read, self.file, start, stop)
 
     async def send_selected(
         self, exchange: Exchange, request: Request, selection: RowSelection
     ) -> None:
         """Send some rows; their number is not known beforehand, so there are no ranges."""
-        text = f"{self._file.digest} {self._form}".encode() + selection.octets
+        text = f"{self.file.digest} {self.form}".encode() + selection.octets
         etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
         headers = self._headers(etag)
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
-        pieces: Iterator[bytes] = self._files.encoded(self._name, self._form, selection)
-        threads = self._service.threads
+        pieces: Iterator[bytes] = self.files.encoded(self.name, self.form, selection)
+        threads = self.service.threads
         # The first has no rows: what is damaged is found before the answer begins, if it can be.
         piece = await threads.start(next, pieces, None)
         following = await threads.start(next, pieces, None)

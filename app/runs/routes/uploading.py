@@ -34,8 +34,7 @@ from core.losses.reports import REPORTS
 
 from ..describing import describe_stream, stream_path
 from ..records import RunRecord, StreamRecord
-from ..rows.opening import MEMORY, WantedRows, open_rows
-from ..rows.streaming import RunRowStream, RunSupply
+from ..rows.opening import MEMORY, RunRowStream, RunSupply, WantedRows, open_rows
 from ..rows.tokens import place_of
 from ..service import RunService
 from ..uploads import ietf

@@ -17,7 +17,7 @@ from app.server.drain import drain_of
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import ExchangeResponse
 
-from ..schemas import StreamAnswer, UploadQuery
+from ..spec import StreamAnswer, UploadQuery
 from ..uploads import ietf, tus
 from .runs import RunsDep
 from .uploading import Upload

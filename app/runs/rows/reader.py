@@ -108,6 +108,10 @@ def _mark(stream: StreamRecord, position: Position, passed: int) -> RowMark:
     return RowMark(position, origin=origin, place=place_of(stream, position, passed))
 
 
+def _changed(fault: str) -> DataChangedError:
+    return DataChangedError(fault, hint="Read the rows from the beginning, without after")
+
+
 @dataclass(slots=True)
 class _Reading:
     """A stream that is being read.
@@ -200,9 +204,8 @@ class RowReader:
         if self._only is None:
             self._passed = self._digest(place.partition)
             if place.passed not in {None, ALONE, self._passed}:
-                raise DataChangedError(
-                    f"a partition before {place.partition} was deleted or uploaded again since",
-                    hint="Read the rows from the beginning, without after",
+                raise _changed(
+                    f"a partition before {place.partition} was deleted or uploaded again since"
                 )
         if not place.offset and self._only is None:
             # No row of the stream was given, so it may be another by now, or none yet.
@@ -211,10 +214,7 @@ class RowReader:
             self.mark = _mark(known, Position(), self._passed)
             return
         if record is None or not place.fits(record):
-            raise DataChangedError(
-                f"partition {place.partition} was deleted or uploaded again since",
-                hint="Read the rows from the beginning, without after",
-            )
+            raise _changed(f"partition {place.partition} was deleted or uploaded again since")
         if self._only not in {None, record.id}:
             raise DataChangedError(
                 "the token is of another stream of the run", hint="Name that stream, or none"
@@ -319,10 +319,7 @@ class RowReader:
             DataChangedError: they are not.
         """
         if self._partition and self._digest(self._partition + 1) != self._passed:
-            raise DataChangedError(
-                "a partition was deleted or uploaded again after its rows were read",
-                hint="Read the rows from the beginning, without after",
-            )
+            raise _changed("a partition was deleted or uploaded again after its rows were read")
 
     def _read(self, reading: _Reading) -> bool:
         """Parse the next bytes of a stream; return whether there may be more at once."""
@@ -367,14 +364,12 @@ class RowReader:
         try:
             record = self._streams.get(self._run, known.id)
         except NotFoundError as e:
-            raise DataChangedError(
-                f"partition {known.partition} was deleted while its rows were read",
-                hint="Read the rows from the beginning, without after",
+            raise _changed(
+                f"partition {known.partition} was deleted while its rows were read"
             ) from e
         if fingerprint_of(record, stop) != fingerprint_of(known, stop):
-            raise DataChangedError(
-                f"partition {known.partition} has other bytes since a backup was restored",
-                hint="Read the rows from the beginning, without after",
+            raise _changed(
+                f"partition {known.partition} has other bytes since a backup was restored"
             )
         reading.collector.record = record
 

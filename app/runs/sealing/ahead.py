@@ -16,12 +16,10 @@ from core.losses.reports import REPORTS
 
 from ..records import RunRecord, StreamRecord
 from ..results.segments import SegmentSums, segments_of
-from ..watching import LOOK_SECONDS
+from ..watching import LOOK_SECONDS, News
 from .jobs import Jobs, Variant
-from .memory import sums_of_segment
-from .news import News
-from .wanted import while_wanted
-from .work import Workshop
+from .lease import while_wanted
+from .work import Workshop, sums_of_segment
 
 
 class SegmentsAhead:

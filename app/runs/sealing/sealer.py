@@ -49,12 +49,12 @@ from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
 from ..store import always
+from ..watching import News
 from .ahead import SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
 from .jobs import Job, Jobs, Variant, job_of
 from .lease import Lease, StoppedError
-from .news import News
 from .work import SealingWork, Workshop
 
 _UNDER_WAY = {"sealed", "computing"}
@@ -135,13 +135,13 @@ class Sealer:
         job = job_of(run)
         if run.state in _UNDER_WAY:
             # A job that is dropped, such as by a restored backup, is made again.
-            self._add(job)
+            self.jobs.create(job)
             self._take_back(job, run)
             return run
         workshop = self.workshop
         check_sealable(run, workshop.streams.of(run), workshop.spec(run, Variant()).missing)
         workshop.request(run, Variant(), job.reports)
-        self._add(job)
+        self.jobs.create(job)
         try:
             sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
         except ServiceError:
@@ -160,7 +160,7 @@ class Sealer:
             if self.jobs.delete(known):
                 if self._is_for(job, run):
                     # Another request has sealed it in the meantime.
-                    self._add(job)
+                    self.jobs.create(job)
                 return
             known = self.jobs.find(job)
 
@@ -180,13 +180,10 @@ class Sealer:
         """
         self.workshop.request(run, variant, reports)
         job = Job(run.owner, run.id, reports, variant, seals=False)
-        self._add(job)
+        self.jobs.create(job)
         self._take_back(job, run)
         self._news.tell()
         return job
-
-    def _add(self, job: Job) -> None:
-        self.jobs.create(job)
 
     # -- the thread --------------------------------------------------------------
 

@@ -1,9 +1,14 @@
-"""The work of one sealing job: from the stored streams of a run to published reports."""
+"""The work of one sealing job: from the stored streams of a run to published reports.
+
+Its memory is at the expense of the owner of the run. Sums go to the disk once they have taken what
+they may. What cannot go there, the sums of one summary while they are put in order, is granted
+beyond that, as far as the share of the owner allows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,29 +17,73 @@ from tempfile import TemporaryFile
 import numpy as np
 
 from app.engine.base import Engine
+from app.engine.ledger import Hold, Ledger
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
 from app.losses.service import LossService
 from app.losses.spilling import SpillFiles
+from app.losses.sums_room import try_to_hold
 from app.state.base import StateStore
 from app.state.durable import temporary_error
 from app.state.ownership import Namespaces
 from core.arrays import Rows
 from core.errors import CoreError
 from core.losses.finishing import LedgerResources
+from core.losses.ledger.spilling import SpillStore
 from core.losses.reports import REPORTS
 
 from ..records import SEGMENT, RunRecord
 from ..results.computing import Proceed, RowSink, RunReports, RunStreams
-from ..results.files import RECORDS, ReportFiles, ReportName
-from ..results.published import Published, PublishedWriter
+from ..results.files import RECORDS, Published, PublishedWriter, ReportFiles, ReportName
 from ..results.segments import SEGMENT_BYTES, SegmentSums
-from ..schemas import RunOptions
-from ..spec import RunSpec
+from ..spec import RunOptions, RunSpec
 from ..store import Runs
 from ..streams import Streams
 from .jobs import Job, Variant
-from .memory import FIRST_BYTES, SUMS_BYTES, SumsMemory, sums_of_segment
+
+SUMS_BYTES = 1 << 30
+"""Memory of the sums of a run while it is sealed."""
+SUMS_OF_SEGMENT = 64 << 20
+"""Memory of the sums of a segment, at most."""
+FIRST_BYTES = 8 << 20
+"""Memory of sums in the beginning."""
+
+
+@contextmanager
+def sums_of_segment(ledger: Ledger, owner: str, spill: SpillStore) -> Iterator[LedgerResources]:
+    """Provide what the sums of one segment may use, until they are published."""
+    with ledger.hold(owner, 0, "sealing") as hold:
+        memory = SumsMemory(hold, SUMS_OF_SEGMENT)
+        yield LedgerResources(min(FIRST_BYTES, SUMS_OF_SEGMENT), more=memory, spill=spill)
+
+
+class SumsMemory:
+    """Grants memory to the sums of a run, at the expense of its owner.
+
+    Args:
+        hold: of the owner.
+        most: bytes beyond which sums go to the disk, unless they cannot.
+    """
+
+    def __init__(self, hold: Hold, most: int) -> None:
+        self._hold = hold
+        self._most = most
+        self._held = 0
+
+    def __call__(self, nbytes: int, *, required: bool) -> bool:
+        """See MoreMemory."""
+        if not required and self._held + nbytes > self._most:
+            return False
+        if not try_to_hold(partial(self._hold.grow, nbytes), _HINT, required=required):
+            return False
+        self._held += nbytes
+        return True
+
+    def release(self) -> None:
+        """Give all back, for the sums of the next set."""
+        self._hold.shrink(self._held)
+        self._held = 0
+
 
 _ROW_BYTES = 64 << 20
 """Memory of a thread that computes rows, at most."""
@@ -45,6 +94,11 @@ _ROWS_PER_BYTE = 6
 _SET_BYTES = 1 << 20
 """Memory of the rows of a summary set beyond the first."""
 _Key = tuple[int | None, str]
+# A curve with every point takes some hundred bytes for each loss of its summary.
+_HINT = (
+    "Ask for ept and psept at return_periods, which take a fraction of it, or have the operator"
+    " raise THALWEG_OWNER_SHARE and seal the run again"
+)
 _disk_error = partial(temporary_error, what="sums of the run")
 _AT_ONCE = 1 << 16
 """Rows that are handed on together."""
@@ -128,8 +182,6 @@ class SealingWork:
         self._job = job
         self._request = workshop.request(run, job.variant, job.reports)
         self._files = workshop.files(run)
-        sets = self._request.sets
-        self._more_sets = 0 if sets is None else len(sets.set_ids) - 1
         policy = replace(self._request.policy, event_order="any")
         stored = [workshop.streams.stored(stream) for stream in workshop.streams.of(run)]
         streams = RunStreams(stored, policy)
@@ -141,11 +193,6 @@ class SealingWork:
         # What a few segments need at a time is bounded by their size.
         self._spill_of_segments = SpillFiles(spools.directory, _disk_error)
 
-    @property
-    def set_ids(self) -> tuple[int | None, ...]:
-        """Summary sets of the reports; None alone for streams of summaries."""
-        return (None,) if self._request.sets is None else self._request.sets.set_ids
-
     def run(self) -> None:
         """Compute and publish all reports that are not published yet, or damaged.
 
@@ -154,7 +201,7 @@ class SealingWork:
             ServiceError: a store failed, or there is no room.
         """
         ledger, owner = self._workshop.losses.ledger, self._run.owner
-        for set_id in self.set_ids:
+        for set_id in self._request.set_ids:
             for report in self._job.reports:
                 file = self._files.find(self._name(set_id, report))
                 if file is not None:
@@ -175,12 +222,14 @@ class SealingWork:
         quantiles = self._request.inputs.quantiles
         per_byte = _ROWS_PER_BYTE + (0 if quantiles is None else len(quantiles))
         of_thread = min(_ROW_BYTES, _LEAST_ROW_BYTES + per_byte * self._stored_bytes)
-        return of_thread * self._workshop.engine.width + _SET_BYTES * self._more_sets
+        return of_thread * self._workshop.engine.width + _SET_BYTES * (
+            len(self._request.set_ids) - 1
+        )
 
     def _pending(self, reports: Sequence[str]) -> bool:
         return any(
             self._files.find(self._name(set_id, report)) is None
-            for set_id in self.set_ids
+            for set_id in self._request.set_ids
             for report in reports
         )
 
@@ -243,7 +292,7 @@ class SealingWork:
 
     def _write(self, reports: Sequence[str], compute: Callable[[RowSink], None]) -> None:
         """Publish the rows that a function hands on, of all sets, even if there are none."""
-        keys = [(set_id, report) for set_id in self.set_ids for report in reports]
+        keys = [(set_id, report) for set_id in self._request.set_ids for report in reports]
         writers: dict[_Key, PublishedWriter] = {
             key: self._files.writer(self._name(*key)) for key in keys
         }

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.losses.pump import Pump
 from app.losses.service import LossService
 from app.server.body import RequestBody
 from app.server.drain import Drain
@@ -40,22 +39,9 @@ class Body:
 
     async def move(self, appending: Appending) -> bool:
         """See Source."""
-        metrics = self.losses.metrics
-        return await Pump(
-            self.body,
-            appending,
-            self.losses.buffers,
-            self.payer,
-            threads=self.losses.threads,
-            drain=self.drain,
-            progress=metrics.on_upload_bytes,
-            lent=metrics.buffers.inc,
-            hurry=self._hurry,
-        ).run()
-
-    def _hurry(self, nbytes: int, seconds: float) -> None:
-        if self.losses.is_spent(self.payer):
-            self.losses.rate.check(nbytes, seconds)
+        losses = self.losses
+        progress = losses.metrics.on_upload_bytes
+        return await losses.pump(self.body, appending, self.payer, self.drain, progress).run()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import pytest
 
 from app.command import summarise as summarising
 from app.command.summarise import SummaryJob, summarise
-from app.losses.progress import Progress
-from app.losses.sections import sections_of
+from app.losses import sections
+from app.losses.sections import Progress, sections_of
 from app.losses.sources import Source
 from core.errors import CoreError, InputError
 from core.losses.events import StreamEnd
@@ -61,7 +61,7 @@ class Runs:
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setattr(summarising, "SECTION", 3000)
-    monkeypatch.setattr(summarising, "WORTH_CUTTING", 0)
+    monkeypatch.setattr(sections, "WORTH_CUTTING", 0)
     result = Runs(tmp_path)
     for name in ("_run_sections", "_run_streams"):
         run = getattr(summarising, name)

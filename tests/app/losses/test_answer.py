@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 
 from app.errors import NotAcceptableError
 from app.losses.options import _format
-from app.losses.pictures.drawing import PICTURES, draw
+from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.options import PictureOptions
 from app.losses.schemas import LossQuery
 from app.losses.selection import parse_ids
@@ -47,6 +47,7 @@ from tests.app.harness import (
     is_problem,
     with_query,
 )
+from tests.app.losses.pictures.tables import draw
 from tests.app.losses.posts import INPUTS, PARTIAL, good, put_input
 from tests.frames import read_frames
 

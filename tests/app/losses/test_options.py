@@ -12,9 +12,9 @@ from starlette.datastructures import Headers as RequestHeaders
 
 from app.engine.ledger import Ledger
 from app.http.identity import USER_SCOPES, Identity
-from app.losses.bounds import Admission
 from app.losses.options import read_options
 from app.losses.schemas import LossQuery
+from app.losses.sums_room import Admission
 from tests.app.harness import Contract, Headers, Post, Service, ask, is_problem
 from tests.app.losses.posts import INPUTS, good, put_input
 from tests.frames import read_frames

@@ -8,7 +8,7 @@ import pytest
 
 from app.losses import aggregation, sections
 from app.losses.aggregation import Aggregation, Job, MappedStreams, Progress
-from app.losses.report_files import ReportFiles
+from app.losses.report_files import TableFiles
 from app.losses.sources import Source
 from core.errors import CoreError, InputError, TruncatedError
 from core.losses.events import StreamEnd
@@ -49,7 +49,7 @@ class Streams:
 @pytest.fixture
 def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Streams:
     monkeypatch.setattr(aggregation, "SECTION", 1000)
-    monkeypatch.setattr(aggregation, "WORTH_CUTTING", 0)
+    monkeypatch.setattr(sections, "WORTH_CUTTING", 0)
     made = Streams(tmp_path)
     for name in ("_run_sections", "_run_streams"):
         run = getattr(Aggregation, name)
@@ -211,7 +211,7 @@ def test_a_full_disk_ends_the_only_pass(streams: Streams, monkeypatch: pytest.Mo
     def write(*_args: object) -> None:
         raise InputError("cannot be written: No space left on device")
 
-    monkeypatch.setattr(ReportFiles, "write", write)
+    monkeypatch.setattr(TableFiles, "write", write)
     path = streams.file("summary.bin", STREAM)
     with pytest.raises(InputError, match="No space left"):
         streams.run(2, [path])

@@ -69,7 +69,7 @@ def test_the_file_has_no_name_and_is_used_again(spool: Spool, tmp_path: Path) ->
         assert list(tmp_path.iterdir()) == []
         assert ids(drain(spool)) == list(range(500))
     assert spool._file is not None
-    assert os.fstat(spool._file).st_size <= 2 * rows(500).rows.nbytes
+    assert os.fstat(spool._file._fd).st_size <= 2 * rows(500).rows.nbytes
 
 
 def test_the_file_begins_anew_only_when_nothing_is_on_its_way_into_it(

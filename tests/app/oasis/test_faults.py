@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.command.main import main
-from app.oasis.locking import locked
+from app.oasis.files import locked
 from core.errors import InputError
 from tests.oasis_runs import RUN, copy_run, only_gul, streams
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.runs.results.published import Published
+from app.runs.results.files import Published
 from app.state.ownership import Namespaces
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore

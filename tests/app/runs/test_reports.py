@@ -10,9 +10,9 @@ import httpx
 import numpy as np
 import pytest
 
-from app.losses.pictures.drawing import draw
 from app.losses.pictures.options import PictureOptions
 from core.losses.reports import REPORTS
+from tests.app.losses.pictures.tables import draw
 from tests.app.runs.uploaded import Uploads
 from tests.runs import random_run
 

@@ -17,10 +17,10 @@ from app.run_errors import (
 )
 from app.runs.describing import describe_run
 from app.runs.records import Extent, RunRecord, StreamRecord
-from app.runs.removal import Removal
 from app.runs.spec import RunSpec
 from app.runs.store import Runs, always
 from app.runs.streams import MAX_STREAMS, Streams
+from app.runs.sweeping import Removal
 from app.runs.uploads.dialect import http_date
 from app.runs.watching import Watch
 from app.state.admission import AdmittedHeads

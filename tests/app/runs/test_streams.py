@@ -11,11 +11,10 @@ import pytest
 from app.errors import NotFoundError, ServiceError
 from app.run_errors import PartitionTakenError, RunSealedError, UploadTakenError
 from app.runs.records import Extent, RunRecord, StreamRecord
-from app.runs.removal import Removal
 from app.runs.sealing.checks import check_sealable
 from app.runs.store import Runs
 from app.runs.streams import Streams
-from app.runs.sweeping import chores
+from app.runs.sweeping import Removal, chores
 from app.runs.uploads.appending import AppendRequest
 from app.runs.uploads.uploads import Uploads
 from app.runs.watching import Watch

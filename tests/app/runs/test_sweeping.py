@@ -12,7 +12,7 @@ import pytest
 from app.errors import NotFoundError
 from app.http.identity import SINGLE_USER
 from app.runs.records import REPORT, RUN, SEGMENT
-from app.runs.results.published import PIECE
+from app.runs.results.files import PIECE
 from app.runs.sweeping import (
     EXPIRED_SECONDS,
     WRITING_SECONDS,

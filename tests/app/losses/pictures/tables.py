@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from app.losses.pictures.drawing import PictureCollector
+from app.losses.pictures.options import PictureOptions
 from core.arrays import Rows
 from core.losses.reports import REPORTS
 
@@ -52,3 +54,11 @@ def aal(
 
 def tables(summaries: Sequence[int]) -> dict[str, Rows]:
     return {"ept": ept(summaries), **aal(summaries)}
+
+
+def draw(report: str, tables: Mapping[str, Rows], options: PictureOptions) -> bytes:
+    """The picture of a report whose tables are complete."""
+    collector = PictureCollector(report, options)
+    for name in collector.sources:
+        collector.take(name, tables[name])
+    return collector.draw()

@@ -10,8 +10,7 @@ from matplotlib.patches import Rectangle
 
 from app.losses.pictures.averages import AveragesSheet
 from app.losses.pictures.drawing import build_figure
-from app.losses.pictures.options import PictureOptions
-from app.losses.pictures.themes import PALETTES
+from app.losses.pictures.options import PALETTES, PictureOptions
 from core.arrays import Rows
 from core.errors import ReportError
 from tests.app.losses.pictures.tables import aal, rows_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.oasis.shims import files
+from app.oasis.shims import environment
 from tests.app.oasis.shims.tools import clean_environment, is_lost, logs, run
 from tests.streams import Block, Stream
 
@@ -138,7 +138,7 @@ def test_a_reader_that_opens_a_fifo_and_never_reads_is_a_fault(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], size: int
 ) -> None:
     """As a ``tee`` that waits for a reader of its own that was killed."""
-    monkeypatch.setattr(files, "READER_SECONDS", 0.2)
+    monkeypatch.setattr(environment, "READER_SECONDS", 0.2)
     Path("items").write_bytes(items(size))
     os.mkfifo("S1")
     fd = os.open("S1", os.O_RDONLY | os.O_NONBLOCK)

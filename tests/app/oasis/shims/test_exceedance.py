@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.oasis.shims import exceedance
+from app.oasis.shims import loss_tables
 from core.losses.reports import REPORTS
 from tests.app.oasis.shims.tools import (
     FIXTURES,
@@ -51,11 +51,11 @@ def test_curves_equal_the_peers_fixture_row_by_row() -> None:
 
 @needs_conformance
 @pytest.mark.parametrize("name", ["gul_S1", "gul_S2", "il_S1", "il_S2", "ri_S2"])
-@pytest.mark.parametrize("spooled", [exceedance._IN_MEMORY, 1])
+@pytest.mark.parametrize("spooled", [loss_tables._IN_MEMORY, 1])
 def test_curves_of_a_run_equal_the_peers_row_by_row(
     name: str, spooled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exceedance, "_IN_MEMORY", spooled)
+    monkeypatch.setattr(loss_tables, "_IN_MEMORY", spooled)
     for file in ("occurrence.bin", "returnperiods.bin"):
         Path("input", file).write_bytes((RUN / "run/input" / file).read_bytes())
     for stream in summary_streams(name):
@@ -138,7 +138,7 @@ def test_temporary_files_are_where_the_run_wants_them_and_nothing_is_left(
     write_run()
     assert run("lecpy", "-Klec", *ALL) == 0
     in_memory = Path("ept.csv").read_bytes()
-    monkeypatch.setattr(exceedance, "_IN_MEMORY", 1)
+    monkeypatch.setattr(loss_tables, "_IN_MEMORY", 1)
     monkeypatch.setenv("OASIS_TMPDIR", "deep/temporary")
     assert run("lecpy", "-Klec", *ALL) == 0
     assert Path("ept.csv").read_bytes() == in_memory

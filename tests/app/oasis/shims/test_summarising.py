@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.oasis.shims import files
+from app.oasis.shims import environment
 from core.losses.policy import Policy
 from core.losses.reader import LossReader
 from tests.app.oasis.shims.tools import (
@@ -179,7 +179,7 @@ def test_readers_of_a_fifo_fail_too_when_the_stream_is_faulty(
 def test_a_fifo_without_a_reader_is_a_fault(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(files, "READER_SECONDS", 0.1)
+    monkeypatch.setattr(environment, "READER_SECONDS", 0.1)
     write_items()
     os.mkfifo("S1")
     assert run("summarypy", "-t", "gul", "-i", "gul", "-1", "S1") == 1

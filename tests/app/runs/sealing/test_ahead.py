@@ -17,7 +17,7 @@ def test_sums_added_up_ahead_end_with_their_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = random_run(np.random.default_rng(9))
-    monkeypatch.setattr("app.losses.cuts._WINDOW", 256)
+    monkeypatch.setattr("app.losses.sections._WINDOW", 256)
     service = Uploads(tmp_path)
     service.sealer.workshop.segment = 400
     inputs = {"occurrence": service.occurrence(case)}

@@ -18,7 +18,7 @@ from app.errors import StorageFullError
 from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord
-from app.runs.sealing import memory, work
+from app.runs.sealing import work
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sweeping import files_without_runs, runs_without_jobs
@@ -110,8 +110,8 @@ def test_sums_that_need_more_memory_than_is_usual_get_it(
 ) -> None:
     parts = partitions(case, 3, 2)
     ends: list[bytes] = []
-    for nbytes in (memory.SUMS_OF_SEGMENT, 1 << 10):
-        monkeypatch.setattr(memory, "SUMS_OF_SEGMENT", nbytes)
+    for nbytes in (work.SUMS_OF_SEGMENT, 1 << 10):
+        monkeypatch.setattr(work, "SUMS_OF_SEGMENT", nbytes)
         run = service.run(["ept", "aal"], inputs_of(service, case), no_of_periods=case.periods)
         service.upload(run, *parts)
         assert service.seal(run).state == "done"
@@ -503,7 +503,7 @@ def test_segments_are_added_up_while_streams_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = random_run(np.random.default_rng(9))
-    monkeypatch.setattr("app.losses.cuts._WINDOW", 256)
+    monkeypatch.setattr("app.losses.sections._WINDOW", 256)
     service = Uploads(tmp_path)
     service.sealer.workshop.segment = 400
     run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)

@@ -85,3 +85,8 @@ def merge(
             up_to_limit = up_to_limit and head is not holder
         maxima = np.concatenate([keys for keys, _ in taken])
         yield reorder([rows for _, rows in taken], np.argsort(maxima, kind="stable"))
+
+
+def join_rows(parts: Sequence[npt.NDArray[Any]], order: Keys) -> npt.NDArray[Any]:
+    """Join rows and return them in the order of these indices."""
+    return np.concatenate(parts)[order]

@@ -7,8 +7,8 @@ import pytest
 
 from app.engine.inheriting import current_owner
 from app.errors import BusyError
-from app.runs.sealing.news import News
-from app.runs.sealing.wanted import while_wanted
+from app.runs.sealing.lease import while_wanted
+from app.runs.watching import News
 from app.state.notices import Notices
 from core.budget import current
 from core.errors import CancelledError

@@ -6,7 +6,7 @@ import pytest
 
 from app.engine.ledger import Ledger
 from app.errors import TooLargeError
-from app.runs.sealing.memory import SumsMemory
+from app.runs.sealing.work import SumsMemory
 
 
 def test_sums_that_must_be_in_memory_are_refused_with_a_way_out() -> None:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from app.losses.pictures.scales import (
+from app.losses.pictures.panels import (
     choose_unit,
     log_ticks,
     short_number,

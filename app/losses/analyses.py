@@ -1,15 +1,56 @@
-"""A function called for many elements in threads, with results in order."""
+"""The analyses of a pass, however its streams are divided, and the threads that compute them."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from app.engine.base import Engine
+from core.losses.analysis import Analysis
+from core.losses.outputs import Sink
+from core.losses.policy import Policy
+from core.losses.reports import Report
+from core.losses.seen import SeenEvents
+
+if TYPE_CHECKING:
+    from core.losses.sections import SectionAnalysis
+
+
+@dataclass(frozen=True, slots=True)
+class Analyses:
+    """Makes analyses that compute the same, of partitions, summary sets or sections."""
+
+    reports: Sequence[str]
+    options: Mapping[str, Any]
+    """Of every analysis."""
+
+    def of_partition(self, name: str, sink: Sink, seen: SeenEvents) -> Analysis:
+        """Return the analysis of one of several streams."""
+        return Analysis(self.reports, sink, **self.options, name=name, seen=seen)
+
+    def of_set(
+        self, _set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
+    ) -> Analysis:
+        """Return the analysis of a summary set of an item stream."""
+        options = {**self.options, "policy": policy}
+        return Analysis(self.reports, sink, **options, name=name, seen=seen)
+
+    def of_section(self, sink: Sink, seen: SeenEvents) -> SectionAnalysis:
+        """Return the analysis of a section."""
+        from core.losses.sections import SectionAnalysis  # noqa: PLC0415 - has kernels of its own
+
+        return SectionAnalysis(self.reports, sink, **self.options, seen=seen)
+
+
+def taken_inputs(reports: Iterable[Report]) -> set[str]:
+    """Return the names of the inputs that reports need or take."""
+    return {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+
 
 _E = TypeVar("_E")
 _R = TypeVar("_R")

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.oasis.shims.merging import Piece, merge
+from app.oasis.merging import Piece, merge
 from core.arrays import Rows
 
 ROW = np.dtype([("key", "<i8"), ("file", "<i8"), ("row", "<i8")])

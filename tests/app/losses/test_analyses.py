@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.engine.workers import LONG_SECONDS, Workers
-from app.losses.parallel import OrderedCalls, OrderedThreads
+from app.losses.analyses import OrderedCalls, OrderedThreads
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
