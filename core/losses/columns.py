@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Indices
-from ._kernels.gathering import gather
+from ._kernels.indexing import gather
 from ._kernels.layout import Words
 from .buffer import as_octets, is_aligned
 from .events import StreamHeader

@@ -33,7 +33,7 @@ import numpy as np
 
 from ..arrays import Octets, Rows
 from ..errors import LimitError, StreamError
-from ._kernels.boundaries import find_event
+from ._kernels.indexing import find_event
 from .analysis import Analysis
 from .events import StreamEnd, StreamHeader
 from .finishing import Sink

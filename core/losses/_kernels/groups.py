@@ -21,11 +21,12 @@ import numpy as np
 from ..._jit import kernel, subkernel
 from ...arrays import Indices
 from ...sorting import copy
-from .cells import KIND, Cells, Sums, copy_dense, copy_list, read_losses
+from .cells import Cells, Sums, copy_dense, copy_list, read_losses
 from .exact import LIMBS, add_all_to_pairs, add_to_limbs, add_to_pair, rounded
 from .layout import ARENA_FULL, OK, ZERO
 from .stretches import (
     HEAD,
+    KIND,
     LISTED,
     PAIRED,
     PLAIN,

@@ -46,6 +46,7 @@ from .layout import (
     Totals,
     Words,
 )
+from .moments import add_samples
 from .rows import (
     add_to_event,
     event_rate,
@@ -58,7 +59,6 @@ from .rows import (
 )
 from .seen import NO_PAGE, SEEN, add_block, mark_event, test_event
 from .stretches import Arena, append_block
-from .totals import add_samples
 
 
 @subkernel

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FormatError, InputError, LimitError, MismatchError
-from .._kernels.checking import check_run
+from .._kernels.stretches import check_run
 from ..events import StreamHeader
 from ..format import SOURCE_SUMMARY, Kind
 from .batches import LedgerReader

@@ -29,8 +29,7 @@ from ...budget import check_room, current
 from .._kernels import layout
 from .._kernels.layout import Words
 from .._kernels.scan import close_event
-from .._kernels.summarise import summarise
-from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, write_summaries
+from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, summarise, write_summaries
 from .._kernels.summary_sums import GROW_ROWS, Sums
 from ..buffer import as_octets
 from ..events import StreamEnd, StreamHeader
