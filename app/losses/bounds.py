@@ -14,8 +14,7 @@ from typing import Any
 
 from app.errors import InvalidOptionError, TooLargeError
 from core.losses.events import StreamHeader
-from core.losses.ledger.bound import LedgerBound, ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import LedgerBound, ledger_bound, make_calendar
 
 from .request import LossRequest
 

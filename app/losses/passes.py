@@ -25,11 +25,10 @@ from app.errors import InvalidOptionError
 from core.arrays import Octets, Rows
 from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
-from core.losses.events import StreamEnd, StreamHeader
+from core.losses.events import Position, StreamEnd, StreamHeader
 from core.losses.finishing import LedgerResources
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
-from core.losses.position import Position
 from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, SummarySets
 

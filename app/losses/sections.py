@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from core.errors import ExcessError, TruncatedError
-from core.losses.completeness import certify
-from core.losses.events import StreamEnd, StreamHeader
+from core.losses.events import StreamEnd, StreamHeader, certify
 from core.losses.format import header_size
 from core.losses.header import parse_header
 from core.losses.policy import Policy

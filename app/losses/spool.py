@@ -43,7 +43,7 @@ from app.state.base import StoreError
 from app.state.claims import Claim, Claims
 from app.state.durable import temporary_error
 from core.arrays import Rows
-from core.losses.position import Position
+from core.losses.events import Position
 
 from .pages import forget, forget_written
 

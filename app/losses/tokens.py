@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from app.errors import TokenForeignError, TokenMalformedError
 from app.tokens import KIND_LOSSES, KeyRing, Token
-from core.losses.events import StreamHeader
+from core.losses.events import Position, StreamHeader
 from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
-from core.losses.position import Position
 
 from .spool import Mark
 

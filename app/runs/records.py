@@ -28,9 +28,8 @@ from typing import Any, Literal, Self, TypeAlias
 from app.state.base import damaged
 from app.state.ownership import Owned
 from app.times import LAST_SECOND, MAX_DAYS
-from core.losses.events import StreamHeader
+from core.losses.events import Position, StreamHeader
 from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
-from core.losses.position import Position
 
 RUN = "run"
 STREAM = "stream"

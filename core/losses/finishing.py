@@ -23,7 +23,7 @@ from .ledger.ledger import MEMORY_BUDGET, Ledger, MoreMemory
 from .ledger.memory import SharedArena, make_arena
 from .ledger.originals import Originals, Streams
 from .ledger.partials import export_ledger, import_ledger
-from .ledger.spilling import SpillStore
+from .ledger.runs import SpillStore
 from .records import make_scratch
 from .reports.report import Report
 from .reports.running import Calculator, RunOptions, RunSetting

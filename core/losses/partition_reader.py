@@ -14,11 +14,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import OptionError
-from .events import END, NEED_DATA, Event, Signal, StreamEnd, StreamHeader
+from .events import END, NEED_DATA, Event, Position, Signal, StreamEnd, StreamHeader
 from .header import check_same_header
 from .merge import Order
 from .policy import Policy
-from .position import Position
 from .reader import MAX_EVENT_BYTES, LossReader
 from .seen import SeenEvents
 

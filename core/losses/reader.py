@@ -36,10 +36,9 @@ from ._kernels import layout
 from ._kernels.layout import Words
 from ._kernels.scan import close_event, collect
 from .buffer import ByteBuffer, as_octets
-from .events import END, NEED_DATA, Event, Signal, StreamEnd, StreamHeader
+from .events import END, NEED_DATA, Event, Position, Signal, StreamEnd, StreamHeader
 from .format import LOSS_DTYPES, SUMMARY_HEADER_SIZE
 from .policy import Policy
-from .position import Position
 from .scanner import Scanner
 from .seen import SeenEvents
 

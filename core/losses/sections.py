@@ -35,10 +35,9 @@ from ..arrays import Octets, Rows
 from ..errors import LimitError, StreamError
 from ._kernels.indexing import find_event
 from .analysis import Analysis
-from .events import StreamEnd, StreamHeader
+from .events import Position, StreamEnd, StreamHeader
 from .finishing import Sink
 from .header import check_same_header
-from .position import Position
 from .receiver import StreamReceiver
 from .seen import SeenEvents
 

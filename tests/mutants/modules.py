@@ -192,7 +192,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/losses/reader.py": _READER,
     "core/losses/scanner.py": (*_POSITION, *_ANALYSIS, *_FAULTS),
     "core/losses/seen.py": (),
-    "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
+    "core/losses/aggregators.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
     "core/pipelines/building.py": _PIPELINE,
     "core/pipelines/spec.py": ("tests/core/pipelines/test_spec.py", *_PIPELINE),
     "core/pipelines/stepping.py": _PIPELINE,

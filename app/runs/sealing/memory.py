@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from app.engine.ledger import Hold, Ledger
 from app.errors import BusyError, ShareExceededError, TooLargeError
 from core.losses.finishing import LedgerResources
-from core.losses.ledger.spilling import SpillStore
+from core.losses.ledger.runs import SpillStore
 
 SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed."""

@@ -30,8 +30,7 @@ from ..events import StreamHeader
 from ..format import SOURCE_SUMMARY, Kind
 from .batches import LedgerReader
 from .ledger import Ledger
-from .runs import RunWriter
-from .spilling import Spilled
+from .runs import RunWriter, Spilled
 
 VERSION = 1
 

@@ -30,9 +30,8 @@ from .._kernels.exceedance import (
     gather_summaries,
 )
 from ..ledger.batches import CELL_BYTES, Batch
-from .columns import SUMMARY_ID, amount, integer, number
 from .drawing import Curves, Drawing, Points
-from .report import OCCURRENCE, PERIODS, RETURN_PERIODS, Report
+from .report import OF_RUN, PERIODS, RETURN_PERIODS, SUMMARY_ID, amount, integer, number
 from .running import Calculator, RunSetting, as_rows, empty_rows
 
 OEP = 1
@@ -284,37 +283,22 @@ def _blocks(calculation: int, kind: int, drawn: tuple[Points, Points]) -> list[_
     ]
 
 
-EPT = Report(
-    name="ept",
-    title="Exceedance probability table",
-    columns=(
-        SUMMARY_ID,
-        integer(
-            "EPCalc",
-            "1 numerical means, 2 all samples, 3 mean of the samples' curves, 4 sample means",
-        ),
-        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
-        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
-        amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
-    ),
-    scope="run",
-    needs=(OCCURRENCE,),
-    takes=(PERIODS, RETURN_PERIODS),
-    calculate=partial(_ExceedanceTable, "ept"),
+_POINT = (
+    integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
+    number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
+    amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
 )
-
-PSEPT = Report(
-    name="psept",
-    title="Per-sample exceedance probability table",
-    columns=(
-        SUMMARY_ID,
-        integer("SampleId", "Sample"),
-        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
-        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
-        amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
-    ),
-    scope="run",
-    needs=(OCCURRENCE,),
-    takes=(PERIODS, RETURN_PERIODS),
-    calculate=partial(_ExceedanceTable, "psept"),
+_EP_CALC = "1 numerical means, 2 all samples, 3 mean of the samples' curves, 4 sample means"
+EPT, PSEPT = (
+    OF_RUN(
+        name=name,
+        title=title,
+        columns=(SUMMARY_ID, label, *_POINT),
+        takes=(PERIODS, RETURN_PERIODS),
+        calculate=partial(_ExceedanceTable, name),
+    )
+    for name, title, label in (
+        ("ept", "Exceedance probability table", integer("EPCalc", _EP_CALC)),
+        ("psept", "Per-sample exceedance probability table", integer("SampleId", "Sample")),
+    )
 )

@@ -32,11 +32,10 @@ from .._kernels.scan import close_event
 from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, summarise, write_summaries
 from .._kernels.summary_sums import GROW_ROWS, Sums
 from ..buffer import as_octets
-from ..events import StreamEnd, StreamHeader
+from ..events import Position, StreamEnd, StreamHeader
 from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
 from ..header import header_bytes
 from ..policy import Policy
-from ..position import Position
 from ..receiver import StreamReceiver
 from ..records import scratch_bytes
 from ..seen import SeenEvents

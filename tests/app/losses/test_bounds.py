@@ -13,8 +13,7 @@ from app.losses.request import LossRequest
 from core.losses.events import StreamHeader
 from core.losses.format import SOURCE_SUMMARY, Kind
 from core.losses.inputs import Occurrence, encode_occurrence, encode_summary_xref
-from core.losses.ledger.bound import ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.parameters import ReportInputs
 from core.losses.samples import SampleSpec, generate_stream
 from tests.app.harness import Answer, Contract, Post, Service, ask, head, is_problem, with_query
