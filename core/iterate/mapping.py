@@ -18,7 +18,6 @@ import numpy as np
 from ..arrays import Array, Indices, Mask
 from ..budget import Scope, current
 from ..errors import PipelineError, TransformError, WorkStoppedError, names_hint
-from ..rng import Key
 from .base import Block, Indexed, Schema, Stage, State
 from .columns import (
     block_bytes,
@@ -54,13 +53,14 @@ _MAX_REJECTED = 2**26
 """Items in a row that a filter may reject from an endless stage."""
 
 
-_Applied = Callable[[Block, Indices], Block]
+Applied = Callable[[Block, Indices], Block]
+"""From items and their positions to as many items."""
 
 
 class _Pointwise:
     """Applies a function to items and their positions, and checks the results."""
 
-    def __init__(self, function: _Applied, schema: Schema | None, inner: Stage) -> None:
+    def __init__(self, function: Applied, schema: Schema | None, inner: Stage) -> None:
         self._function = function
         self.schema = self._inferred(inner) if schema is None else schema
 
@@ -132,14 +132,11 @@ class Map(Indexed):
 
     Args:
         inner: stage the items come from.
-        function: from a block to a block of as many items.
+        function: see :data:`Applied`.
         schema: of the result; None infers it from the first item.
     """
 
-    def __init__(self, inner: Indexed, function: Function, schema: Schema | None = None) -> None:
-        self._begin(inner, _ignoring_positions(function), schema)
-
-    def _begin(self, inner: Indexed, function: _Applied, schema: Schema | None) -> None:
+    def __init__(self, inner: Indexed, function: Applied, schema: Schema | None = None) -> None:
         self.inner = inner
         self._points = _Pointwise(function, schema, inner)
         self.schema = self._points.schema
@@ -156,44 +153,10 @@ class Map(Indexed):
         return self._points.apply(self.inner.at(positions), positions)
 
 
-def _ignoring_positions(function: Function) -> _Applied:
-    return lambda block, _positions: function(block)
-
-
-def _drawing(function: RandomFunction, key: Key) -> _Applied:
-    return lambda block, positions: function(block, Draws(key, positions))
-
-
-class RandomMap(Map):
-    """Applies a function of an item and random numbers, which depend only on its position.
-
-    Args:
-        inner: stage the items come from.
-        function: from a block and :class:`Draws` to a block of as many items.
-        schema: of the result; None infers it from the first item.
-        seed: from 0 to 2**63 - 1.
-        path: further steps of the key, for stages that share a seed.
-    """
-
-    def __init__(
-        self,
-        inner: Indexed,
-        function: RandomFunction,
-        schema: Schema | None = None,
-        *,
-        seed: int = 0,
-        path: tuple[str | int, ...] = (),
-    ) -> None:
-        self._begin(inner, _drawing(function, seed_key(seed, "map", *path)), schema)
-
-
 class MapInOrder(Counting):
     """:class:`Map` for a sequential stage."""
 
-    def __init__(self, inner: Stage, function: Function, schema: Schema | None = None) -> None:
-        self._begin(inner, _ignoring_positions(function), schema)
-
-    def _begin(self, inner: Stage, function: _Applied, schema: Schema | None) -> None:
+    def __init__(self, inner: Stage, function: Applied, schema: Schema | None = None) -> None:
         self.inner = in_order(inner)
         self._points = _Pointwise(function, schema, inner)
         self.schema = self._points.schema
@@ -215,26 +178,9 @@ class MapInOrder(Counting):
         return self.inner.skip(state, count)
 
 
-class RandomMapInOrder(MapInOrder):
-    """:class:`RandomMap` for a sequential stage; an item's position is the count before it."""
-
-    def __init__(
-        self,
-        inner: Stage,
-        function: RandomFunction,
-        schema: Schema | None = None,
-        *,
-        seed: int = 0,
-        path: tuple[str | int, ...] = (),
-    ) -> None:
-        self._begin(inner, _drawing(function, seed_key(seed, "map", *path)), schema)
-
-
 def mapped(inner: Stage, function: Function, schema: Schema | None = None) -> Stage:
     """Map a function over a stage; the result is indexed if the stage is."""
-    if isinstance(inner, Indexed):
-        return Map(inner, function, schema)
-    return MapInOrder(inner, function, schema)
+    return _mapped(inner, lambda block, _positions: function(block), schema)
 
 
 def randomly_mapped(
@@ -245,10 +191,25 @@ def randomly_mapped(
     seed: int = 0,
     path: tuple[str | int, ...] = (),
 ) -> Stage:
-    """Map a random function over a stage; the result is indexed if the stage is."""
+    """Map a function of items and random numbers, which depend only on their positions.
+
+    In a sequential stage, the position of an item is the count before it.
+
+    Args:
+        inner: stage the items come from.
+        function: from a block and :class:`Draws` to a block of as many items.
+        schema: of the result; None infers it from the first item.
+        seed: from 0 to 2**63 - 1.
+        path: further steps of the key, for stages that share a seed.
+    """
+    key = seed_key(seed, "map", *path)
+    return _mapped(inner, lambda block, positions: function(block, Draws(key, positions)), schema)
+
+
+def _mapped(inner: Stage, function: Applied, schema: Schema | None) -> Stage:
     if isinstance(inner, Indexed):
-        return RandomMap(inner, function, schema, seed=seed, path=path)
-    return RandomMapInOrder(inner, function, schema, seed=seed, path=path)
+        return Map(inner, function, schema)
+    return MapInOrder(inner, function, schema)
 
 
 def named_map(
