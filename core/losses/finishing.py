@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,13 +41,13 @@ _PART_BYTES = 20 << 20
 used again instead of being taken from the system anew."""
 
 
-class ParallelMap(Protocol):
-    """Calls a function for each element, in any number of threads; gives results in order."""
+E = TypeVar("E")
+R = TypeVar("R")
+ParallelMap = Callable[[Callable[[E], R], Iterable[E]], Iterator[R]]
+"""Calls a function for each element, in any number of threads; gives results in order.
 
-    def __call__(
-        self, function: Callable[[Part], Result], elements: Iterable[Part], /
-    ) -> Iterator[Result]:
-        """Call the function; at most a few results may wait to be taken."""
+At most a few results may wait to be taken.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class LedgerResources:
     streams: Streams | None = None
     """Reads the streams again, so that their losses are not copied. Such a ledger cannot spill or
     be exported: the pass fails with a :class:`LimitError` then."""
-    map: ParallelMap = map
+    map: ParallelMap[Part, Result] = map
     """Computes reports of several summaries at once."""
     at_once: int = 1
     """Summaries that ``map`` computes at once, or parts of them."""

@@ -176,18 +176,9 @@ class LossReader:
         while True:
             seen = scanner.seen
             self._match(len(seen.log))
-            status = collect(
-                words,
-                stop,
-                scanner.rules,
-                scanner.state,
-                scanner.scratch,
-                seen,
-                self._exposures,
-                self._starts,
-                self._sidx,
-                self._losses,
-            )
+            stream = (words, stop, scanner.rules, scanner.state, scanner.scratch, seen)
+            event = (self._exposures, self._starts, self._sidx, self._losses)
+            status = collect(*stream, *event)
             if status != layout.FULL:
                 return status
             self._make_room(int(scanner.state["needed"][0]))

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ..._jit import kernel, subkernel
 from ...arrays import Indices
 from ...slices import SLICE
+from ...sorting import lower_bound
 from .block import take_block
 from .layout import OK, ZERO, Record, Scratch, Words
 from .stretches import (
@@ -37,20 +38,6 @@ from .stretches import (
     append_block,
     stretch_size,
 )
-
-
-@subkernel
-def _find(ids: npt.NDArray[np.int32], ident: int) -> int:
-    """First place of ascending ids at or above one."""
-    low = ZERO
-    high = ZERO + len(ids)
-    while low < high:
-        middle = (low + high) >> 1
-        if ids[middle] < ident:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @kernel
@@ -90,7 +77,7 @@ def refer_to_blocks(
     while at < stop and (k < SLICE or len(keys) == 0):
         if words[at] != event:
             event = int(words[at])
-            place = _find(events, event)
+            place = lower_bound(events, event, ZERO, len(events))
             begin = starts[place]
             end = starts[place + 1] if place < len(events) and events[place] == event else begin
         if len(keys):

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats, Rows
+from ...sorting import place_of
 from ..format import SIDX_MAX_LOSS, SIDX_MEAN
 from .layout import (
     FULL,
@@ -97,20 +98,6 @@ _U = np.uintp
 
 ANALYTICAL = 1
 SAMPLE = 2
-
-
-@subkernel
-def place_of(event: int, ids: npt.NDArray[np.int32]) -> int:
-    """Index of an event in ascending ids; -1 if it is not among them."""
-    low = 0
-    high = len(ids)
-    while low < high:
-        middle = (low + high) >> 1
-        if ids[middle] < event:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < len(ids) and ids[low] == event else -1
 
 
 @kernel

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats
+from ...sorting import place_of
 from .block import report_fault, take_block
 from .layout import (
     EVENT_DONE,
@@ -50,7 +51,6 @@ from .moments import add_samples
 from .rows import (
     add_to_event,
     event_rate,
-    place_of,
     write_event,
     write_melt,
     write_mplt,

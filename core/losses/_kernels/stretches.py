@@ -32,6 +32,7 @@ import numpy.typing as npt
 from ..._jit import kernel, subkernel
 from ...arrays import Array, Floats, Indices
 from ..format import SIDX_MEAN
+from .block import is_unordered
 from .layout import ARENA_FULL, LEDGER_REFERENCES, OK, ZERO, Record, Scratch
 
 HEAD = 4
@@ -141,15 +142,6 @@ def _mean_pair(scratch: Scratch, pairs: int) -> int:
 
 
 @subkernel
-def _ascends(scratch: Scratch, first: int, last: int) -> bool:
-    sidx = scratch.sidx[first:last]
-    unordered = np.int32(0)
-    for i in range(1, len(sidx)):
-        unordered |= np.int32(sidx[i] <= sidx[i - 1])
-    return bool(unordered == 0)
-
-
-@subkernel
 def _write_list(
     scratch: Scratch,
     mean: int,
@@ -219,7 +211,7 @@ def append_block(rules: Record, state: Record, scratch: Scratch, arena: Arena) -
     count = b["count"] + int(mean >= 0)
     at = s["ledger_words"]
     code = better_code(PLAIN, count, samples, width)
-    if code & LISTED and r["any_order"] and not _ascends(scratch, first, last):
+    if code & LISTED and r["any_order"] and is_unordered(scratch.sidx[first:last]):
         code = PLAIN
     if r["ledger"] == LEDGER_REFERENCES:
         code |= REFERRED

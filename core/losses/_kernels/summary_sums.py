@@ -43,6 +43,8 @@ import numpy.typing as npt
 
 from ..._jit import inlined, subkernel
 from ...arrays import Floats, Indices
+from ...sorting import place_of
+from .exact import two_sum
 from .layout import OK, Record, Scratch, Sidx
 
 
@@ -51,12 +53,7 @@ def add_dense(row: Floats, values: Floats, errors: Floats) -> bool:
     """Add a value to each cell; store the errors, and return whether there are any."""
     lost = np.int64(0)
     for i in range(len(values)):
-        h = row[i]
-        x = values[i]
-        s = h + x
-        t = s - h
-        e = (h - (s - t)) + (x - t)
-        row[i] = s
+        row[i], e = two_sum(row[i], values[i])
         errors[i] = e
         lost |= np.int64(e != 0.0)
     return bool(lost)
@@ -67,12 +64,7 @@ def add_sparse(row: Floats, columns: Sidx, values: Floats, errors: Floats) -> bo
     """Add value i to cell ``columns[i]``; store the errors, and return whether there are any."""
     lost = np.int64(0)
     for i in range(len(values)):
-        h = row[columns[i]]
-        x = values[i]
-        s = h + x
-        t = s - h
-        e = (h - (s - t)) + (x - t)
-        row[columns[i]] = s
+        row[columns[i]], e = two_sum(row[columns[i]], values[i])
         errors[i] = e
         lost |= np.int64(e != 0.0)
     return bool(lost)
@@ -180,17 +172,7 @@ def find_item(item: int, items: npt.NDArray[np.int32]) -> int:
     guess = item - items[0]
     if 0 <= guess < len(items) and items[guess] == item:
         return int(guess)
-    low = 0
-    high = len(items)
-    while low < high:
-        middle = (low + high) >> 1
-        if items[middle] < item:
-            low = middle + 1
-        else:
-            high = middle
-    if low < len(items) and items[low] == item:
-        return low
-    return -1
+    return place_of(item, items)
 
 
 @inlined
@@ -291,12 +273,7 @@ def _add_specials(row: int, sums: Sums) -> bool:
     errors = sums.errors[0]
     lost = False
     for i in range(SPECIAL_COLUMNS):
-        h = sums.rows[row, i]
-        x = sums.values[i]
-        s = h + x
-        t = s - h
-        e = (h - (s - t)) + (x - t)
-        sums.rows[row, i] = s
+        sums.rows[row, i], e = two_sum(sums.rows[row, i], sums.values[i])
         errors[i] = e
         lost |= e != 0.0
     return lost

@@ -83,18 +83,9 @@ class _OfSubsets(Calculator):
         largest = int(np.diff(stretches.starts).max(initial=0))
         sums, lanes = make_sums(stretches.samples, largest), np.zeros(LANES)
         for first, last in stretches.ranges("annual"):
-            reduce_periods(
-                stretches.places,
-                stretches.starts[first : last + 1],
-                stretches.arena,
-                stretches.samples,
-                stretches.width,
-                sums,
-                lanes,
-                self._lows,
-                self._highs,
-                moments[first:last],
-            )
+            places, starts = stretches.places, stretches.starts[first : last + 1]
+            arena = (stretches.arena, stretches.samples, stretches.width, sums, lanes)
+            reduce_periods(places, starts, *arena, self._lows, self._highs, moments[first:last])
         weights = np.ones(len(batch.periods))
         if len(self._weights):
             weights = self._weights[batch.periods - 1]

@@ -141,19 +141,9 @@ class Drawing:
                 of_curve = curves.values[begin:end], bits[begin:end]
                 while spreading.spread(*of_curve, counts, spare, progress, SLICE):
                     current().check("curves")
-            kernel.find_levels(
-                curves.values,
-                bits,
-                curves.starts[a : b + 1],
-                first,
-                ranks,
-                counts,
-                spare,
-                stack,
-                progress,
-                is_long,
-                curves.found[a:b],
-            )
+            scratch = (ranks, counts, spare, stack, progress)
+            values, starts, found = curves.values, curves.starts[a : b + 1], curves.found[a:b]
+            kernel.find_levels(values, bits, starts, first, *scratch, is_long, found)
         self._evaluate(curves)
 
     def _evaluate(self, curves: Curves) -> None:
@@ -193,18 +183,9 @@ class Drawing:
         curves.present = np.zeros((len(curves), len(self._returns)), np.uint8)
         sorting, weighing = self._sorting(curves), self._weighing(curves.scale)
         for a, b in self._ranges(curves, len(self._returns) + len(self._weights)):
-            kernel.read_weighted(
-                curves.values,
-                sorting,
-                curves.starts[a : b + 1],
-                curves.owners[a:b],
-                curves.used_starts,
-                curves.used,
-                self._returns,
-                weighing,
-                curves.read[a:b],
-                curves.present[a:b],
-            )
+            of_curves = (curves.values, sorting, curves.starts[a : b + 1], curves.owners[a:b])
+            years = (curves.used_starts, curves.used, self._returns, weighing)
+            kernel.read_weighted(*of_curves, *years, curves.read[a:b], curves.present[a:b])
 
     def _points_read(self, curves: Curves) -> tuple[Points, Points]:
         assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - read

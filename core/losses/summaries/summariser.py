@@ -230,19 +230,9 @@ class Summariser(StreamReceiver):
         s = self._scanner
 
         def step() -> int:
-            return summarise(
-                words,
-                stop,
-                s.rules,
-                s.state,
-                s.scratch,
-                s.seen,
-                self._sets.places,
-                self._sums,
-                self._written,
-                self._zeros,
-                max_events,
-            )
+            stream = (words, stop, s.rules, s.state, s.scratch, s.seen)
+            sums = (self._sets.places, self._sums, self._written)
+            return summarise(*stream, *sums, self._zeros, max_events)
 
         return self._repeat(step)
 
