@@ -11,7 +11,7 @@ Functions take whole blocks, for speed. If one fails, it is called again item by
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from .transforms import (
     RandomFunction,
 )
 
+T = TypeVar("T")
 _MIN_READ, _MAX_READ = 64, 65_536
 """Fewest and most items that a filter reads at once."""
 _READ_BYTES = 16 << 20
@@ -68,7 +69,8 @@ class _Pointwise:
         """The schema of the result for the first item, which is read for this."""
         stage = in_order(inner)
         block, _ = stage.take(stage.initial, 1)
-        result = self._run(block, np.arange(block_length(block), dtype=np.int64))
+        positions = np.arange(block_length(block), dtype=np.int64)
+        result = _located("transform", self._call, block, positions)
         return schema_of(result)
 
     def apply(self, block: Block, positions: Indices) -> Block:
@@ -79,7 +81,7 @@ class _Pointwise:
         """
         if not len(positions):
             return empty_block(self.schema)
-        result = self._run(block, positions)
+        result = _located("transform", self._call, block, positions)
         if schema_of(result) != self.schema:
             raise TransformError(
                 "a transform returned fields other than those it declares",
@@ -93,24 +95,29 @@ class _Pointwise:
         _check_lengths(result, len(positions))
         return result
 
-    def _run(self, block: Block, positions: Indices) -> Block:
-        try:
-            result = self._call(block, positions)
-        except WorkStoppedError:
-            raise
-        except Exception as error:
-            position = _first_failure(self._call, block, positions)
-            where = "a block" if position is None else f"the item at position {position}"
-            raise TransformError(
-                f"a transform failed on {where}: {error}", position=position
-            ) from error
-        return result
-
 
 def _check_lengths(result: Block, count: int) -> None:
     lengths = {name: len(column) for name, column in result.items()}
     if not lengths or set(lengths.values()) != {count}:
         raise ValueError(f"it returned columns of lengths {lengths} for {count} items")
+
+
+def _located(
+    noun: str, function: Callable[[Block, Indices], T], block: Block, positions: Indices
+) -> T:
+    """Call a caller's function; an error names the first item on which it fails.
+
+    Raises:
+        TransformError: it fails.
+    """
+    try:
+        return function(block, positions)
+    except WorkStoppedError:
+        raise
+    except Exception as error:
+        at = _first_failure(function, block, positions)
+        where = "a block" if at is None else f"the item at position {at}"
+        raise TransformError(f"a {noun} failed on {where}: {error}", position=at) from error
 
 
 def _first_failure(
@@ -313,15 +320,7 @@ class Filter(Counting):
         if not count:
             return np.zeros(0, bool)
         positions = np.arange(start, start + count)
-        try:
-            passes = self._verdicts(block, positions)
-        except WorkStoppedError:
-            raise
-        except Exception as error:
-            at = _first_failure(self._verdicts, block, positions)
-            where = "a block" if at is None else f"the item at position {at}"
-            raise TransformError(f"a predicate failed on {where}: {error}", position=at) from error
-        return passes
+        return _located("predicate", self._verdicts, block, positions)
 
     def _verdicts(self, block: Block, positions: Indices) -> Mask:
         passes = np.asarray(self._predicate(block))

@@ -13,8 +13,9 @@ import numpy as np
 from .._jit import foreign_kernel
 from ..arrays import Array
 from ..errors import StateError
-from ._kernels.layout import OK, Scratch
+from ._kernels.layout import OK, Parameters, Record, Scratch, Seen, Tables, Totals, Words
 from ._kernels.scan import scan
+from ._kernels.stretches import Arena
 
 Function = Callable[..., None]
 
@@ -63,10 +64,38 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
         return None
     call = _chain(functions)
 
-    def scan_with(states: Any, scratch: Scratch, *args: Any) -> int:  # noqa: ANN401 - of the pass
+    # Named one by one: as a tuple, they would take LLVM minutes.
+    def scan_with(  # noqa: PLR0913, PLR0917 - a kernel takes arrays, not objects
+        words: Words,
+        stop: int,
+        rules: Record,
+        state: Record,
+        scratch: Scratch,
+        seen: Seen,
+        totals: Totals,
+        inputs: Parameters,
+        tables: Tables,
+        arena: Arena,
+        max_blocks: int,
+        max_events: int,
+        states: Any,  # noqa: ANN401 - a tuple of the callers' arrays
+    ) -> int:
         status = OK
         while status == OK:
-            status = scan(*args)
+            status = scan(
+                words,
+                stop,
+                rules,
+                state,
+                scratch,
+                seen,
+                totals,
+                inputs,
+                tables,
+                arena,
+                max_blocks,
+                max_events,
+            )
             if status == OK:
                 b = scratch.block[0]
                 n = b["pairs"]

@@ -184,7 +184,7 @@ class Analysis(StreamReceiver):
                 self._entry = entry_point(scan, *args, NO_LIMIT, max_events)
             return self._entry(*args, NO_LIMIT, max_events)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
-        return self._scan_with_aggregators(states, s.scratch, *args, 1, max_events)
+        return self._scan_with_aggregators(*args, 1, max_events, states)
 
     def _flush(self) -> None:
         if self._scanner.header is not None:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -43,11 +43,13 @@ used again instead of being taken from the system anew."""
 
 E = TypeVar("E")
 R = TypeVar("R")
-ParallelMap = Callable[[Callable[[E], R], Iterable[E]], Iterator[R]]
-"""Calls a function for each element, in any number of threads; gives results in order.
 
-At most a few results may wait to be taken.
-"""
+
+class ParallelMap(Protocol[E, R]):
+    """Calls a function for each element, in any number of threads; gives results in order."""
+
+    def __call__(self, function: Callable[[E], R], elements: Iterable[E], /) -> Iterator[R]:
+        """Call the function; at most a few results may wait to be taken."""
 
 
 @dataclass(frozen=True, slots=True)

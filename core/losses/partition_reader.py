@@ -189,11 +189,9 @@ class PartitionReader:
         header = self._readers[index].header
         if header is None:
             return
-        if self._first is None:
-            self._first = (self._names[index], header)
-        else:
-            name, first = self._first
-            check_same_header(header, self._names[index], first, name)
+        self._first = self._first or (self._names[index], header)
+        name, first = self._first
+        check_same_header(header, self._names[index], first, name)
         self._compared[index] = True
 
 

@@ -196,7 +196,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/iterate/_kernels/blocks.py": _SHUFFLE,
     "core/iterate/_kernels/bucket.py": ("tests/core/iterate/test_batching.py",),
     "core/iterate/_kernels/recurrent.py": ("tests/core/iterate/test_recurrent.py",),
-    "core/iterate/_kernels/reservoir.py": _SHUFFLE,
     "core/iterate/arrow_sink.py": ("tests/core/iterate/test_sinks.py",),
     "core/iterate/blocks.py": _SHUFFLE,
     "core/iterate/columns.py": ("tests/core/iterate/test_sinks.py",),

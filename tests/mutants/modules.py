@@ -178,7 +178,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/rng/keys.py": ("tests/core/rng/test_keys.py",),
     "core/iterate/_kernels/blocks.py": _SHUFFLES,
-    "core/iterate/_kernels/reservoir.py": _SHUFFLES,
     "core/iterate/blocks.py": _SHUFFLES,
     "core/iterate/inorder.py": ("tests/core/iterate/test_inorder.py", *_STAGES),
     "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),

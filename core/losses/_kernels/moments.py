@@ -25,28 +25,9 @@ def fold(lanes: Floats) -> float:
     return float(lanes[0])
 
 
-@subkernel
-def total(values: Losses, lanes: Floats) -> float:
-    """Sum of values in float64."""
-    width = len(lanes)
-    for j in range(width):
-        lanes[j] = 0.0
-    n = len(values)
-    i = 0
-    while i + width <= n:
-        group = values[i : i + width]
-        for j in range(width):
-            lanes[j] += np.float64(group[j])
-        i += width
-    group = values[i:n]
-    for j in range(n - i):
-        lanes[j] += np.float64(group[j])
-    return fold(lanes)
-
-
-@subkernel
-def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
-    """Sum of (value - centre) squared in float64."""
+@inlined
+def _sum(values: Losses, centre: float, squares: bool, lanes: Floats) -> float:
+    """Sum of the differences from a number, or of their squares, in float64."""
     width = len(lanes)
     for j in range(width):
         lanes[j] = 0.0
@@ -56,13 +37,25 @@ def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
         group = values[i : i + width]
         for j in range(width):
             d = np.float64(group[j]) - centre
-            lanes[j] += d * d
+            lanes[j] += d * d if squares else d
         i += width
     group = values[i:n]
     for j in range(n - i):
         d = np.float64(group[j]) - centre
-        lanes[j] += d * d
+        lanes[j] += d * d if squares else d
     return fold(lanes)
+
+
+@subkernel
+def total(values: Losses, lanes: Floats) -> float:
+    """Sum of values in float64."""
+    return _sum(values, 0.0, False, lanes)
+
+
+@subkernel
+def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
+    """Sum of (value - centre) squared in float64."""
+    return _sum(values, centre, True, lanes)
 
 
 @inlined

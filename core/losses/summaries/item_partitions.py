@@ -117,7 +117,11 @@ class ItemPartitions(ABC):
 
     def _pass_on(self, part: int, set_id: int, octets: Octets) -> None:
         if not self._compared[part]:
-            self._compare(self._names[part], self.summarisers[part].header)
+            name, header = self._names[part], self.summarisers[part].header
+            assert header is not None  # noqa: S101 - it is passed on
+            self._first = self._first or (name, header)
+            first_name, first = self._first
+            check_same_header(header, name, first, first_name)
             self._compared[part] = True
         self._take(part, set_id, octets)
 
@@ -129,13 +133,6 @@ class ItemPartitions(ABC):
         self, part: int, set_id: int, rows: Rows
     ) -> None:
         """Take rows of an index, before the blocks that they are about."""
-
-    def _compare(self, name: str, header: StreamHeader | None) -> None:
-        assert header is not None  # noqa: S101 - it is passed on
-        if self._first is None:
-            self._first = (name, header)
-        first_name, first = self._first
-        check_same_header(header, name, first, first_name)
 
 
 class JoinedSummaries(ItemPartitions):
