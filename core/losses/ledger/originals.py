@@ -1,4 +1,4 @@
-"""Reading again the blocks that a ledger only refers to (``_kernels/originals``)."""
+"""Reading again the blocks that a ledger only refers to (``_kernels/references``)."""
 
 from __future__ import annotations
 
