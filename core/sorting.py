@@ -34,6 +34,25 @@ def copy(source: Array, target: Array) -> None:
         target[i] = source[i]
 
 
+@subkernel
+def lower_bound(ordered: Array, value: int, begin: int, end: int) -> int:
+    """First index in [begin, end) of an ascending array whose element is at or above a value."""
+    while begin < end:
+        middle = (begin + end) >> 1
+        if ordered[middle] < value:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@subkernel
+def place_of(ident: int, ids: npt.NDArray[np.int32]) -> int:
+    """Index of an id in ascending ones; -1 if it is not among them."""
+    low = lower_bound(ids, ident, _ZERO, len(ids))
+    return low if low < len(ids) and ids[low] == ident else -1
+
+
 PROGRESS = 3
 """Length of the progress of a sort; zeros before it begins."""
 _PASS = 0

@@ -23,8 +23,7 @@ from core.losses.events import StreamEnd
 from core.losses.format import SUMMARY_HEADER_SIZE
 from core.losses.header import parse_header
 from core.losses.inputs import Occurrence
-from core.losses.ledger.bound import ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.reports import REPORTS
 from core.losses.reports.running import RunOptions
 from core.losses.summaries import SummarySets

@@ -24,9 +24,8 @@ from app.errors import InvalidOptionError
 from core.arrays import Octets, Rows
 from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
-from core.losses.events import StreamEnd, StreamHeader
+from core.losses.events import Position, StreamEnd, StreamHeader
 from core.losses.finishing import LedgerResources
-from core.losses.position import Position
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
 from .analyses import Analyses

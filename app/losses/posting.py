@@ -44,10 +44,9 @@ from app.http.decompression import Decoder
 from core.arrays import Rows
 from core.budget import current
 from core.errors import CoreError, WorkStoppedError
-from core.losses.events import Completeness
+from core.losses.events import Completeness, Position
 from core.losses.finishing import LedgerResources
 from core.losses.format import ITEM_HEADER_SIZE
-from core.losses.position import Position
 
 from .passes import make_pass
 from .request import LossRequest

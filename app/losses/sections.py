@@ -15,8 +15,7 @@ import structlog
 
 from core.errors import CoreError, ExcessError, InputError, TruncatedError
 from core.losses.analysis import Analysis
-from core.losses.completeness import certify
-from core.losses.events import StreamEnd, StreamHeader
+from core.losses.events import StreamEnd, StreamHeader, certify
 from core.losses.format import header_size
 from core.losses.header import parse_header
 from core.losses.policy import Policy

@@ -41,7 +41,7 @@ from app.errors import BusyError, ShareExceededError, TooLargeError
 from app.state.claims import Claim, Claims
 from app.state.durable import temporary_error
 from core.arrays import Rows
-from core.losses.position import Position
+from core.losses.events import Position
 
 from .spilling import SpilledFile
 

@@ -30,8 +30,7 @@ from core.budget import current
 from core.errors import BudgetExceededError
 from core.losses.events import StreamHeader
 from core.losses.finishing import LedgerResources
-from core.losses.ledger.bound import LedgerBound, ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import LedgerBound, ledger_bound, make_calendar
 
 from .request import LossRequest
 from .spilling import SpillFiles

@@ -19,9 +19,8 @@ from typing import Any
 
 from app.errors import TokenForeignError, TokenMalformedError
 from app.tokens import KIND_LOSSES, KeyRing, Token
-from core.losses.events import StreamHeader
+from core.losses.events import Position, StreamHeader
 from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES, Kind
-from core.losses.position import Position
 
 from .spool import Mark
 

@@ -36,8 +36,7 @@ from core.errors import OptionError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
 from core.losses.finishing import LedgerResources
-from core.losses.ledger.bound import ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import Order, Partitions
 from core.losses.outputs import Sink

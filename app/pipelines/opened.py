@@ -16,7 +16,7 @@ from typing import Any
 from app.datasets.opened import describe_schema
 from app.errors import InvalidOptionError
 from core.iterate.base import Stage, State
-from core.iterate.profile import Profile, timed
+from core.iterate.wrapped import Profile, timed
 from core.pipelines.pipeline import Pipeline, PipelineSpec, parse_pipeline
 
 from .sources import PinnedSource, source_key

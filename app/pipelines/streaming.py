@@ -19,7 +19,7 @@ from app.telemetry import Metrics
 from core.budget import Scope
 from core.errors import PositionError
 from core.iterate.base import State
-from core.iterate.profile import Profile
+from core.iterate.wrapped import Profile
 
 from .encoding import Batch, epoch_header, make_batch
 from .opened import OpenPipeline

@@ -29,7 +29,7 @@ from app.losses.tokens import decode_position, encode_position
 from app.state.base import damaged
 from app.state.ownership import Owned
 from app.times import LAST_SECOND, MAX_DAYS
-from core.losses.position import Position
+from core.losses.events import Position
 
 RUN = "run"
 STREAM = "stream"

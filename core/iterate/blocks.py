@@ -122,17 +122,8 @@ class BlockPermutation:
                 np.full(_TABLES, -1, np.int64), np.zeros((_TABLES, max(length, 1)), np.uint16)
             )
         out = np.empty(len(positions), np.int64)
-        permute_small(
-            self._words,
-            self._lead,
-            self._size,
-            self._total,
-            absolute,
-            positions,
-            work.owners,
-            work.tables,
-            out,
-        )
+        blocks = (self._words, self._lead, self._size, self._total)
+        permute_small(*blocks, absolute, positions, work.owners, work.tables, out)
         self._spare.give(work)
         return out
 
@@ -147,16 +138,8 @@ class BlockPermutation:
         whole = bool(rest.all())
         big = positions if whole else positions[rest]
         images = out if whole else np.empty(len(big), np.int64)
-        permute_big(
-            self._words,
-            self._lead,
-            self._size,
-            self._total,
-            absolute,
-            big,
-            np.zeros(ROUND_WORDS, np.uint64),
-            images,
-        )
+        blocks, rounds = (self._words, self._lead, self._size, self._total), ROUND_WORDS
+        permute_big(*blocks, absolute, big, np.zeros(rounds, np.uint64), images)
         if not whole:
             out[rest] = images
         return out

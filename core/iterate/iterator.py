@@ -88,11 +88,14 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
             sources that have one; a source in memory then reads all of its data when the
             first state is saved or restored.
         inner: stage or pipeline, which :meth:`close` closes if it has a ``close``.
+        initial: the state before the first item.
     """
 
-    def __init__(self, identity: bytes | None, inner: object) -> None:
+    def __init__(self, identity: bytes | None, inner: object, initial: State) -> None:
         self._given_identity = identity
         self._inner = inner
+        self._initial = initial
+        self._at = initial
         self._closed = False
 
     @cached_property
@@ -103,14 +106,9 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         return known.hex() if isinstance(known, bytes) else fingerprint_of(self._inner).hex()
 
     @property
-    @abstractmethod
-    def _initial(self) -> State:
-        """The state before the first item."""
-
-    @property
-    @abstractmethod
     def _state(self) -> State:
         """The state after the last item."""
+        return self._at
 
     @abstractmethod
     def _go(self, state: State) -> None:
@@ -210,18 +208,9 @@ class StepIterator(Checkpointed[S]):
         world: int = 1,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(identity, stepping)
+        super().__init__(identity, stepping, stepping.initial)
         self._stepping = stepping
         self._reader = stepping.reader(rank, world, clock)
-        self._at = stepping.initial
-
-    @property
-    def _initial(self) -> State:
-        return self._stepping.initial
-
-    @property
-    def _state(self) -> State:
-        return self._at
 
     def _go(self, state: State) -> None:
         self._stepping.check(state)
@@ -251,25 +240,16 @@ class BlockIterator(Checkpointed[Block]):
     """
 
     def __init__(self, stage: Stage, *, size: int, identity: bytes | None = None) -> None:
-        super().__init__(identity, stage)
         if size < 1:
             raise OptionError(f"size is {size}", hint="Blocks have at least 1 item.")
         self._stage: Sequential = in_order(stage)
         self._size = size
-        self._at = self._stage.initial
+        super().__init__(identity, stage, self._stage.initial)
 
     @property
     def schema(self) -> Schema:
         """Fields of the items."""
         return self._stage.schema
-
-    @property
-    def _initial(self) -> State:
-        return self._stage.initial
-
-    @property
-    def _state(self) -> State:
-        return self._at
 
     def _go(self, state: State) -> None:
         self._stage.take(state, 1)  # checks more than the form
@@ -300,16 +280,12 @@ class ItemIterator(Checkpointed[Item]):
     """
 
     def __init__(self, stage: Stage, *, read: int = 256, identity: bytes | None = None) -> None:
-        super().__init__(identity, stage)
         if not 1 <= read <= MAX_READ:
             raise OptionError(f"read is {read}", hint=f"From 1 to {MAX_READ}.")
         self._stage: Sequential = in_order(stage)
         self._read = read
+        super().__init__(identity, stage, (0, *self._stage.initial))
         self._go(self._initial)
-
-    @property
-    def _initial(self) -> State:
-        return (0, *self._stage.initial)
 
     @property
     def _state(self) -> State:

@@ -11,14 +11,13 @@ Functions take whole blocks, for speed. If one fails, it is called again item by
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..arrays import Array, Indices, Mask
 from ..budget import Scope, current
 from ..errors import PipelineError, TransformError, WorkStoppedError, names_hint
-from ..rng import Key
 from .base import Block, Indexed, Schema, Stage, State
 from .columns import (
     block_bytes,
@@ -42,6 +41,7 @@ from .transforms import (
     RandomFunction,
 )
 
+T = TypeVar("T")
 _MIN_READ, _MAX_READ = 64, 65_536
 """Fewest and most items that a filter reads at once."""
 _READ_BYTES = 16 << 20
@@ -54,13 +54,14 @@ _MAX_REJECTED = 2**26
 """Items in a row that a filter may reject from an endless stage."""
 
 
-_Applied = Callable[[Block, Indices], Block]
+Applied = Callable[[Block, Indices], Block]
+"""From items and their positions to as many items."""
 
 
 class _Pointwise:
     """Applies a function to items and their positions, and checks the results."""
 
-    def __init__(self, function: _Applied, schema: Schema | None, inner: Stage) -> None:
+    def __init__(self, function: Applied, schema: Schema | None, inner: Stage) -> None:
         self._function = function
         self.schema = self._inferred(inner) if schema is None else schema
 
@@ -68,7 +69,8 @@ class _Pointwise:
         """The schema of the result for the first item, which is read for this."""
         stage = in_order(inner)
         block, _ = stage.take(stage.initial, 1)
-        result = self._run(block, np.arange(block_length(block), dtype=np.int64))
+        positions = np.arange(block_length(block), dtype=np.int64)
+        result = _located("transform", self._call, block, positions)
         return schema_of(result)
 
     def apply(self, block: Block, positions: Indices) -> Block:
@@ -79,7 +81,7 @@ class _Pointwise:
         """
         if not len(positions):
             return empty_block(self.schema)
-        result = self._run(block, positions)
+        result = _located("transform", self._call, block, positions)
         if schema_of(result) != self.schema:
             raise TransformError(
                 "a transform returned fields other than those it declares",
@@ -93,24 +95,29 @@ class _Pointwise:
         _check_lengths(result, len(positions))
         return result
 
-    def _run(self, block: Block, positions: Indices) -> Block:
-        try:
-            result = self._call(block, positions)
-        except WorkStoppedError:
-            raise
-        except Exception as error:
-            position = _first_failure(self._call, block, positions)
-            where = "a block" if position is None else f"the item at position {position}"
-            raise TransformError(
-                f"a transform failed on {where}: {error}", position=position
-            ) from error
-        return result
-
 
 def _check_lengths(result: Block, count: int) -> None:
     lengths = {name: len(column) for name, column in result.items()}
     if not lengths or set(lengths.values()) != {count}:
         raise ValueError(f"it returned columns of lengths {lengths} for {count} items")
+
+
+def _located(
+    noun: str, function: Callable[[Block, Indices], T], block: Block, positions: Indices
+) -> T:
+    """Call a caller's function; an error names the first item on which it fails.
+
+    Raises:
+        TransformError: it fails.
+    """
+    try:
+        return function(block, positions)
+    except WorkStoppedError:
+        raise
+    except Exception as error:
+        at = _first_failure(function, block, positions)
+        where = "a block" if at is None else f"the item at position {at}"
+        raise TransformError(f"a {noun} failed on {where}: {error}", position=at) from error
 
 
 def _first_failure(
@@ -132,14 +139,11 @@ class Map(Indexed):
 
     Args:
         inner: stage the items come from.
-        function: from a block to a block of as many items.
+        function: see :data:`Applied`.
         schema: of the result; None infers it from the first item.
     """
 
-    def __init__(self, inner: Indexed, function: Function, schema: Schema | None = None) -> None:
-        self._begin(inner, _ignoring_positions(function), schema)
-
-    def _begin(self, inner: Indexed, function: _Applied, schema: Schema | None) -> None:
+    def __init__(self, inner: Indexed, function: Applied, schema: Schema | None = None) -> None:
         self.inner = inner
         self._points = _Pointwise(function, schema, inner)
         self.schema = self._points.schema
@@ -156,44 +160,10 @@ class Map(Indexed):
         return self._points.apply(self.inner.at(positions), positions)
 
 
-def _ignoring_positions(function: Function) -> _Applied:
-    return lambda block, _positions: function(block)
-
-
-def _drawing(function: RandomFunction, key: Key) -> _Applied:
-    return lambda block, positions: function(block, Draws(key, positions))
-
-
-class RandomMap(Map):
-    """Applies a function of an item and random numbers, which depend only on its position.
-
-    Args:
-        inner: stage the items come from.
-        function: from a block and :class:`Draws` to a block of as many items.
-        schema: of the result; None infers it from the first item.
-        seed: from 0 to 2**63 - 1.
-        path: further steps of the key, for stages that share a seed.
-    """
-
-    def __init__(
-        self,
-        inner: Indexed,
-        function: RandomFunction,
-        schema: Schema | None = None,
-        *,
-        seed: int = 0,
-        path: tuple[str | int, ...] = (),
-    ) -> None:
-        self._begin(inner, _drawing(function, seed_key(seed, "map", *path)), schema)
-
-
 class MapInOrder(Counting):
     """:class:`Map` for a sequential stage."""
 
-    def __init__(self, inner: Stage, function: Function, schema: Schema | None = None) -> None:
-        self._begin(inner, _ignoring_positions(function), schema)
-
-    def _begin(self, inner: Stage, function: _Applied, schema: Schema | None) -> None:
+    def __init__(self, inner: Stage, function: Applied, schema: Schema | None = None) -> None:
         self.inner = in_order(inner)
         self._points = _Pointwise(function, schema, inner)
         self.schema = self._points.schema
@@ -215,26 +185,9 @@ class MapInOrder(Counting):
         return self.inner.skip(state, count)
 
 
-class RandomMapInOrder(MapInOrder):
-    """:class:`RandomMap` for a sequential stage; an item's position is the count before it."""
-
-    def __init__(
-        self,
-        inner: Stage,
-        function: RandomFunction,
-        schema: Schema | None = None,
-        *,
-        seed: int = 0,
-        path: tuple[str | int, ...] = (),
-    ) -> None:
-        self._begin(inner, _drawing(function, seed_key(seed, "map", *path)), schema)
-
-
 def mapped(inner: Stage, function: Function, schema: Schema | None = None) -> Stage:
     """Map a function over a stage; the result is indexed if the stage is."""
-    if isinstance(inner, Indexed):
-        return Map(inner, function, schema)
-    return MapInOrder(inner, function, schema)
+    return _mapped(inner, lambda block, _positions: function(block), schema)
 
 
 def randomly_mapped(
@@ -245,10 +198,25 @@ def randomly_mapped(
     seed: int = 0,
     path: tuple[str | int, ...] = (),
 ) -> Stage:
-    """Map a random function over a stage; the result is indexed if the stage is."""
+    """Map a function of items and random numbers, which depend only on their positions.
+
+    In a sequential stage, the position of an item is the count before it.
+
+    Args:
+        inner: stage the items come from.
+        function: from a block and :class:`Draws` to a block of as many items.
+        schema: of the result; None infers it from the first item.
+        seed: from 0 to 2**63 - 1.
+        path: further steps of the key, for stages that share a seed.
+    """
+    key = seed_key(seed, "map", *path)
+    return _mapped(inner, lambda block, positions: function(block, Draws(key, positions)), schema)
+
+
+def _mapped(inner: Stage, function: Applied, schema: Schema | None) -> Stage:
     if isinstance(inner, Indexed):
-        return RandomMap(inner, function, schema, seed=seed, path=path)
-    return RandomMapInOrder(inner, function, schema, seed=seed, path=path)
+        return Map(inner, function, schema)
+    return MapInOrder(inner, function, schema)
 
 
 def named_map(
@@ -352,15 +320,7 @@ class Filter(Counting):
         if not count:
             return np.zeros(0, bool)
         positions = np.arange(start, start + count)
-        try:
-            passes = self._verdicts(block, positions)
-        except WorkStoppedError:
-            raise
-        except Exception as error:
-            at = _first_failure(self._verdicts, block, positions)
-            where = "a block" if at is None else f"the item at position {at}"
-            raise TransformError(f"a predicate failed on {where}: {error}", position=at) from error
-        return passes
+        return _located("predicate", self._verdicts, block, positions)
 
     def _verdicts(self, block: Block, positions: Indices) -> Mask:
         passes = np.asarray(self._predicate(block))

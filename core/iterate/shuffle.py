@@ -32,7 +32,7 @@ from ..arrays import Indices
 from ..budget import Scope, current
 from ..errors import PipelineError, StateError
 from ..rng import Permutation
-from ._kernels.reservoir import exchange, refill
+from ._kernels.blocks import exchange, refill
 from .base import Block, Indexed, Sequential, Stage, State
 from .blocks import BlockPermutation
 from .inorder import Counting, check_state

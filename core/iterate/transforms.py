@@ -110,11 +110,10 @@ class _Args:
     def texts(self, name: str) -> list[str]:
         """Give a list of names."""
         value = self._arguments.get(name)
-        if not isinstance(value, (list, tuple)) or not value:
+        names = list(value) if isinstance(value, list | tuple) else []
+        if not names or not all(isinstance(candidate, str) for candidate in names):
             raise _refuse(f"{name} is {value!r}", "Give a list of names.")
-        if not all(isinstance(candidate, str) for candidate in value):
-            raise _refuse(f"{name} is {value!r}", "Give a list of names.")
-        return list(value)
+        return names
 
     def dtype(self) -> np.dtype[Any]:
         """A numeric dtype."""
@@ -134,6 +133,23 @@ def _on_values(column: Column, function: Callable[[Array], Array]) -> Column:
     if isinstance(column, Ragged):
         return Ragged(function(column.values), column.offsets)
     return function(column)
+
+
+def _replaced(schema: Schema, field: Field, out: Field) -> Schema:
+    """The schema with one field in place of another."""
+    return tuple(out if candidate is field else candidate for candidate in schema)
+
+
+def _lengths(column: Column) -> Indices:
+    return np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
+
+
+def _ragged(args: _Args) -> Field:
+    """The field that the argument ``field`` names, which must be ragged."""
+    field = args.field(_NUMBERS + "c")
+    if not field.ragged:
+        raise _refuse(f"items of field {field.name!r} are all of one length")
+    return field
 
 
 def _in_stretches(values: Array, run: Callable[[Array], Array]) -> Array:
@@ -162,7 +178,7 @@ def _elementwise(
             column = _on_values(block[field.name], lambda values: _in_stretches(values, run))
             return {**block, field.name: column}
 
-    return function, tuple(out if candidate is field else candidate for candidate in schema)
+    return function, _replaced(schema, field, out)
 
 
 def _real(field: Field) -> np.dtype[Any]:
@@ -264,9 +280,7 @@ def _rename(arguments: Arguments, schema: Schema) -> Transform:
     """Rename a field."""
     args = _Args(arguments, schema, ("field", "to"))
     field, name = args.field(_NUMBERS + "cSUVmM"), args.text("to")
-    out = tuple(
-        replace(candidate, name=name) if candidate is field else candidate for candidate in schema
-    )
+    out = _replaced(schema, field, replace(field, name=name))
     unique_names((candidate.name for candidate in out), "args")
 
     def function(block: Block) -> Block:
@@ -287,24 +301,16 @@ def _flatten(arguments: Arguments, schema: Schema) -> Transform:
         values = _plain(block, field.name)
         return {**block, field.name: values.reshape(len(values), size)}
 
-    return function, tuple(out if candidate is field else candidate for candidate in schema)
+    return function, _replaced(schema, field, out)
 
 
 def _length(arguments: Arguments, schema: Schema) -> Transform:
     """Add the lengths of a ragged field as a field."""
     args = _Args(arguments, schema, ("field", "to"))
-    field, name = args.field(_NUMBERS + "c"), args.text("to", "length")
-    if not field.ragged:
-        raise _refuse(f"items of field {field.name!r} are all of one length")
+    field, name = _ragged(args), args.text("to", "length")
     out = (*schema, Field(name, _INTEGER))
     unique_names((candidate.name for candidate in out), "args")
-
-    def function(block: Block) -> Block:
-        column = block[field.name]
-        lengths = np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
-        return {**block, name: lengths}
-
-    return function, out
+    return (lambda block: {**block, name: _lengths(block[field.name])}), out
 
 
 def _uniform(arguments: Arguments, schema: Schema) -> RandomTransform:
@@ -333,7 +339,7 @@ def _jitter(arguments: Arguments, schema: Schema) -> RandomTransform:
         return {**block, field.name: added}
 
     out = replace(field, dtype=dtype)
-    return function, tuple(out if candidate is field else candidate for candidate in schema)
+    return function, _replaced(schema, field, out)
 
 
 def _aligned(numbers: Array, values: Array) -> Array:
@@ -403,13 +409,10 @@ def _finite(arguments: Arguments, schema: Schema) -> Predicate:
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a ragged item has from ``low`` to below ``high`` elements."""
     args = _Args(arguments, schema, ("field", "low", "high"))
-    field, low, high = args.field(_NUMBERS + "c"), args.number("low", 0), args.number("high")
-    if not field.ragged:
-        raise _refuse(f"items of field {field.name!r} are all of one length")
+    field, low, high = _ragged(args), args.number("low", 0), args.number("high")
 
     def predicate(block: Block) -> Mask:
-        column = block[field.name]
-        lengths = np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
+        lengths = _lengths(block[field.name])
         return _verdict((lengths >= low) & (lengths < high))
 
     return predicate

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from .._jit import foreign_kernel
 from ..arrays import Array
+from ..errors import StateError
 from ._kernels.layout import OK, Parameters, Record, Scratch, Seen, Tables, Totals, Words
 from ._kernels.scan import scan
 from ._kernels.stretches import Arena
@@ -60,6 +64,7 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
         return None
     call = _chain(functions)
 
+    # Named one by one: as a tuple, they would take LLVM minutes.
     def scan_with(  # noqa: PLR0913, PLR0917 - a kernel takes arrays, not objects
         words: Words,
         stop: int,
@@ -98,3 +103,31 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
         return status
 
     return foreign_kernel(scan_with)
+
+
+def encode_array(array: Array) -> str:
+    """The values of an array as text."""
+    return base64.b85encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def encode_aggregators(aggregators: Mapping[str, Aggregator]) -> dict[str, Any]:
+    """Encode the state array of every aggregator."""
+    return {
+        name: [a.state.dtype.str, list(a.state.shape), encode_array(a.state)]
+        for name, a in aggregators.items()
+    }
+
+
+def restore_aggregators(aggregators: Mapping[str, Aggregator], states: Mapping[str, Any]) -> None:
+    """Restore state arrays.
+
+    Raises:
+        StateError: they belong to other aggregators.
+    """
+    if set(states) != set(aggregators):
+        raise StateError("the state is of an analysis with other aggregators")
+    for name, (dtype, shape, text) in states.items():
+        target = aggregators[name].state
+        if (dtype, shape) != (target.dtype.str, list(target.shape)):
+            raise StateError(f"the state of aggregator {name!r} has another shape")
+        target[...] = np.frombuffer(base64.b85decode(text), target.dtype).reshape(shape)

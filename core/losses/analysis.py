@@ -7,9 +7,10 @@ they arise. :meth:`Analysis.close` says how the stream ended.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,14 @@ from ._kernels import layout
 from ._kernels.layout import Parameters, Totals, Words
 from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
-from .aggregators import Aggregator, compile_pass
-from .events import StreamEnd
+from .aggregators import (
+    Aggregator,
+    compile_pass,
+    encode_aggregators,
+    encode_array,
+    restore_aggregators,
+)
+from .events import Position, StreamEnd
 from .finishing import LedgerReports, LedgerResources, Sink
 from .header import whole
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
@@ -30,13 +37,11 @@ from .ledger.ledger import Ledger
 from .outputs import Outputs
 from .parameters import ReportInputs, make_parameters
 from .policy import Policy
-from .position import Position
 from .receiver import NO_LIMIT, StreamReceiver
 from .reports import Report
 from .reports.choosing import check_inputs, check_kind, choose_reports, digest
 from .reports.running import RunOptions
 from .seen import SeenEvents
-from .snapshots import encode_aggregators, encode_totals, restore_aggregators, restore_totals
 
 _STATE_VERSION = 1
 
@@ -74,6 +79,8 @@ class Analysis(StreamReceiver):
     """
 
     noun = "analysis"
+    needs_reports: ClassVar[bool] = True
+    """Whether one without reports and aggregators is refused."""
 
     def __init__(  # noqa: PLR0913 - all optional, each documented
         self,
@@ -98,12 +105,13 @@ class Analysis(StreamReceiver):
         super().__init__(policy, name, seen, expect_events, expect_bytes)
         self.aggregators = dict(aggregators or {})
         self.reports: tuple[Report, ...] = ()
-        if reports or not self.aggregators:
+        if reports or (self.needs_reports and not self.aggregators):
             self.reports = choose_reports(reports)
         self._inputs = ReportInputs(quantiles, event_rates, occurrence, periods, return_periods)
         check_inputs(self.reports, self._inputs.to_dict())
         options = options or RunOptions()
         ledger = LedgerReports(self.reports, options, resources or LedgerResources())
+        self._sink = sink
         self._outputs = Outputs(self.reports, sink, ledger, at_event)
         self._options = options
         self._scan_with_aggregators = compile_pass(
@@ -216,12 +224,12 @@ class Analysis(StreamReceiver):
                 end = replace(end, events_without_occurrence=self.unplaced)
             self._end = self._certified(end)
             if ends_run:
-                self._outputs.finish()
+                self._outputs.ledger.finish(self._sink)
         return self._end
 
     def finish_run(self, sink: Sink, others: Sequence[Analysis]) -> None:
         """Hand on the rows of whole-run reports, of this and other closed partitions."""
-        self._outputs.finish(sink, [other._outputs for other in others])  # noqa: SLF001
+        self._outputs.ledger.finish(sink, [other._outputs.ledger for other in others])  # noqa: SLF001
 
     def _close_event(self) -> None:
         scanner = self._scanner
@@ -253,7 +261,7 @@ class Analysis(StreamReceiver):
         self._check_usable()
         totals = None
         if self.header is not None and self._scanner.rules["events"][0]:
-            totals = encode_totals(self._totals)
+            totals = _encode_totals(self._totals)
         state = {
             "version": _STATE_VERSION,
             "wanted": self._digest,
@@ -266,8 +274,7 @@ class Analysis(StreamReceiver):
         ledger = self._outputs.ledger.getstate(self._scanner.state)
         if ledger is not None:
             state["ledger"] = ledger
-        collected = self._outputs.getstate()
-        return {**state, "reports": collected} if collected else state
+        return state
 
     def setstate(self, state: Mapping[str, Any]) -> None:
         """Continue from an exported state; call it before any byte is received.
@@ -311,14 +318,36 @@ class Analysis(StreamReceiver):
         if self.header is not None:
             self._begin()
             if self._scanner.rules["events"][0]:
-                restore_totals(self._totals, state["totals"])
-            self._outputs.setstate(state.get("reports", {}))
+                _restore_totals(self._totals, state["totals"])
             self._outputs.ledger.setstate(state.get("ledger"))
             parameters = self._parameters
             rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate
             self._scanner.state["unplaced"] = whole(state.get("unplaced", 0), 0, self.events)
         restore_aggregators(self.aggregators, state["aggregators"])
+
+
+def _encode_totals(totals: Totals) -> list[str]:
+    """Encode the pages of the open event's totals that are in use."""
+    pages = np.flatnonzero(totals.touched).astype("<i4")
+    sums = totals.sums.reshape(-1, layout.LANES)[pages]
+    return [encode_array(pages), encode_array(sums.astype("<f8"))]
+
+
+def _restore_totals(totals: Totals, encoded: list[str] | None) -> None:
+    """Restore totals.
+
+    Raises:
+        ValueError: they are missing or incomplete.
+    """
+    if encoded is None:
+        raise ValueError("it has no totals")
+    pages = np.frombuffer(base64.b85decode(encoded[0]), "<i4")
+    sums = np.frombuffer(base64.b85decode(encoded[1]), "<f8").reshape(-1, layout.LANES)
+    if len(pages) != len(sums) or np.any(pages < 0):
+        raise ValueError("its totals are cut")
+    totals.sums.reshape(-1, layout.LANES)[pages] = sums
+    totals.touched[pages] = 1
 
 
 def aggregate(data: Any, reports: Sequence[str], **options: Any) -> dict[str, Rows]:  # noqa: ANN401

@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Indices
-from ._kernels.gathering import gather
+from ._kernels.indexing import gather
 from ._kernels.layout import Words
 from .buffer import as_octets, is_aligned
-from .events import StreamHeader
+from .events import Position, StreamHeader
 from .format import LOSS_DTYPES, block_header_size, pair_size
 from .policy import Policy
-from .position import Position
 from .scanner import Scanner
 
 

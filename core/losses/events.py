@@ -1,17 +1,17 @@
-"""The parts of a loss stream as values: header, event, end."""
+"""The parts of a loss stream as values: header, event, place between two events, end."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from ..arrays import Floats, Indices
+from ..errors import IncompleteError
 from .format import Kind
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +101,52 @@ class StreamEnd:
     events_without_occurrence: int | None = None
     """Events that the occurrences do not have, since a resume if there was one; None without
     occurrences. They have no rows in reports of periods."""
+
+
+def certify(
+    end: StreamEnd, events: int | None, octets: int | None, source: str | None
+) -> StreamEnd:
+    """The end of a stream that has the declared numbers of events and bytes.
+
+    Args:
+        end: of the stream, which is not longer than declared.
+        events: declared; None if they were not.
+        octets: declared bytes; None if they were not.
+        source: name of the stream, for messages.
+
+    Raises:
+        IncompleteError: it has fewer.
+    """
+    for noun, declared, counted in (("bytes", octets, end.bytes), ("events", events, end.events)):
+        if declared is not None and counted < declared:
+            raise IncompleteError(
+                f"the stream has {counted} {noun}, but {declared} were declared",
+                offset=end.bytes,
+                hint="It ended between two blocks: its writer stopped early, or the declared number"
+                " is wrong",
+                source=source,
+            )
+    is_declared = events is not None or octets is not None
+    if is_declared and end.completeness is Completeness.UNDECLARED:
+        return replace(end, completeness=Completeness.DECLARED)
+    return end
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where the first event begins that is not known to be complete.
+
+    It is much smaller than a state in the middle of an event: a pass that continues here
+    reads the unfinished event again from its first byte.
+    """
+
+    header: StreamHeader | None = None
+    """Header of the stream; None at the very beginning."""
+    offset: int = 0
+    """Byte offset of the first block of the next event."""
+    last_event: int = 0
+    """Id of the previous event, 0 if there is none."""
+    ascending: bool = True
+    """Whether event ids have ascended so far."""
+    events: int = 0
+    """Number of complete events before this place."""

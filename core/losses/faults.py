@@ -94,19 +94,7 @@ _RULES: dict[int, _Rule] = {
     ),
 }
 
-WIDTH_SENSITIVE = frozenset(
-    {
-        layout.FAULT_EVENT_ID,
-        layout.FAULT_BLOCK_ID,
-        layout.FAULT_EXPOSURE,
-        layout.FAULT_RANGE,
-        layout.FAULT_REPEATED,
-        layout.FAULT_ORDER,
-        layout.FAULT_NOT_FINITE,
-        layout.FAULT_NEGATIVE,
-        layout.FAULT_TERMINATOR,
-    }
-)
+WIDTH_SENSITIVE = range(layout.FAULT_EVENT_ID, layout.FAULT_TERMINATOR + 1)
 """Faults that reading with the wrong float width can look like."""
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from .ledger.ledger import MEMORY_BUDGET, Ledger, MoreMemory
 from .ledger.memory import SharedArena, make_arena
 from .ledger.originals import Originals, Streams
 from .ledger.partials import export_ledger, import_ledger
-from .ledger.spilling import SpillStore
+from .ledger.runs import SpillStore
 from .records import make_scratch
 from .reports.report import Report
 from .reports.running import Calculator, RunOptions, RunSetting
@@ -41,12 +41,14 @@ _PART_BYTES = 20 << 20
 used again instead of being taken from the system anew."""
 
 
-class ParallelMap(Protocol):
+E = TypeVar("E")
+R = TypeVar("R")
+
+
+class ParallelMap(Protocol[E, R]):
     """Calls a function for each element, in any number of threads; gives results in order."""
 
-    def __call__(
-        self, function: Callable[[Part], Result], elements: Iterable[Part], /
-    ) -> Iterator[Result]:
+    def __call__(self, function: Callable[[E], R], elements: Iterable[E], /) -> Iterator[R]:
         """Call the function; at most a few results may wait to be taken."""
 
 
@@ -65,7 +67,7 @@ class LedgerResources:
     streams: Streams | None = None
     """Reads the streams again, so that their losses are not copied. Such a ledger cannot spill or
     be exported: the pass fails with a :class:`LimitError` then."""
-    map: ParallelMap = map
+    map: ParallelMap[Part, Result] = map
     """Computes reports of several summaries at once."""
     at_once: int = 1
     """Summaries that ``map`` computes at once, or parts of them."""

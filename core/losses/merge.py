@@ -103,7 +103,10 @@ class Partitions:
         slowest = self.slowest()
         analysis.receive(data)
         if not known and analysis.header is not None:
-            self._compare(self._names[index], analysis.header)
+            name = self._names[index]
+            self._header = self._header or (name, analysis.header)
+            first_name, first = self._header
+            check_same_header(analysis.header, name, first, first_name)
         self._release()
         if index != slowest and self._waiting_bytes > self._read_ahead:
             raise self._starved()
@@ -138,13 +141,6 @@ class Partitions:
     def _stand(self, index: int) -> int:
         """No rows of lower events can come from this partition any more."""
         return _NO_EVENT if self._ends[index] is not None else self.analyses[index].open_event
-
-    def _compare(self, name: str, header: StreamHeader) -> None:
-        if self._header is None:
-            self._header = (name, header)
-            return
-        first_name, first = self._header
-        check_same_header(header, name, first, first_name)
 
     def _hold(self, index: int, report: str, rows: Rows) -> None:
         pending = self._pending[index].setdefault(report, _Pending([]))

@@ -1,9 +1,9 @@
-"""The way of rows out of a pass: tables that kernels fill, collectors, and the sink.
+"""The way of rows out of a pass: tables that kernels fill, expanders, and the sink.
 
 Kernels write rows into tables of a fixed size, one for each table that a requested report is
 computed from. When one is full, when a piece of the stream has been read, and before a fault
 is raised, the tables are emptied: their rows go to the sink of the reports that are such a
-table, and to the collectors or expanders of the others.
+table, and to the expanders of the others.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from ..arrays import Rows
 from ..errors import StateError
 from ..untouched import zeros
 from ._kernels.layout import Record, Tables
-from .events import StreamHeader
+from .events import Position, StreamHeader
 from .finishing import LedgerReports, Sink
-from .position import Position
 from .reports import REPORTS
-from .reports.report import Collector, Expander, Report, RunCollector, Setting
+from .reports.report import Expander, Report, Setting
 
 __all__ = ["Outputs", "Sink"]
 
@@ -53,7 +52,6 @@ class Outputs:
         self._at_event = at_event
         self._told = 0
         self._float_width = 0
-        self._collectors: dict[str, Collector] = {}
         self._expanders: dict[str, Expander] = {}
         self._expands = True
         self._least = 0
@@ -67,13 +65,9 @@ class Outputs:
         self.ledger.begin(header, rules, inputs)
         self._tables = None
         for report in self._reports:
-            if report.collect is not None:
+            if report.expand is not None:
                 setting = Setting(header, report.dtype(header.float_width), inputs)
-                collector = report.collect(setting)
-                if isinstance(collector, Expander):
-                    self._expanders[report.name] = collector
-                else:
-                    self._collectors[report.name] = collector
+                self._expanders[report.name] = report.expand(setting)
 
     def make_room(self, needed: int) -> None:
         """Make tables, emptied before, that hold as many rows as one block needs."""
@@ -141,13 +135,7 @@ class Outputs:
 
     def _hand_on(self, taken: Mapping[str, Rows]) -> None:
         for report in self._reports:
-            collector = self._collectors.get(report.name)
-            for name in report.sources:
-                rows: Rows | None = taken[name]
-                if collector is not None and rows is not None and len(rows):
-                    rows = collector.take(name, rows)
-                if rows is None or not len(rows):
-                    continue
+            for rows in (taken[name] for name in report.sources if len(taken[name])):
                 for piece in self.expand(report.name, rows) if self._expands else (rows,):
                     self._sink(report.name, piece)
 
@@ -167,39 +155,6 @@ class Outputs:
         """
         expander = self._expanders.get(report)
         return (rows,) if expander is None else expander.take(rows)
-
-    def finish(self, sink: Sink | None = None, others: Sequence[Outputs] = ()) -> None:
-        """Hand on the rows of whole runs, of this and other partitions together.
-
-        Args:
-            sink: receives them instead of the sink of this partition.
-            others: of the other partitions; their collectors are not used any more.
-        """
-        for name, collector in self._of_runs().items():
-            for other in others:
-                collector.merge(other._of_runs()[name])  # noqa: SLF001 - of the same class
-            rows = collector.finish()
-            if len(rows):
-                (sink or self._sink)(name, rows)
-        self.ledger.finish(sink or self._sink, [other.ledger for other in others])
-
-    def _of_runs(self) -> dict[str, RunCollector]:
-        collectors = self._collectors.items()
-        return {name: item for name, item in collectors if isinstance(item, RunCollector)}
-
-    def getstate(self) -> dict[str, Any]:
-        """States of the collectors of whole runs, by report."""
-        return {name: collector.getstate() for name, collector in self._of_runs().items()}
-
-    def setstate(self, states: Mapping[str, Any]) -> None:
-        """Continue from states of :meth:`getstate`.
-
-        Raises:
-            KeyError: one is missing.
-            ValueError: one is malformed.
-        """
-        for name, collector in self._of_runs().items():
-            collector.setstate(states[name])
 
 
 def _rows_before(rows: Rows, event: int) -> int:

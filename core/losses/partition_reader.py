@@ -14,11 +14,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import OptionError
-from .events import END, NEED_DATA, Event, Signal, StreamEnd, StreamHeader
+from .events import END, NEED_DATA, Event, Position, Signal, StreamEnd, StreamHeader
 from .header import check_same_header
 from .merge import Order
 from .policy import Policy
-from .position import Position
 from .reader import MAX_EVENT_BYTES, LossReader
 from .seen import SeenEvents
 
@@ -190,11 +189,9 @@ class PartitionReader:
         header = self._readers[index].header
         if header is None:
             return
-        if self._first is None:
-            self._first = (self._names[index], header)
-        else:
-            name, first = self._first
-            check_same_header(header, self._names[index], first, name)
+        self._first = self._first or (self._names[index], header)
+        name, first = self._first
+        check_same_header(header, self._names[index], first, name)
         self._compared[index] = True
 
 

@@ -36,10 +36,9 @@ from ._kernels import layout
 from ._kernels.layout import Words
 from ._kernels.scan import close_event, collect
 from .buffer import ByteBuffer, as_octets
-from .events import END, NEED_DATA, Event, Signal, StreamEnd, StreamHeader
+from .events import END, NEED_DATA, Event, Position, Signal, StreamEnd, StreamHeader
 from .format import LOSS_DTYPES, SUMMARY_HEADER_SIZE
 from .policy import Policy
-from .position import Position
 from .scanner import Scanner
 from .seen import SeenEvents
 
@@ -177,18 +176,9 @@ class LossReader:
         while True:
             seen = scanner.seen
             self._match(len(seen.log))
-            status = collect(
-                words,
-                stop,
-                scanner.rules,
-                scanner.state,
-                scanner.scratch,
-                seen,
-                self._exposures,
-                self._starts,
-                self._sidx,
-                self._losses,
-            )
+            stream = (words, stop, scanner.rules, scanner.state, scanner.scratch, seen)
+            event = (self._exposures, self._starts, self._sidx, self._losses)
+            status = collect(*stream, *event)
             if status != layout.FULL:
                 return status
             self._make_room(int(scanner.state["needed"][0]))

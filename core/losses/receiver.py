@@ -18,11 +18,9 @@ from ..arrays import Octets
 from ._kernels import layout
 from ._kernels.layout import Words
 from .buffer import ByteBuffer, as_octets, is_aligned
-from .completeness import certify
-from .events import StreamEnd, StreamHeader
+from .events import Position, StreamEnd, StreamHeader, certify
 from .format import SUMMARY_HEADER_SIZE
 from .policy import Policy
-from .position import Position
 from .scanner import Scanner, Step
 from .seen import SeenEvents
 

@@ -44,12 +44,11 @@ from ._kernels import layout
 from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
 from ._kernels.seen import fill_table
-from .events import Completeness, StreamEnd, StreamHeader
+from .events import Completeness, Position, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
 from .format import ID_MAX, block_header_size, header_size, pair_size
 from .header import parse_header, restored_header, saved_header, whole
 from .policy import Policy
-from .position import Position
 from .records import make_rules, make_scratch, scratch_bytes
 from .seen import SeenEvents
 

@@ -24,21 +24,20 @@ The caller has threads and files; this module has neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ..arrays import Octets, Rows
 from ..errors import LimitError, StreamError
-from ._kernels.boundaries import find_event
+from ._kernels.indexing import find_event
 from .analysis import Analysis
-from .events import StreamEnd, StreamHeader
-from .finishing import Sink
+from .events import Position, StreamEnd, StreamHeader
+from .finishing import ParallelMap, Sink
 from .header import check_same_header
-from .position import Position
 from .receiver import StreamReceiver
 from .seen import SeenEvents
 
@@ -136,18 +135,6 @@ class SectionResult(SectionEnd):
     analysis: int
     """Index of the analysis that it went to."""
     rows: WaitingRows
-
-
-class ParallelMap(Protocol[R]):
-    """Calls a function for each section, in any number of threads; gives results in order."""
-
-    def __call__(
-        self,
-        function: Callable[[Section], R],
-        sections: Iterable[Section],
-        /,
-    ) -> Iterator[R]:
-        """Call the function; at most a few results may wait to be taken."""
 
 
 def find_boundary(octets: Octets, float_width: int) -> int | None:
@@ -282,7 +269,7 @@ class SectionLoop(Generic[W, R]):
         self,
         receivers: Sequence[W],
         seen: Sequence[SeenEvents],
-        map: ParallelMap[R],  # noqa: A002 - as in LedgerResources
+        map: ParallelMap[Section, R],  # noqa: A002 - as in LedgerResources
     ) -> None:
         self._receivers = receivers
         self._seen = seen
@@ -353,7 +340,7 @@ class SectionedRun:
         self,
         make: Make,
         count: int,
-        map: ParallelMap[SectionResult],  # noqa: A002 - as in LedgerResources
+        map: ParallelMap[Section, SectionResult],  # noqa: A002 - as in LedgerResources
         sink: Sink,
         most: int | None = None,
     ) -> None:

@@ -60,18 +60,8 @@ class CsvEncoder:
         row = 0
         end = 0
         while True:
-            row, end = write_rows(
-                bits,
-                values,
-                self._columns,
-                self._digits,
-                self._exponent_shift,
-                row,
-                self._words,
-                end,
-                self._starts,
-                self._sizes,
-            )
+            cells = (bits, values, self._columns, self._digits, self._exponent_shift)
+            row, end = write_rows(*cells, row, self._words, end, self._starts, self._sizes)
             if row == len(rows):
                 return self._text.data[:end]
             end = self._write_slowly(rows, row, end)

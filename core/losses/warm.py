@@ -11,7 +11,7 @@ from ..arrays import Rows
 from ..errors import TruncatedError
 from ._kernels.block import read_block
 from ._kernels.layout import STATE
-from ._kernels.originals import originals_size, read_originals
+from ._kernels.references import originals_size, read_originals
 from ._kernels.stretches import LISTED, PLAIN
 from .analysis import Analysis
 from .columns import read_columns

@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from ..iterate.base import Indexed, Sequential, Stage
 from ..iterate.batching import BucketBatch
-from ..iterate.metered import metered
+from ..iterate.wrapped import metered
 from .cost import CACHED_EPOCHS, Bounds, Cost, Demand, item_bytes
 from .operation import BuildContext, OpenSource, Path, Sizing
 from .operations import OPERATIONS

@@ -133,14 +133,6 @@ def always(_options: Mapping[str, Any]) -> bool:
     return True
 
 
-def _free(_taken: Sizing) -> Cost:
-    return Cost()
-
-
-def _as_many(_options: Mapping[str, Any], demand: Demand) -> Demand:
-    return demand
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One kind of stage."""
@@ -157,11 +149,11 @@ class Operation:
     """Builds a stage that cuts batches itself; None if batches have a fixed size."""
     shape: Callable[[Batching, StageSpec, Schema], Batching] | None = None
     """Adds its settings to the batching of items of a schema."""
-    cost: Callable[[Sizing], Cost] = _free
+    cost: Callable[[Sizing], Cost] = lambda _taken: Cost()
     """The cost of its tables and of resuming it."""
     copies: int = 0
     """Blocks of the size of its result that it may hold; 0 if items pass as they are."""
-    reads: Callable[[Mapping[str, Any], Demand], Demand] = _as_many
+    reads: Callable[[Mapping[str, Any], Demand], Demand] = lambda _options, demand: demand
     """How much it asks of the stage before it, given what is asked of it."""
     pads: bool = False
     """Whether it pads batches."""

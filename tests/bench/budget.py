@@ -25,8 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from core.losses.inputs import parse_occurrence
-from core.losses.ledger.bound import ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 
 from .__main__ import ROOT, SERVER, line

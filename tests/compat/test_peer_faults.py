@@ -50,7 +50,7 @@ from app.command.main import main
 from core.errors import CoreError, EventReopenedError, TruncatedError
 from core.losses.analysis import Analysis, aggregate
 from core.losses.policy import Policy
-from core.losses.reports.alct import standard_normal_quantile
+from core.losses.reports.annual import standard_normal_quantile
 from core.losses.reports.running import RunOptions
 from tests import run_oracle
 from tests.period_oracle import Happening, encode

@@ -61,13 +61,13 @@ BEYOND: dict[str, Callable[[int], object]] = {
     "core.pipelines.operations.batches:MAX_PADDED": lambda n: pipeline(
         BATCH, {"op": "pad", "length": n}
     ),
-    "core.pipelines.operations.shuffles:MAX_SHUFFLE": lambda n: pipeline(
+    "core.pipelines.operations.positions:MAX_SHUFFLE": lambda n: pipeline(
         {"op": "shuffle", "size": n}, BATCH
     ),
     "core.pipelines.operations.positions:MAX_WINDOW": lambda n: pipeline(
         {"op": "window", "width": n}, BATCH
     ),
-    "core.pipelines.operations.flow:MAX_DEPTH": lambda n: pipeline(
+    "core.pipelines.operations.batches:MAX_DEPTH": lambda n: pipeline(
         {"op": "prefetch", "depth": n}, BATCH
     ),
 }

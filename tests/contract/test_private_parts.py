@@ -17,7 +17,6 @@ OURS = {
     "core/compat/dataio/_readers.py",
     "core/losses/analysis.py",
     "core/losses/ledger/ledger.py",
-    "core/losses/outputs.py",
 }
 """Files that use private parts of the engine or the application alone."""
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from core.arrays import Floats, Rows
 from core.errors import ReportError
-from core.losses.reports.aal import ANALYTICAL, SAMPLE
+from core.losses.reports.annual import ANALYTICAL, SAMPLE
 
 from .options import Palette, PictureOptions
 from .panels import (

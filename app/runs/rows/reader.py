@@ -35,7 +35,7 @@ from app.streams.frames import Buffers
 from core.arrays import Rows
 from core.budget import current
 from core.errors import CoreError
-from core.losses.position import Position
+from core.losses.events import Position
 
 from ..records import RunRecord, StreamRecord
 from ..results.segments import stream_header

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from app.errors import TokenForeignError, TokenMalformedError
 from app.losses.spool import Mark
 from app.tokens import KIND_ROWS, KeyRing, Token
+from core.losses.events import Position
 from core.losses.format import ID_MAX
-from core.losses.position import Position
 
 from ..records import MAX_PARTITION, StreamRecord
 

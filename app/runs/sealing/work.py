@@ -29,7 +29,7 @@ from app.state.ownership import Namespaces
 from core.arrays import Rows
 from core.errors import CoreError
 from core.losses.finishing import LedgerResources
-from core.losses.ledger.spilling import SpillStore
+from core.losses.ledger.runs import SpillStore
 from core.losses.reports import REPORTS
 
 from ..records import SEGMENT, RunRecord

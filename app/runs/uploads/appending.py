@@ -41,9 +41,9 @@ from app.state.blobs import BlobWriter
 from core.budget import current
 from core.errors import CoreError, EmptyStreamError, UnsupportedStreamError, WorkStoppedError
 from core.losses.checking import StreamCheck
+from core.losses.events import Position
 from core.losses.format import Kind
 from core.losses.policy import Policy
-from core.losses.position import Position
 
 from ..records import STREAM, ContentDigest, Extent, StreamRecord
 from ..streams import Streams

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any, ClassVar
 
-from ..errors import ClosedError
-from ._base import CheckpointableIterator, OneSource, Saved, advance, checkpointable, positive
+from ._base import CheckpointableIterator, Saved, advance, checkpointable, positive
 from ._workers import (
-    DEADLINE,
     STOP,
+    WithProcesses,
     Worker,
     failure,
     pickled,
@@ -22,8 +20,6 @@ from ._workers import (
     start_method_of,
 )
 
-_GC_DEADLINE = 1.0
-"""Seconds that the garbage collector waits for processes of an unclosed iterator."""
 _DONE, _FAILED = range(2)
 
 
@@ -44,7 +40,7 @@ def _apply(transform: Callable[[Any], Any], item: object) -> bytes:
         return pickled((_FAILED, failure(error)))
 
 
-class ParallelMapIterator(OneSource):
+class ParallelMapIterator(WithProcesses):
     """``transform(item)`` for every item, in order, computed by several processes.
 
     Items go to the processes in windows of ``num_processes * num_items_per_process``. The
@@ -66,7 +62,6 @@ class ParallelMapIterator(OneSource):
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "items_yielded")
-    _workers: tuple[Worker, ...] = ()
 
     def __init__(
         self,
@@ -81,7 +76,6 @@ class ParallelMapIterator(OneSource):
         self._processes = positive(num_processes, "num_processes")
         self._items = positive(num_items_per_process, "num_items_per_process")
         self._method = start_method_of(start_method)
-        self._closed = False
         self.setstate(None)
 
     def _save(self) -> dict[str, Any]:
@@ -93,10 +87,6 @@ class ParallelMapIterator(OneSource):
         self._source.setstate(None if saved is None else saved["source"])
         self._before = self._source.getstate()
         self._results: deque[bytes] = deque()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the ParallelMapIterator has been closed")
 
     def _read(self) -> None:
         """Read a window and transform it."""
@@ -138,19 +128,3 @@ class ParallelMapIterator(OneSource):
         if kind == _FAILED:
             raise_failure(value)
         return value
-
-    def _stop(self, deadline: float = DEADLINE) -> None:
-        workers, self._workers = self._workers, ()
-        for worker in workers:
-            worker.close(deadline)
-
-    def close(self) -> None:
-        """End the processes of the chain; items and states are refused afterwards."""
-        self._closed = True
-        self._stop()
-        self._source.close()
-
-    def __del__(self) -> None:
-        if self._workers:
-            warnings.warn("a ParallelMapIterator was not closed", ResourceWarning, stacklevel=1)
-            self._stop(_GC_DEADLINE)

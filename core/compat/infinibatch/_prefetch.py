@@ -17,17 +17,16 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-import warnings
 from collections import deque
 from multiprocessing.connection import Connection
 from typing import Any, ClassVar
 
-from ..errors import ClosedError
-from ._base import CheckpointableIterator, OneSource, Saved, advance, checkpointable, positive
+from ._base import CheckpointableIterator, Saved, advance, checkpointable, positive
 from ._workers import (
     DEADLINE,
     STOP,
     Outbox,
+    WithProcesses,
     Worker,
     failure,
     raise_failure,
@@ -38,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 _WINDOW = 32
 """Most items between two states of the source."""
-_GC_DEADLINE = 1.0
-"""Seconds that the garbage collector waits for the process of an unclosed iterator."""
 _ITEM, _END, _FAILED = range(3)
 
 
@@ -156,7 +153,7 @@ class _Buffered:
         self._thread.join(DEADLINE)
 
 
-class PrefetchIterator(OneSource):
+class PrefetchIterator(WithProcesses):
     """The items of the source, produced ahead of their use by another process.
 
     The process starts with the first item; ``close`` ends it, after which items and states
@@ -178,7 +175,6 @@ class PrefetchIterator(OneSource):
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "item_offset")
-    _worker: Worker | None = None
 
     def __init__(
         self,
@@ -194,7 +190,6 @@ class PrefetchIterator(OneSource):
         self._method = start_method_of(start_method)
         self._in_main = buffer_in_main_process
         self._warn = log_empty_buffer_warning and buffer_in_main_process
-        self._closed = False
         self.setstate(None)
 
     def _save(self) -> dict[str, Any]:
@@ -208,37 +203,34 @@ class PrefetchIterator(OneSource):
         self._before = self._source.getstate()
         self._ended = False
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the PrefetchIterator has been closed")
-
     def _start(self) -> None:
         # Restart from the last known state, since an earlier process may have failed after it.
         self._source.setstate(self._before)
         args = (self._source, self._offset, self._window, self._size)
-        self._worker = Worker(_prefetch, args, self._method, "prefetch process")
-        self._messages = _Buffered(self._worker) if self._in_main else _Direct(self._worker)
+        worker = Worker(_prefetch, args, self._method, "prefetch process")
+        self._workers = (worker,)
+        self._messages = _Buffered(worker) if self._in_main else _Direct(worker)
         self._taken = 0
 
     def _stop(self, deadline: float = DEADLINE) -> None:
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.close(deadline)
+        is_running = bool(self._workers)
+        super()._stop(deadline)
+        if is_running:
             self._messages.join()
 
     def _grant(self) -> None:
         """Grant credit for items taken, several at a time."""
         self._taken += 1
-        if self._worker is not None and self._taken * 4 >= self._size:
+        if self._workers and self._taken * 4 >= self._size:
             # If the process has ended, its last message says why.
-            self._worker.offer(self._taken.to_bytes(8, "little"))
+            self._workers[0].offer(self._taken.to_bytes(8, "little"))
             self._taken = 0
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         self._check_open()
         if self._ended:
             raise StopIteration
-        if self._worker is None:
+        if not self._workers:
             self._start()
         elif self._warn and self._messages.empty:
             logger.warning("the prefetch buffer is empty")
@@ -258,14 +250,3 @@ class PrefetchIterator(OneSource):
             raise_failure(value)
         self._before, self._offset, self._ended = state, 0, True
         raise StopIteration
-
-    def close(self) -> None:
-        """End the processes of the chain; items and states are refused afterwards."""
-        self._closed = True
-        self._stop()
-        self._source.close()
-
-    def __del__(self) -> None:
-        if self._worker is not None:
-            warnings.warn("a PrefetchIterator was not closed", ResourceWarning, stacklevel=1)
-            self._stop(_GC_DEADLINE)

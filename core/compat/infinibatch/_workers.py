@@ -15,17 +15,27 @@ import pickle
 import signal
 import threading
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NoReturn
 
-from ..errors import ArgumentError, RemoteTracebackError, WorkerDiedError, WorkerError
+from ..errors import (
+    ArgumentError,
+    ClosedError,
+    RemoteTracebackError,
+    WorkerDiedError,
+    WorkerError,
+)
+from ._base import OneSource
 
 STOP = b""
 DEADLINE = 5.0
 """Seconds in which a worker must end by itself."""
+_GC_DEADLINE = 1.0
+"""Seconds that the garbage collector waits for the processes of an unclosed iterator."""
 _TERMINATED = 1.0
 _SENT_AT_ONCE = 256
 _LARGE = 1 << 16
@@ -214,3 +224,31 @@ class Outbox:
                 batch.append(self._waiting.popleft())
                 size += len(batch[-1])
         return batch
+
+
+class WithProcesses(OneSource):
+    """Base of the iterators with processes: ``close`` ends them, and nothing is served after."""
+
+    _closed = False
+    _workers: tuple[Worker, ...] = ()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the {type(self).__name__} has been closed")
+
+    def _stop(self, deadline: float = DEADLINE) -> None:
+        workers, self._workers = self._workers, ()
+        for worker in workers:
+            worker.close(deadline)
+
+    def close(self) -> None:
+        """End the processes of the chain; items and states are refused afterwards."""
+        self._closed = True
+        self._stop()
+        super().close()
+
+    def __del__(self) -> None:
+        if self._workers:
+            name = type(self).__name__
+            warnings.warn(f"a {name} was not closed", ResourceWarning, stacklevel=1)
+            self._stop(_GC_DEADLINE)

@@ -60,7 +60,7 @@ from .unpacking import LOW_WORD, find_and_unpack, find_end, unpack
 
 
 @inlined
-def _is_unordered(sidx: Sidx) -> int:
+def is_unordered(sidx: Sidx) -> int:
     """Whether one of the sample ids is not above the one before."""
     unordered = np.int32(0)
     for i in range(1, len(sidx)):
@@ -97,7 +97,7 @@ def _summarise(first: int, last: int, scratch: Scratch) -> tuple[int, int]:
     block = scratch.block[0]
     block["positives"] = positives
     block["negatives"] = _count_negatives(bits) if least < 0 else 0
-    return _is_unordered(scratch.sidx[first:last]), int(largest >= scratch.limits[0])
+    return is_unordered(scratch.sidx[first:last]), int(largest >= scratch.limits[0])
 
 
 @subkernel

@@ -13,10 +13,7 @@ import numpy.typing as npt
 
 from ..._jit import subkernel
 from ...arrays import Floats, Indices
-from .stretches import HEAD, PLAIN, Arena, bitmap_longs, cells_of, largest_at, values_at
-
-KIND = 3
-"""Bits of a stretch's code that tell its kind."""
+from .stretches import HEAD, KIND, PLAIN, Arena, bitmap_longs, cells_of, largest_at, values_at
 
 # See unpacking.py.
 _U = np.uintp

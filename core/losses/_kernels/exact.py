@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from ..._jit import subkernel
+from ..._jit import inlined, subkernel
 from ...arrays import Floats, Indices
 
 LIMBS = 68
@@ -33,21 +33,21 @@ _GREATEST = 971
 """Exponent of the unit of the largest float64."""
 
 
+@inlined
+def two_sum(h: float, x: float) -> tuple[float, float]:
+    """The sum of two numbers as the nearest float64, and the error of that."""
+    s = h + x
+    t = s - h
+    return s, (h - (s - t)) + (x - t)
+
+
 @subkernel
 def add_to_pair(high: Floats, low: Floats, cell: int, x: float) -> bool:
     """Add to the sum of a cell; return whether bits were lost."""
-    h = high[cell]
-    s = h + x
-    t = s - h
-    e = (h - (s - t)) + (x - t)
-    high[cell] = s
+    high[cell], e = two_sum(high[cell], x)
     if e == 0.0:
         return False
-    h = low[cell]
-    s = h + e
-    t = s - h
-    low[cell] = s
-    lost = (h - (s - t)) + (e - t)
+    low[cell], lost = two_sum(low[cell], e)
     return bool(lost != 0.0)
 
 
@@ -56,17 +56,9 @@ def add_all_to_pairs(high: Floats, low: Floats, values: Floats) -> bool:
     """Add a value to the sum of each cell; return whether bits were lost in any."""
     lost = np.int32(0)
     for i in range(len(values)):
-        x = np.float64(values[i])
-        h = high[i]
-        s = h + x
-        t = s - h
-        e = (h - (s - t)) + (x - t)
-        high[i] = s
-        h = low[i]
-        s = h + e
-        t = s - h
-        low[i] = s
-        lost |= np.int32((h - (s - t)) + (e - t) != 0.0)
+        high[i], e = two_sum(high[i], np.float64(values[i]))
+        low[i], rest = two_sum(low[i], e)
+        lost |= np.int32(rest != 0.0)
     return bool(lost != 0)
 
 

@@ -27,8 +27,8 @@ import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
 from ...arrays import Indices
+from ...sorting import place_of
 from .layout import ZERO, Words
-from .rows import place_of
 
 DATE_WORDS = 5
 """Year, month, day, hour and minute."""

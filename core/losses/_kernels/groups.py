@@ -21,11 +21,12 @@ import numpy as np
 from ..._jit import kernel, subkernel
 from ...arrays import Indices
 from ...sorting import copy
-from .cells import KIND, Cells, Sums, copy_dense, copy_list, read_losses
-from .exact import LIMBS, add_all_to_pairs, add_to_limbs, add_to_pair, rounded
+from .cells import Cells, Sums, copy_dense, copy_list, read_losses
+from .exact import LIMBS, add_all_to_pairs, add_to_limbs, add_to_pair, rounded, two_sum
 from .layout import ARENA_FULL, OK, ZERO
 from .stretches import (
     HEAD,
+    KIND,
     LISTED,
     PAIRED,
     PLAIN,
@@ -259,12 +260,7 @@ def _normalise(samples: int, sums: Sums) -> int:
     """Round the high part of every cell to the whole sum; return SUMMED or PAIRED."""
     kind = SUMMED
     for cell in range(samples + 1):
-        h = sums.high[cell]
-        e = sums.low[cell]
-        s = h + e
-        t = s - h
-        e = (h - (s - t)) + (e - t)
-        sums.high[cell] = s
+        sums.high[cell], e = two_sum(sums.high[cell], sums.low[cell])
         sums.low[cell] = e
         if e != 0.0:
             kind = PAIRED

@@ -1,13 +1,26 @@
-"""The pass over a stream that only notes where its events and blocks begin."""
+"""Passes over a window that note where events and blocks begin, or copy all pairs out."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..._jit import inlined, kernel
-from ...arrays import Indices
+from ...arrays import Floats, Indices
 from .block import take_block
-from .layout import FAULT, FULL, GROW_LOG, OK, Record, Scratch, Seen, Words
+from .layout import (
+    FAULT,
+    FULL,
+    GROW_LOG,
+    OK,
+    ZERO,
+    Losses,
+    Ranks,
+    Record,
+    Scratch,
+    Seen,
+    Sidx,
+    Words,
+)
 from .scan import close_event, log_block, open_event, pass_block
 
 INDEX = np.dtype(
@@ -76,3 +89,81 @@ def index(
             return FAULT
         p["block_points"] = _note(blocks, p["block_points"], p["spacing"], offset, s["blocks"])
         pass_block(state, scratch.block)
+
+
+@kernel
+def gather(
+    words: Words,
+    stop: int,
+    rules: Record,
+    state: Record,
+    scratch: Scratch,
+    seen: Seen,
+    events: Sidx,
+    firsts: Indices,
+    idents: Sidx,
+    exposures: Floats,
+    starts: Ranks,
+    sidx: Sidx,
+    losses: Losses,
+) -> int:
+    """Copy all blocks of a window out, into arrays that have room for them.
+
+    ``events`` and, one longer, ``firsts`` receive the id of each event and its first block;
+    ``idents``, ``exposures`` and, one longer, ``starts`` the id and exposure of each block
+    and its first pair. Returns MORE, GROW_SEEN, GROW_LOG or FAULT, never OK.
+    """
+    s = state[0]
+    b = scratch.block[0]
+    while True:
+        status = take_block(words, stop, rules, state, scratch)
+        if status != OK:
+            return status
+        if b["event"] != s["event"]:
+            close_event(state)
+            status = open_event(rules, state, scratch.block, seen)
+            if status != OK:
+                return status
+        if s["logged"] == len(seen.log):
+            return GROW_LOG
+        if log_block(state, scratch.block, seen) == FAULT:
+            return FAULT
+        k = s["blocks"]
+        begin = s["pairs"]
+        for i in range(b["pairs"]):
+            sidx[begin + i] = scratch.sidx[i]
+            losses[begin + i] = scratch.losses[i]
+        idents[k] = b["id"]
+        exposures[k] = b["exposure"]
+        pass_block(state, scratch.block)
+        starts[k + 1] = s["pairs"]
+        events[s["events"] - 1] = s["event"]
+        firsts[s["events"]] = k + 1
+
+
+@kernel
+def find_event(words: Words, zeros: int) -> int:
+    """First word of a block that belongs to another event than the block before; -1 if none.
+
+    A block ends with a pair of zeros, and the id of an event, which follows, is not 0. Within
+    a block there is never a run of so many zero words: a sample id, which is not 0 either,
+    separates a loss of 0 from the next. So the end of such a run is the end of a block,
+    wherever in the stream the words begin.
+
+    Args:
+        words: of the stream, from any word on.
+        zeros: words of the pair that ends a block: 2 or 3.
+    """
+    run = ZERO
+    event = ZERO
+    for i in range(len(words)):
+        word = int(words[i])
+        if word == 0:
+            run += 1
+            continue
+        if run >= zeros:
+            if event != 0 and word != event:
+                return i
+            event = word
+        run = ZERO
+    return -1

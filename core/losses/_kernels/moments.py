@@ -1,4 +1,4 @@
-"""Sums and standard deviations whose last bit does not depend on the machine.
+"""Sums and standard deviations, of a block and of an event, the same bits on any machine.
 
 The number of lanes is read from the array, not from a constant, on purpose: LLVM
 unrolls loops of a known short length before it could vectorise them.
@@ -11,7 +11,7 @@ import numpy as np
 from ..._jit import inlined, subkernel
 from ..._vectors import shifted_sums
 from ...arrays import Floats
-from .layout import Losses
+from .layout import Losses, Sidx, Totals
 
 
 @inlined
@@ -25,28 +25,9 @@ def fold(lanes: Floats) -> float:
     return float(lanes[0])
 
 
-@subkernel
-def total(values: Losses, lanes: Floats) -> float:
-    """Sum of values in float64."""
-    width = len(lanes)
-    for j in range(width):
-        lanes[j] = 0.0
-    n = len(values)
-    i = 0
-    while i + width <= n:
-        group = values[i : i + width]
-        for j in range(width):
-            lanes[j] += np.float64(group[j])
-        i += width
-    group = values[i:n]
-    for j in range(n - i):
-        lanes[j] += np.float64(group[j])
-    return fold(lanes)
-
-
-@subkernel
-def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
-    """Sum of (value - centre) squared in float64."""
+@inlined
+def _sum(values: Losses, centre: float, squares: bool, lanes: Floats) -> float:
+    """Sum of the differences from a number, or of their squares, in float64."""
     width = len(lanes)
     for j in range(width):
         lanes[j] = 0.0
@@ -56,13 +37,25 @@ def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
         group = values[i : i + width]
         for j in range(width):
             d = np.float64(group[j]) - centre
-            lanes[j] += d * d
+            lanes[j] += d * d if squares else d
         i += width
     group = values[i:n]
     for j in range(n - i):
         d = np.float64(group[j]) - centre
-        lanes[j] += d * d
+        lanes[j] += d * d if squares else d
     return fold(lanes)
+
+
+@subkernel
+def total(values: Losses, lanes: Floats) -> float:
+    """Sum of values in float64."""
+    return _sum(values, 0.0, False, lanes)
+
+
+@subkernel
+def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
+    """Sum of (value - centre) squared in float64."""
+    return _sum(values, centre, True, lanes)
 
 
 @inlined
@@ -92,3 +85,68 @@ def mean_and_deviation(
     if samples == 1:
         return mean, 0.0
     return mean, float(np.sqrt(max(second, 0.0) / (samples - 1)))
+
+
+_PAGE_BITS = 6
+
+
+@inlined
+def add_samples(sidx: Sidx, losses: Losses, totals: Totals) -> None:
+    """Add one block's samples to the event's totals."""
+    sums = totals.sums
+    touched = totals.touched
+    for i in range(len(sidx)):
+        # Unsigned, so that numpy's wrap-around of negative indices costs nothing.
+        s = np.uintp(np.uint32(sidx[i] - 1))
+        sums[s] += np.float64(losses[i])
+        touched[s >> np.uintp(_PAGE_BITS)] = 1
+
+
+@subkernel
+def statistics(
+    samples: int, totals: Totals, lanes: Floats
+) -> tuple[float, float, float, float, float]:
+    """Mean, standard deviation, minimum, maximum and chance of loss; clears the totals.
+
+    Samples that no block had count as 0. Only touched pages are visited, so that an
+    event of few samples costs little however large ``samples`` is.
+    """
+    sums = totals.sums
+    touched = totals.touched
+    width = len(lanes)
+    lanes[:] = 0.0
+    visited = 0
+    positives = 0
+    low = np.inf
+    high = -np.inf
+    for p in range(len(touched)):
+        if touched[p]:
+            n = min(width, samples - p * width)
+            visited += n
+            page = sums[p * width : p * width + n]
+            for j in range(n):
+                x = page[j]
+                lanes[j] += x
+                positives += int(x > 0)
+                low = min(low, x)
+                high = max(high, x)
+    if visited < samples:
+        low = min(low, 0.0)
+        high = max(high, 0.0)
+    mean = fold(lanes) / samples
+    squares = 0.0
+    if visited < samples:
+        squares = (samples - visited) * (mean * mean)
+    lanes[:] = 0.0
+    for p in range(len(touched)):
+        if touched[p]:
+            n = min(width, samples - p * width)
+            page = sums[p * width : p * width + n]
+            for j in range(n):
+                d = page[j] - mean
+                lanes[j] += d * d
+            page[:] = 0.0
+            touched[p] = 0
+    squares += fold(lanes)
+    deviation = np.sqrt(squares / (samples - 1)) if samples > 1 else 0.0
+    return mean, float(deviation), low, high, positives / samples

@@ -44,6 +44,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import inlined, subkernel
+from ...sorting import lower_bound
 from .layout import ZERO, Bits, Losses, Ranks, Scratch, Sidx
 from .separating import FEW, pick_few
 
@@ -139,18 +140,6 @@ def _median_of_three(values: Losses, low: int, high: int) -> float:
 
 
 @subkernel
-def _first_rank_from(ranks: Ranks, begin: int, end: int, place: int) -> int:
-    """First index in [begin, end) whose rank is at or above ``place``."""
-    while begin < end:
-        middle = (begin + end) >> 1
-        if ranks[middle] < place:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
-
-
-@subkernel
 def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, stack: Ranks) -> None:
     """Reorder values so that each requested rank holds the value a full sort would put there.
 
@@ -184,9 +173,9 @@ def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, st
             if middle == low:
                 # The pivot is the least value: put its equals in place.
                 low = _split_below(values, low, high, np.nextafter(pivot, np.inf), spare)
-                begin = _first_rank_from(ranks, begin, end, low)
+                begin = lower_bound(ranks, low, begin, end)
                 continue
-            cut = _first_rank_from(ranks, begin, end, middle)
+            cut = lower_bound(ranks, middle, begin, end)
             if cut < end and cut > begin:
                 stack[4 * depth] = middle
                 stack[4 * depth + 1] = high
@@ -351,7 +340,7 @@ def order_statistics(
         shifted[i] = rank
     begin = ZERO
     if negatives == 0:
-        begin = _first_rank_from(ranks, begin, len(ranks), absent)
+        begin = lower_bound(ranks, absent, begin, len(ranks))
         for i in range(begin):
             scratch.picked[i] = 0.0
         if begin == len(ranks):

@@ -2,15 +2,32 @@
 
 Formulas and columns are those of OasisLMF's ``eltpy``: moments over all samples
 with absent ones as 0, quantiles by R-7 (Hyndman and Fan 1996, definition 7).
+
+The peer's MPLT accumulates its chance of loss and its mean impacted exposure in the float type
+of the stream: one rounded addition for each sample with a loss. Their bytes are part of its
+format, so the sum has to go through the same roundings::
+
+    sum   0 ---> 1/N ---> 2/N ---> ... ---> 2**e ---> ... ---> 2**(e + 1) ---> ...
+                                              |- steps of one size -|
+
+But every addition within one binade rounds to the same step, because the grid of the float is
+the same and the term falls on the same place between two of its points. So a whole binade is
+one multiplication, which is exact, and only additions that cross into the next are made one by
+one (:func:`repeated_sum`): some 30 operations instead of a thousand. Halfway between two points
+rounding depends on the sum, and so near to it that float64 cannot tell: such terms are added one
+by one.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
 
 from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats, Rows
+from ...sorting import place_of
 from ..format import SIDX_MAX_LOSS, SIDX_MEAN
 from .layout import (
     FULL,
@@ -25,30 +42,62 @@ from .layout import (
     Totals,
     Words,
 )
-from .moments import mean_and_deviation
+from .moments import mean_and_deviation, statistics
 from .quantiles import order_statistics
-from .repeated import repeated_sum
-from .totals import statistics
+
+_LOWEST4 = -149
+_LOWEST8 = -1074
+"""Exponents of the smallest numbers."""
+
+_HALFWAY = 2.0**-20
+"""How near to half a step a term may come: float64 errs by less than 2**-28 steps of float32."""
+
+
+@subkernel
+def _rounded(value: float, width: int) -> float:
+    return np.float64(np.float32(value)) if width == 4 else value
+
+
+@subkernel
+def repeated_sum(term: float, count: int, width: int) -> float:
+    """Sum of ``count`` terms, each addition rounded to a float of ``width`` bytes.
+
+    Args:
+        term: not negative, finite.
+        count: how many times it is added to 0.
+        width: 4 or 8.
+    """
+    digits = 24 if width == 4 else 53
+    lowest = _LOWEST4 if width == 4 else _LOWEST8
+    value = 0.0
+    while count > 0:
+        _, exponent = math.frexp(value)
+        following = _rounded(value + term, width)
+        value, previous = following, value
+        count -= 1
+        if previous == 0.0 or following == previous:
+            # The first addition says nothing of those that follow; one that was lost, all.
+            if following == previous:
+                return value
+            continue
+        grid = math.ldexp(1.0, max(exponent - digits, lowest))
+        place = term / grid
+        if abs(place - np.floor(place) - 0.5) < _HALFWAY:
+            continue
+        step = following - previous
+        room = np.floor((math.ldexp(1.0, exponent) - following) / step) - 1.0
+        if room >= 1.0:
+            steps = min(int(room), count)
+            value += steps * step
+            count -= steps
+    return value
+
 
 # See unpacking.py.
 _U = np.uintp
 
 ANALYTICAL = 1
 SAMPLE = 2
-
-
-@subkernel
-def place_of(event: int, ids: npt.NDArray[np.int32]) -> int:
-    """Index of an event in ascending ids; -1 if it is not among them."""
-    low = 0
-    high = len(ids)
-    while low < high:
-        middle = (low + high) >> 1
-        if ids[middle] < event:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < len(ids) and ids[low] == event else -1
 
 
 @kernel

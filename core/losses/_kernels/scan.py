@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats
+from ...sorting import place_of
 from .block import report_fault, take_block
 from .layout import (
     EVENT_DONE,
@@ -46,10 +47,10 @@ from .layout import (
     Totals,
     Words,
 )
+from .moments import add_samples
 from .rows import (
     add_to_event,
     event_rate,
-    place_of,
     write_event,
     write_melt,
     write_mplt,
@@ -58,7 +59,6 @@ from .rows import (
 )
 from .seen import NO_PAGE, SEEN, add_block, mark_event, test_event
 from .stretches import Arena, append_block
-from .totals import add_samples
 
 
 @subkernel

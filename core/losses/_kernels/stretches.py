@@ -17,7 +17,9 @@ Cell 0 is the numerical mean (sidx -1), cell s is sample s. A list takes twice t
 cell's loss, so a stretch is listed where fewer than about half of the samples have a loss; the
 others are dense, and are added without looking at sample ids.
 
-In place of a stretch may be a reference to a block of the stream (``originals``), of six words.
+In place of a stretch may be a reference to a block of the stream (``references``), of six words.
+
+Stretches that come from outside are checked before any kernel trusts them (:func:`check_run`).
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import subkernel
+from ..._jit import kernel, subkernel
 from ...arrays import Array, Floats, Indices
 from ..format import SIDX_MEAN
-from .layout import ARENA_FULL, LEDGER_REFERENCES, OK, Record, Scratch
+from .block import is_unordered
+from .layout import ARENA_FULL, LEDGER_REFERENCES, OK, ZERO, Record, Scratch
 
 HEAD = 4
 """Words before the cells."""
@@ -38,7 +41,8 @@ HEAD = 4
 PLAIN = 0
 SUMMED = 1
 PAIRED = 2
-_KIND = 3
+KIND = 3
+"""Bits of a code that tell which of the three."""
 LISTED = 4
 """Flag in a code."""
 REFERRED = 8
@@ -85,7 +89,7 @@ def values_at(code: int, count: int, samples: int) -> int:
 @subkernel
 def largest_at(code: int, count: int, samples: int) -> int:
     """Word of the first largest loss of a stretch, from its beginning."""
-    return values_at(code, count, samples) + 2 * (code & _KIND) * cells_of(code, count, samples)
+    return values_at(code, count, samples) + 2 * (code & KIND) * cells_of(code, count, samples)
 
 
 @subkernel
@@ -135,15 +139,6 @@ def _mean_pair(scratch: Scratch, pairs: int) -> int:
         if sidx[i] == SIDX_MEAN:
             return i
     return -1
-
-
-@subkernel
-def _ascends(scratch: Scratch, first: int, last: int) -> bool:
-    sidx = scratch.sidx[first:last]
-    unordered = np.int32(0)
-    for i in range(1, len(sidx)):
-        unordered |= np.int32(sidx[i] <= sidx[i - 1])
-    return bool(unordered == 0)
 
 
 @subkernel
@@ -216,7 +211,7 @@ def append_block(rules: Record, state: Record, scratch: Scratch, arena: Arena) -
     count = b["count"] + int(mean >= 0)
     at = s["ledger_words"]
     code = better_code(PLAIN, count, samples, width)
-    if code & LISTED and r["any_order"] and not _ascends(scratch, first, last):
+    if code & LISTED and r["any_order"] and is_unordered(scratch.sidx[first:last]):
         code = PLAIN
     if r["ledger"] == LEDGER_REFERENCES:
         code |= REFERRED
@@ -241,3 +236,94 @@ def append_block(rules: Record, state: Record, scratch: Scratch, arena: Arena) -
         _write_dense(scratch, mean, first, last, arena, bitmap, values, samples, width)
     s["ledger_words"] = at + size
     return OK
+
+
+@subkernel
+def _is_list(words: npt.NDArray[np.int32], at: int, count: int, samples: int) -> bool:
+    """Whether sample ids ascend, in range."""
+    before = -1
+    for i in range(at, at + count):
+        cell = words[i]
+        if cell <= before or cell > samples:
+            return False
+        before = cell
+    return True
+
+
+@subkernel
+def _is_bitmap(longs: Indices, at: int, count: int, samples: int) -> bool:
+    """Whether as many cells are marked as there should be, and none beyond the last."""
+    marked = ZERO
+    for i in range(bitmap_longs(samples)):
+        word = longs[at + i]
+        for j in range(64):
+            bit = (word >> j) & 1
+            if bit and 64 * i + j > samples:
+                return False
+            marked += int(bit)
+    return bool(marked == count)
+
+
+@subkernel
+def _are_finite(values: Array) -> bool:
+    odd = ZERO
+    for i in range(len(values)):
+        odd += int(not abs(values[i]) < np.inf)
+    return bool(odd == 0)
+
+
+@kernel
+def check_run(
+    words: npt.NDArray[np.int32],
+    longs: Indices,
+    doubles: Floats,
+    singles: Array,
+    samples: int,
+    width: int,
+    periods: int,
+) -> int:
+    """Check a sequence of stretches; return 0, or the word of the first bad one as -1 - word.
+
+    Args:
+        words: the sequence, and the same memory as the next three.
+        longs: for bitmaps.
+        doubles: for sums.
+        singles: for largest losses of four bytes.
+        samples: len_sample.
+        width: bytes of a loss.
+        periods: number of periods.
+    """
+    at = ZERO
+    stop = len(words)
+    while at < stop:
+        if at + HEAD > stop:
+            return -1 - at
+        code = int(words[at + 2])
+        count = int(words[at + 3])
+        if (
+            not 1 <= words[at] <= periods
+            or words[at + 1] < 1
+            or not 0 <= code < 2 * LISTED
+            or code & KIND > PAIRED
+            or not 0 <= count <= samples + 1
+        ):
+            return -1 - at
+        size = stretch_size(code, count, samples, width)
+        if at + size > stop:
+            return -1 - at
+        if code & LISTED:
+            good = _is_list(words, at + HEAD, count, samples)
+        else:
+            good = _is_bitmap(longs, (at + HEAD) >> 1, count, samples)
+        cells = cells_of(code, count, samples)
+        values = (at + values_at(code, count, samples)) >> 1
+        first = at + largest_at(code, count, samples)
+        good = good and _are_finite(doubles[values : values + (code & KIND) * cells])
+        if width == 4:
+            good = good and _are_finite(singles[first : first + cells])
+        else:
+            good = good and _are_finite(doubles[first >> 1 : (first >> 1) + cells])
+        if not good:
+            return -1 - at
+        at += size
+    return 0

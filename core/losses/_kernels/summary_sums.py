@@ -7,7 +7,7 @@ by id, and the losses of those that the open event touches add up in rows::
                             |                   |
                           slots               slots        -1 where the event has no loss yet
                             v                   v
-    rows     [mean, exposure, maximum, sample 1, sample 2, ...]   exact, see ``expansions``
+    rows     [mean, exposure, maximum, sample 1, sample 2, ...]   exact, as below
 
 Rows are given out as an event needs them, so that memory is bounded by what an event touches,
 not by how many summaries there are. A bitmap of the touched ones makes their order that of
@@ -19,6 +19,19 @@ four bytes. Such a sample x is a multiple of a power of two above ``x / 2**24``.
 the smallest sample added to a row, all its cells are multiples of one above ``least / 2**24``, so
 they are exact up to ``2**53`` times that: while the largest samples of its blocks add up to at
 most ``2**29 * least``, nobody has to look.
+
+A float64 sum depends on the order of its summands, because every addition rounds. Here it is
+carried as a chain of rows: adding x to a cell of the first row leaves an error of rounding
+that is itself a float64 (Knuth's two-sum), and where it is not 0 it is added to the same cell
+of the next row, and so on. The sum of the rows of a chain is exact at any time::
+
+    values  -->  row 0  --errors-->  row 7  --errors-->  ...     above[0] = 7, above[7] = -1
+
+Most chains have one row, as losses of similar size add up without errors in 53 bits; few have
+more than two, which hold about 106. So exactness costs a few more instructions of a loop that
+waits for memory, and memory only where it is needed. Of one or two rows, ``first + second``
+rounds the exact sum once, to a result that is a function of the summands alone; what adds up
+longer chains must do so exactly, too.
 """
 
 from __future__ import annotations
@@ -30,8 +43,47 @@ import numpy.typing as npt
 
 from ..._jit import inlined, subkernel
 from ...arrays import Floats, Indices
-from .expansions import add_dense, add_exactly, add_sparse, clear_odd
+from ...sorting import place_of
+from .exact import two_sum
 from .layout import OK, Record, Scratch, Sidx
+
+
+@inlined
+def add_dense(row: Floats, values: Floats, errors: Floats) -> bool:
+    """Add a value to each cell; store the errors, and return whether there are any."""
+    lost = np.int64(0)
+    for i in range(len(values)):
+        row[i], e = two_sum(row[i], values[i])
+        errors[i] = e
+        lost |= np.int64(e != 0.0)
+    return bool(lost)
+
+
+@subkernel
+def add_sparse(row: Floats, columns: Sidx, values: Floats, errors: Floats) -> bool:
+    """Add value i to cell ``columns[i]``; store the errors, and return whether there are any."""
+    lost = np.int64(0)
+    for i in range(len(values)):
+        row[columns[i]], e = two_sum(row[columns[i]], values[i])
+        errors[i] = e
+        lost |= np.int64(e != 0.0)
+    return bool(lost)
+
+
+@inlined
+def add_exactly(row: Floats, values: Floats) -> None:
+    """Add a value to each cell, where no sum can have an error."""
+    for i in range(len(values)):
+        row[i] += values[i]
+
+
+@subkernel
+def clear_odd(errors: Floats) -> None:
+    """Forget the errors of sums that have become infinite, which have none."""
+    for i in range(len(errors)):
+        if not (abs(errors[i]) < np.inf):
+            errors[i] = 0.0
+
 
 GROW_ROWS = 20
 """There is no row left for a summary."""
@@ -120,17 +172,7 @@ def find_item(item: int, items: npt.NDArray[np.int32]) -> int:
     guess = item - items[0]
     if 0 <= guess < len(items) and items[guess] == item:
         return int(guess)
-    low = 0
-    high = len(items)
-    while low < high:
-        middle = (low + high) >> 1
-        if items[middle] < item:
-            low = middle + 1
-        else:
-            high = middle
-    if low < len(items) and items[low] == item:
-        return low
-    return -1
+    return place_of(item, items)
 
 
 @inlined
@@ -231,12 +273,7 @@ def _add_specials(row: int, sums: Sums) -> bool:
     errors = sums.errors[0]
     lost = False
     for i in range(SPECIAL_COLUMNS):
-        h = sums.rows[row, i]
-        x = sums.values[i]
-        s = h + x
-        t = s - h
-        e = (h - (s - t)) + (x - t)
-        sums.rows[row, i] = s
+        sums.rows[row, i], e = two_sum(sums.rows[row, i], sums.values[i])
         errors[i] = e
         lost |= e != 0.0
     return lost

@@ -1,4 +1,4 @@
-"""Auxiliary inputs of reports: one module for each file of the peer.
+"""Auxiliary inputs of reports, by the files of the peer.
 
 Each is read from csv or from the packed records the peer's ``csvtobin`` writes,
 told apart by content. Bytes come in and arrays go out; what cannot be used is an
@@ -17,17 +17,25 @@ from .occurrence import (
     parse_occurrence,
 )
 from .periods import Periods, encode_periods, parse_periods
-from .quantiles import encode_quantiles, parse_quantiles, quantiles_from_text
-from .return_periods import (
+from .points import (
     ReturnPeriods,
+    encode_quantiles,
     encode_return_periods,
+    parse_quantiles,
     parse_return_periods,
+    quantiles_from_text,
     return_periods_from_text,
 )
 from .rows import Columns, Data, Form
-from .summary_info import SummaryInfo, encode_summary_info, parse_summary_info
-from .summary_map import SummaryMap, encode_summary_map, parse_summary_map
 from .summary_xref import SummaryXref, encode_summary_xref, parse_summary_xref
+from .text_tables import (
+    SummaryInfo,
+    SummaryMap,
+    encode_summary_info,
+    encode_summary_map,
+    parse_summary_info,
+    parse_summary_map,
+)
 
 __all__ = [
     "Columns",

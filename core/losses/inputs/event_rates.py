@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...slices import slices
 from ...sorting import order_of
 from .rows import Data, Form, decode_rows, encode_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CSV: Final = np.dtype([("EventIds", "<i8"), ("Event_rates", "<f8")])
 _BIN: Final = np.dtype([("EventIds", "<i4"), ("Event_rates", "<f4")])

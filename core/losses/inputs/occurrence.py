@@ -8,9 +8,10 @@ own, which mean nothing here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import InputError
 from ...slices import slices
@@ -28,9 +29,6 @@ from .rows import (
     packed_rows,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def _layout(ids: str, date: str, *dates: str) -> np.dtype[np.void]:

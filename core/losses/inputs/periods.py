@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats
 from ...errors import InputError
 from .rows import INT_MAX, Data, Form, decode_rows, encode_rows
-
-if TYPE_CHECKING:
-    from ...arrays import Floats
 
 _CSV: Final = np.dtype([("period_no", "<i8"), ("weighting", "<f8")])
 _BIN: Final = np.dtype([("period_no", "<i4"), ("weighting", "<f8")])

@@ -9,22 +9,18 @@ caller decodes, such as parquet.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...arrays import Array
 from ...budget import current
 from ...errors import InputError
 from ...slices import slices
 from ...sorting import order_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 Columns = Mapping[str, Array]
 """Columns of a table by name, each of shape (rows,)."""

@@ -6,16 +6,14 @@ From csv (``item_id,summary_id,summaryset_id`` for gul, ``output,…`` for fm) o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...slices import slices
 from ...sorting import distinct
 from .rows import Data, Form, decode_rows, encode_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 IdColumn = Literal["item_id", "output"]
 

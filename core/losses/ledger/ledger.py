@@ -52,8 +52,7 @@ from ..events import StreamHeader
 from .calendar import Calendar
 from .memory import SharedArena, make_arena
 from .originals import Originals
-from .runs import Run, RunWriter
-from .spilling import Spilled, SpillStore
+from .runs import Run, RunWriter, Spilled, SpillStore
 
 MEMORY_BUDGET = 1 << 30
 """Default bound on the bytes of a ledger in memory."""

@@ -1,4 +1,4 @@
-"""Reading again the blocks that a ledger only refers to (``_kernels/originals``)."""
+"""Reading again the blocks that a ledger only refers to (``_kernels/references``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays import Indices
 from ...errors import InputError
 from .._kernels.layout import LEDGER_STRETCHES, STATE, Record, Scratch, Words
-from .._kernels.originals import originals_size, read_originals
+from .._kernels.references import originals_size, read_originals
 from .._kernels.stretches import HEAD, OFFSET_BITS, Arena
 from ..events import StreamHeader
 from .memory import make_arena

@@ -25,13 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FormatError, InputError, LimitError, MismatchError
-from .._kernels.checking import check_run
+from .._kernels.stretches import check_run
 from ..events import StreamHeader
 from ..format import SOURCE_SUMMARY, Kind
 from .batches import LedgerReader
 from .ledger import Ledger
-from .runs import RunWriter
-from .spilling import Spilled
+from .runs import RunWriter, Spilled
 
 VERSION = 1
 
@@ -331,16 +330,8 @@ def _checked_words(section: _Section, ledger: Ledger, source: _Source) -> npt.ND
     longs = np.zeros(-(-len(section.payload) // 8), np.int64)
     longs.view(np.uint8)[: len(section.payload)] = np.frombuffer(section.payload, np.uint8)
     words = longs.view(np.int32)
-    header = ledger.header
-    status = check_run(
-        words,
-        longs,
-        longs.view(np.float64),
-        longs.view(np.float32),
-        header.len_sample,
-        header.float_width,
-        ledger.calendar.periods,
-    )
+    sizes = (ledger.header.len_sample, ledger.header.float_width, ledger.calendar.periods)
+    status = check_run(words, longs, longs.view(np.float64), longs.view(np.float32), *sizes)
     if status < 0 or len(section.payload) % 8:
         raise source.fault(
             "a section holds a stretch that cannot be one", section.offset + 4 * (-1 - status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,9 @@ class Points(NamedTuple):
     labels: Array
     periods: Floats
     losses: Floats
+
+
+_NO_POINTS = Points(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 @dataclass(slots=True, eq=False)
@@ -97,20 +100,9 @@ class Drawing:
         begins = np.searchsorted(curves.owners, owners)
         if len(self._returns) == 0:
             return self._list_means(curves, samples, label, owners, begins)
-        means = Curves(
-            values=curves.values[:0],
-            years=curves.years[:0],
-            starts=np.zeros(len(owners) + 1, np.int64),
-            labels=np.full(len(owners), label),
-            owners=owners,
-            used=curves.used,
-            used_starts=curves.used_starts,
-            count=curves.count,
-            scale=curves.scale,
-        )
         if len(owners) == 0:
-            nothing = _no_points()
-            return nothing, nothing
+            return _NO_POINTS, _NO_POINTS
+        means = replace(curves, labels=np.full(len(owners), label), owners=owners)
         if len(self._weights):
             assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - drawn
             there = curves.present & kernel.LOSS
@@ -149,19 +141,9 @@ class Drawing:
                 of_curve = curves.values[begin:end], bits[begin:end]
                 while spreading.spread(*of_curve, counts, spare, progress, SLICE):
                     current().check("curves")
-            kernel.find_levels(
-                curves.values,
-                bits,
-                curves.starts[a : b + 1],
-                first,
-                ranks,
-                counts,
-                spare,
-                stack,
-                progress,
-                is_long,
-                curves.found[a:b],
-            )
+            scratch = (ranks, counts, spare, stack, progress)
+            values, starts, found = curves.values, curves.starts[a : b + 1], curves.found[a:b]
+            kernel.find_levels(values, bits, starts, first, *scratch, is_long, found)
         self._evaluate(curves)
 
     def _evaluate(self, curves: Curves) -> None:
@@ -201,18 +183,9 @@ class Drawing:
         curves.present = np.zeros((len(curves), len(self._returns)), np.uint8)
         sorting, weighing = self._sorting(curves), self._weighing(curves.scale)
         for a, b in self._ranges(curves, len(self._returns) + len(self._weights)):
-            kernel.read_weighted(
-                curves.values,
-                sorting,
-                curves.starts[a : b + 1],
-                curves.owners[a:b],
-                curves.used_starts,
-                curves.used,
-                self._returns,
-                weighing,
-                curves.read[a:b],
-                curves.present[a:b],
-            )
+            of_curves = (curves.values, sorting, curves.starts[a : b + 1], curves.owners[a:b])
+            years = (curves.used_starts, curves.used, self._returns, weighing)
+            kernel.read_weighted(*of_curves, *years, curves.read[a:b], curves.present[a:b])
 
     def _points_read(self, curves: Curves) -> tuple[Points, Points]:
         assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - read
@@ -256,8 +229,7 @@ class Drawing:
     ) -> tuple[Points, Points]:
         if len(self._weights) or len(owners) == 0:
             # With weights, samples have their points at different return periods.
-            nothing = _no_points()
-            return nothing, nothing
+            return _NO_POINTS, _NO_POINTS
         ends = np.append(begins[1:], len(curves))
         longest = int(np.diff(curves.starts).max())
         parts = []
@@ -268,16 +240,12 @@ class Drawing:
             count = kernel.add_ranks(curves.values, curves.starts[begin : end + 1], sums)
             parts.append(sums[:count] / samples)
         sizes = np.array([len(part) for part in parts])
-        means = Curves(
+        means = replace(
+            curves,
             values=np.concatenate(parts),
-            years=curves.years[:0],
             starts=np.append(0, np.cumsum(sizes)),
             labels=np.full(len(owners), label),
             owners=owners,
-            used=curves.used,
-            used_starts=curves.used_starts,
-            count=curves.count,
-            scale=curves.scale,
         )
         return self._list_points(means)
 
@@ -316,8 +284,3 @@ class Drawing:
         return kernel.Weighing(
             self._weights, scale, self._by_weight, np.ones(len(self._weights), np.uint8)
         )
-
-
-def _no_points() -> Points:
-    nothing = np.zeros(0)
-    return Points(nothing.astype(np.int64), nothing, nothing, nothing)

@@ -1,14 +1,58 @@
-"""Reports of events: rows of the tables that the kernels write, as they are.
+"""Reports of events, and of the periods in which they happen.
 
 SELT, MELT and QELT have the columns and formats of OasisLMF's ``eltpy``. EVENTS is our own, of any
 kind of stream: the totals of an event over its items or summaries, always float64, as totals over
-many items may not fit a float32.
+many items may not fit a float32. All four are tables that the kernels write, as they are.
+
+SPLT, MPLT and QPLT are those of ``pltpy``: rows of an event, once for each of its occurrences. The
+rules of MPLT are not those of MELT: summaries without exposure have rows, means without a loss have
+none, and the chance of loss is a sum in the float type of the stream. Unlike QELT, QPLT has rows of
+summaries without exposure.
 """
 
 from __future__ import annotations
 
-from .columns import EVENT_ID, SUMMARY_ID, amount, integer, number
-from .report import ANY_KIND, EVENT_RATES, OCCURRENCE, QUANTILES, Report
+from collections.abc import Callable, Iterator
+
+from ...arrays import Rows
+from ..format import SIDX_MEAN
+from .expansion import Occurrences
+from .report import (
+    ANY_KIND,
+    EVENT_ID,
+    EVENT_RATES,
+    OCCURRENCE,
+    PERIODS,
+    QUANTILES,
+    SAMPLE_TYPE,
+    SUMMARY_ID,
+    Column,
+    Expander,
+    Input,
+    Report,
+    Setting,
+    amount,
+    integer,
+    number,
+)
+
+
+def _moments(decimals_of_chance: int, decimals: int) -> tuple[Column, ...]:
+    return (
+        number("ChanceOfLoss", decimals_of_chance, "Share of samples with a loss"),
+        amount("MeanLoss", decimals, "Mean loss over all samples"),
+        amount("SDLoss", decimals, "Sample standard deviation of the loss"),
+        amount("MaxLoss", decimals, "Largest loss possible"),
+        amount("FootprintExposure", decimals, "Exposure in the footprint of the event"),
+        amount("MeanImpactedExposure", decimals, "Mean over all samples of the impacted exposure"),
+        amount("MaxImpactedExposure", decimals, "Largest impacted exposure of a sample"),
+    )
+
+
+def _quantiles(decimals: int) -> tuple[Column, ...]:
+    quantile = number("Quantile", decimals, "Quantile of the samples, 0 to 1")
+    return EVENT_ID, SUMMARY_ID, quantile, amount("Loss", decimals, "Loss")
+
 
 EVENTS = Report(
     name="events",
@@ -28,7 +72,6 @@ EVENTS = Report(
     kinds=ANY_KIND,
     buffer_rows=1 << 12,
 )
-
 SELT = Report(
     name="selt",
     title="Sample event loss table",
@@ -41,36 +84,96 @@ SELT = Report(
     ),
     buffer_rows=1 << 16,
 )
-
 MELT = Report(
     name="melt",
     title="Moment event loss table",
     columns=(
         EVENT_ID,
         SUMMARY_ID,
-        integer("SampleType", "1 analytical mean, 2 statistics of the samples"),
+        SAMPLE_TYPE,
         number("EventRate", 6, "Annual rate of occurrence of the event"),
-        number("ChanceOfLoss", 6, "Share of samples with a loss"),
-        amount("MeanLoss", 6, "Mean loss over all samples"),
-        amount("SDLoss", 6, "Sample standard deviation of the loss"),
-        amount("MaxLoss", 6, "Largest loss possible"),
-        amount("FootprintExposure", 6, "Exposure in the footprint of the event"),
-        amount("MeanImpactedExposure", 6, "Mean over all samples of the impacted exposure"),
-        amount("MaxImpactedExposure", 6, "Largest impacted exposure of a sample"),
+        *_moments(6, 6),
     ),
     takes=(EVENT_RATES, OCCURRENCE),
     buffer_rows=1 << 14,
 )
-
 QELT = Report(
     name="qelt",
     title="Quantile event loss table",
-    columns=(
-        EVENT_ID,
-        SUMMARY_ID,
-        number("Quantile", 6, "Quantile of the samples, 0 to 1"),
-        amount("Loss", 6, "Loss"),
-    ),
+    columns=_quantiles(6),
+    needs=(QUANTILES,),
+    buffer_rows=1 << 15,
+)
+
+
+class _Samples(Occurrences):
+    """Samples and the mean for each occurrence."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting, least=SIDX_MEAN)
+
+    def take(self, rows: Rows) -> Iterator[Rows]:
+        """Repeat rows of a SELT; those with a negative loss have no impacted exposure."""
+        negative = rows["Loss"] < 0
+        if negative.any():
+            rows = rows.copy()
+            rows["ImpactedExposure"][negative] = 0
+        return super().take(rows)
+
+
+def _quantiles_together(setting: Setting) -> Occurrences:
+    """All quantiles for one occurrence, then for the next."""
+    return Occurrences(setting, group=len(setting.inputs["quantiles"]))
+
+
+def _of_periods(  # noqa: PLR0913 - what these reports differ in
+    name: str,
+    title: str,
+    columns: tuple[Column, ...],
+    expand: Callable[[Setting], Expander],
+    *,
+    table: str = "",
+    needs: tuple[Input, ...] = (),
+    buffer_rows: int = 0,
+) -> Report:
+    """A report of periods, from the columns of its table, the first of which is the event."""
+    return Report(
+        name=name,
+        title=title,
+        columns=(
+            integer("Period", "Period in which the event happens"),
+            number("PeriodWeight", 6, "Weight of the period in a mean over periods"),
+            columns[0],
+            integer("Year", "Date on which it happens"),
+            integer("Month", "Month of the date, 1 to 12"),
+            integer("Day", "Day of the month, 1 to 31"),
+            integer("Hour", "Hour of the day, 0 to 23; 0 if the file has days only"),
+            integer("Minute", "Minute of the hour, 0 to 59; 0 if the file has days only"),
+            *columns[1:],
+        ),
+        scope="period",
+        needs=(OCCURRENCE, *needs),
+        takes=(PERIODS,),
+        table=table,
+        table_columns=columns,
+        expand=expand,
+        buffer_rows=buffer_rows,
+    )
+
+
+SPLT = _of_periods("splt", "Sample period loss table", SELT.columns, _Samples, table="selt")
+MPLT = _of_periods(
+    "mplt",
+    "Moment period loss table",
+    (EVENT_ID, SUMMARY_ID, SAMPLE_TYPE, *_moments(4, 2)),
+    Occurrences,
+    buffer_rows=1 << 14,
+)
+QPLT = _of_periods(
+    "qplt",
+    "Quantile period loss table",
+    _quantiles(2),
+    _quantiles_together,
     needs=(QUANTILES,),
     buffer_rows=1 << 15,
 )

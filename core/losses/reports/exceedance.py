@@ -8,14 +8,13 @@ everything about the next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Array, Floats, Indices, Rows
+from ...arrays import Floats, Indices, Rows
 from ...budget import current
 from ...slices import slices
 from .._kernels.exceedance import (
@@ -30,9 +29,8 @@ from .._kernels.exceedance import (
     gather_summaries,
 )
 from ..ledger.batches import CELL_BYTES, Batch
-from .columns import SUMMARY_ID, amount, integer, number
 from .drawing import Curves, Drawing, Points
-from .report import OCCURRENCE, PERIODS, RETURN_PERIODS, Report
+from .report import OF_RUN, PERIODS, RETURN_PERIODS, SUMMARY_ID, amount, integer, number
 from .running import Calculator, RunSetting, as_rows, empty_rows
 
 OEP = 1
@@ -49,29 +47,20 @@ class _Block(NamedTuple):
 
     calculation: int
     type: int
-    summaries: Indices
-    """Index of the summary of each point."""
-    labels: Array
-    periods: Floats
-    losses: Floats
+    points: Points
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tables:
-    """Rows of a batch."""
-
-    ept: Sequence[_Block]
-    psept: Sequence[_Block]
-
-
-class _Exceedance:
-    """Draws the curves that the requested reports need.
+class _ExceedanceTable(Calculator):
+    """Draws the curves that the requested reports need, for EPT or PSEPT.
 
     Args:
+        table: name of the report.
         setting: of the run.
     """
 
-    def __init__(self, setting: RunSetting) -> None:
+    def __init__(self, table: str, setting: RunSetting) -> None:
+        self._table = table
+        self._dtype = setting.dtype
         self._samples = setting.header.len_sample
         self._periods = setting.periods
         self._returns = len(setting.return_periods)
@@ -87,15 +76,15 @@ class _Exceedance:
             | WITH_YEARS * self._weighted
         )
 
-    def tables(self, batch: Batch) -> Tables:
-        """Points of EPT and of PSEPT, computed once for a batch."""
-        found: Tables | None = batch.shared.get("exceedance")
+    def compute(self, batch: Batch) -> tuple[Rows, Rows]:
+        # Both tables are computed once for a batch.
+        found: dict[str, list[_Block]] | None = batch.shared.get("exceedance")
         if found is None:
             found = self._draw(batch)
             batch.shared["exceedance"] = found
-        return found
+        return _rows(found[self._table], batch, self._dtype), empty_rows(self._dtype)
 
-    def _draw(self, batch: Batch) -> Tables:
+    def _draw(self, batch: Batch) -> dict[str, list[_Block]]:
         ept: list[_Block] = []
         psept: list[_Block] = []
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
@@ -109,7 +98,7 @@ class _Exceedance:
                 ept += means
                 psept += samples
         ept.sort(key=lambda block: (block.calculation, block.type))
-        return Tables(ept, psept)
+        return {"ept": ept, "psept": psept}
 
     def _draw_summaries(
         self, batch: Batch, losses: Floats, kind: int, calculation: int
@@ -120,20 +109,8 @@ class _Exceedance:
         years = np.empty(len(values) if self._weighted else 0, np.int64)
         starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         used, drawn = np.empty(len(batch.cells.periods), np.int32), np.zeros(count, np.uint8)
-        gather_summaries(
-            batch.cells,
-            losses,
-            batch.groups,
-            calculation,
-            self._samples,
-            self._flags,
-            values,
-            years,
-            starts,
-            used,
-            used_starts,
-            drawn,
-        )
+        given = (batch.cells, losses, batch.groups, calculation, self._samples, self._flags)
+        gather_summaries(*given, values, years, starts, used, used_starts, drawn)
         chosen = np.flatnonzero(drawn)
         # Summaries without a row have no losses either, so that starts stay contiguous.
         begins = np.append(starts[chosen], starts[-1])
@@ -172,19 +149,8 @@ class _Exceedance:
         starts = np.zeros(most + 1, np.int64)
         labels, owners = np.empty(most, np.int64), np.empty(most, np.int64)
         scratch = np.zeros((2, self._samples + 1), np.int64)
-        count = gather_samples(
-            batch.cells,
-            losses,
-            batch.groups,
-            self._flags,
-            scratch[0],
-            scratch[1],
-            values,
-            years,
-            starts,
-            labels,
-            owners,
-        )
+        given = (batch.cells, losses, batch.groups, self._flags, scratch[0], scratch[1])
+        count = gather_samples(*given, values, years, starts, labels, owners)
         used, used_starts = self._sample_years(batch)
         end = starts[count]
         return Curves(
@@ -207,20 +173,20 @@ class _Exceedance:
         counts = np.add.reduceat(has_sample.astype(np.int64), batch.groups[:-1])
         return cells.periods[has_sample], np.append(0, np.cumsum(counts))
 
-    def weigh(self, table: str, cells: Indices, references: Indices) -> Indices:
+    def weigh(self, cells: Indices, references: Indices) -> Indices:
         """Bytes for summaries of so many cells: scratch, and points and rows of a report."""
         if self._returns:
             points = (4 * np.minimum(cells, self._samples) + 16) * self._returns
         else:
-            points = self._count_points(table, cells, np.minimum(cells, references))
+            points = self._count_points(cells, np.minimum(cells, references))
         scratch = CELL_BYTES + 32 + 24 * self._weighted
         weight: Indices = scratch * cells + _POINT_BYTES * points + _GROUP_BYTES * references
         return weight
 
-    def _count_points(self, table: str, cells: Indices, periods: Indices) -> Indices:
+    def _count_points(self, cells: Indices, periods: Indices) -> Indices:
         """Points of curves of all losses, and as many of their TVaR, at the most."""
         calculations = [c for chosen in self._chosen.values() for c in chosen]
-        if table == "psept":
+        if self._table == "psept":
             return 2 * calculations.count(_PER_SAMPLE) * cells
         # The curves of samples are drawn for their mean, too, one after the other.
         of_cells = 2 * calculations.count(FULL) + (PER_SAMPLE_MEAN in calculations)
@@ -228,37 +194,24 @@ class _Exceedance:
         return of_cells * cells + of_periods * periods
 
 
-class _ExceedanceTable(Calculator):
-    def __init__(self, table: str, setting: RunSetting) -> None:
-        self._table = table
-        self._dtype = setting.dtype
-        self._exceedance = _Exceedance(setting)
-
-    def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        blocks = getattr(self._exceedance.tables(batch), self._table)
-        return _rows(blocks, batch, self._dtype), empty_rows(self._dtype)
-
-    def weigh(self, cells: Indices, references: Indices) -> Indices:
-        return self._exceedance.weigh(self._table, cells, references)
-
-
 def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:
     """The points of blocks, in the order of a report: by summary, then as the blocks."""
     if not blocks:
         return empty_rows(dtype)
-    rows = np.empty(sum(len(block.periods) for block in blocks), dtype)
+    rows = np.empty(sum(len(block.points.periods) for block in blocks), dtype)
     begin = 0
     for block in blocks:
-        count = len(block.periods)
+        owners, *columns = block.points
+        count = len(owners)
         of_block = rows[begin : begin + count]
         for a, b in slices(count, "rows"):
-            summaries = batch.summaries[block.summaries[a:b]]
-            points = (block.labels[a:b], block.type, block.periods[a:b], block.losses[a:b])
-            of_block[a:b] = as_rows(dtype, [summaries, *points])
+            labels, periods, losses = (column[a:b] for column in columns)
+            summaries = batch.summaries[owners[a:b]]
+            of_block[a:b] = as_rows(dtype, [summaries, labels, block.type, periods, losses])
         begin += count
     if len(batch.summaries) == 1:
         return rows
-    summaries = np.concatenate([block.summaries for block in blocks])
+    summaries = np.concatenate([block.points.owners for block in blocks])
     return rows[np.argsort(summaries, kind="stable")]
 
 
@@ -278,43 +231,25 @@ def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:
 
 def _blocks(calculation: int, kind: int, drawn: tuple[Points, Points]) -> list[_Block]:
     """Losses and TVaR of some curves."""
-    return [
-        _Block(calculation, kind + i, p.owners, p.labels, p.periods, p.losses)
-        for i, p in enumerate(drawn)
-    ]
+    return [_Block(calculation, kind + i, points) for i, points in enumerate(drawn)]
 
 
-EPT = Report(
-    name="ept",
-    title="Exceedance probability table",
-    columns=(
-        SUMMARY_ID,
-        integer(
-            "EPCalc",
-            "1 numerical means, 2 all samples, 3 mean of the samples' curves, 4 sample means",
-        ),
-        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
-        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
-        amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
-    ),
-    scope="run",
-    needs=(OCCURRENCE,),
-    takes=(PERIODS, RETURN_PERIODS),
-    calculate=partial(_ExceedanceTable, "ept"),
+_POINT = (
+    integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
+    number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
+    amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
 )
-
-PSEPT = Report(
-    name="psept",
-    title="Per-sample exceedance probability table",
-    columns=(
-        SUMMARY_ID,
-        integer("SampleId", "Sample"),
-        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
-        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
-        amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
-    ),
-    scope="run",
-    needs=(OCCURRENCE,),
-    takes=(PERIODS, RETURN_PERIODS),
-    calculate=partial(_ExceedanceTable, "psept"),
+_EP_CALC = "1 numerical means, 2 all samples, 3 mean of the samples' curves, 4 sample means"
+EPT, PSEPT = (
+    OF_RUN(
+        name=name,
+        title=title,
+        columns=(SUMMARY_ID, label, *_POINT),
+        takes=(PERIODS, RETURN_PERIODS),
+        calculate=partial(_ExceedanceTable, name),
+    )
+    for name, title, label in (
+        ("ept", "Exceedance probability table", integer("EPCalc", _EP_CALC)),
+        ("psept", "Per-sample exceedance probability table", integer("SampleId", "Sample")),
+    )
 )

@@ -50,16 +50,8 @@ class Occurrences(Expander):
         words.flags.writeable = False  # one compiled signature, whoever owns the rows
         progress = np.zeros(4, np.int64)
         progress[OCCURRENCE] = -1
-        while count := expand(
-            words,
-            self._group,
-            self._least,
-            self._calendar,
-            self._granular,
-            self._stamps,
-            progress,
-            self._out,
-        ):
+        calendar = (self._calendar, self._granular, self._stamps)
+        while count := expand(words, self._group, self._least, *calendar, progress, self._out):
             yield self._out[:count].reshape(-1).view(self._dtype)
 
 

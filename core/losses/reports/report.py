@@ -6,13 +6,11 @@ commands ask the row; none of them knows a report by name.
 
 The kernels write six tables in their pass over a stream: ``events``, ``selt``, ``melt``,
 ``qelt``, ``mplt`` and ``qplt``. The reports of the first four are those tables as they are. Any
-other report names the tables it is computed from and gives a :class:`Collector`, which takes
-their rows in pieces::
+other report names the table it is computed from and gives an :class:`Expander`, which takes
+its rows in pieces::
 
-    blocks --scan--> rows of the tables --+--------------------------------> sink
-                                          +--> Collector.take -> its rows -> sink
-                                          +--> Expander.take -> many rows, in pieces -> sink
-                                               RunCollector.finish --------> sink, at the end
+    blocks --scan--> rows of the tables --+----------------------------------------> sink
+                                          +--> Expander.take -> rows, in pieces -> sink
 
 Reports of whole runs that are functions of the ledger give a ``Calculator`` (``running``) instead.
 """
@@ -22,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,6 +31,7 @@ from ..format import Kind
 
 if TYPE_CHECKING:
     from .running import Calculator, RunSetting
+
 
 Scope = Literal["event", "period", "run"]
 
@@ -74,7 +73,7 @@ RETURN_PERIODS = Input("return_periods", "return periods", "Give a list or a fil
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a collector knows before the first row."""
+    """What an expander knows before the first row."""
 
     header: StreamHeader
     dtype: np.dtype[np.void]
@@ -83,26 +82,11 @@ class Setting:
     """By name; only those that were given."""
 
 
-class Collector(ABC):
-    """Computes the rows of a report from those of the tables of the pass.
-
-    It has no state: the rows of an event follow from the rows of that event alone.
-    """
-
-    @abstractmethod
-    def take(self, table: str, rows: Rows) -> Rows | None:
-        """Take rows of a table; return those of the report that follow from them, if any.
-
-        Args:
-            table: name of the table.
-            rows: of complete blocks, in the order of the stream; valid only during the call.
-        """
-
-
 class Expander(ABC):
-    """Computes many rows of a report from each row of the one table it is computed from.
+    """Computes the rows of a report from those of the one table it is computed from.
 
-    Where rows have to wait, those of the table wait, because they are fewer.
+    It has no state: the rows of an event follow from the rows of that event alone. Where rows
+    have to wait, those of the table wait, because they are fewer.
     """
 
     @abstractmethod
@@ -114,30 +98,6 @@ class Expander(ABC):
 
         Returns:
             Pieces, each valid until the next.
-        """
-
-
-class RunCollector(Collector):
-    """Computes the rows of a whole run, from its state at the end, in one partition."""
-
-    @abstractmethod
-    def merge(self, other: RunCollector) -> None:
-        """Take in the state of the collector of another partition of the run."""
-
-    @abstractmethod
-    def finish(self) -> Rows:
-        """The rows of the run; called once, after all partitions have been merged."""
-
-    @abstractmethod
-    def getstate(self) -> Any:  # noqa: ANN401 - JSON values
-        """The state as JSON values."""
-
-    @abstractmethod
-    def setstate(self, state: Any) -> None:  # noqa: ANN401 - JSON values
-        """Continue from a state of :meth:`getstate`.
-
-        Raises:
-            ValueError: it is not one.
         """
 
 
@@ -158,10 +118,10 @@ class Report:
     """Inputs without which it cannot be computed."""
     takes: tuple[Input, ...] = ()
     """Inputs it can be computed without."""
-    tables: tuple[str, ...] = ()
-    """Tables of the pass it is computed from; empty for one that is such a table itself."""
-    collect: Callable[[Setting], Collector | Expander] | None = None
-    """Computes it from those tables; a :class:`RunCollector` for the scope ``run``."""
+    table: str = ""
+    """Table of the pass it is computed from, if that is not the one that has its name."""
+    expand: Callable[[Setting], Expander] | None = None
+    """Computes it from the rows of the table; a report without is the table as it is."""
     calculate: Callable[[RunSetting], Calculator] | None = None
     """Computes it from the ledger, for the scope ``run``; it needs no table then."""
     table_columns: tuple[Column, ...] = ()
@@ -172,8 +132,8 @@ class Report:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Tables of the pass that its rows come from."""
-        return () if self.calculate is not None else self.tables or (self.name,)
+        """Tables of the pass that its rows come from: one, or none."""
+        return () if self.calculate is not None else (self.table or self.name,)
 
     @property
     def has_summaries(self) -> bool:
@@ -204,3 +164,29 @@ class Report:
 def _record(columns: tuple[Column, ...], float_width: int) -> np.dtype[np.void]:
     loss = f"f{float_width}"
     return np.dtype([(c.name, f"<{loss if c.type == 'loss' else c.type}") for c in columns])
+
+
+CURRENCY = "currency of the exposure"
+
+
+def integer(name: str, description: str) -> Column:
+    """A column of integers."""
+    return Column(name, "i4", None, description)
+
+
+def amount(name: str, decimals: int, description: str, dtype: str = "loss") -> Column:
+    """A column of amounts of money."""
+    return Column(name, dtype, decimals, description, CURRENCY)
+
+
+def number(name: str, decimals: int, description: str, dtype: str = "loss") -> Column:
+    """A column of numbers without a unit."""
+    return Column(name, dtype, decimals, description)
+
+
+EVENT_ID = integer("EventId", "Event")
+SUMMARY_ID = integer("SummaryId", "Summary within its set")
+SAMPLE_TYPE = integer("SampleType", "1 analytical mean, 2 statistics of the samples")
+
+OF_RUN = partial(Report, scope="run", needs=(OCCURRENCE,), takes=(PERIODS,))
+"""A report of a whole run."""

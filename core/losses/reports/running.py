@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Indices, Rows
 from ...errors import OptionError
-from ..events import StreamHeader
 from ..inputs import Occurrence, Periods, ReturnPeriods
 from ..ledger.batches import Batch
+from .report import Setting
 
 TailMean = Literal["count", "weight"]
 
@@ -60,14 +60,9 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RunSetting:
+class RunSetting(Setting):
     """What a calculator knows before the first summary."""
 
-    header: StreamHeader
-    dtype: np.dtype[np.void]
-    """Dtype of the rows of its report."""
-    inputs: Mapping[str, Any]
-    """By name; only those that were given."""
     options: RunOptions
     requested: frozenset[str]
     """Names of all requested reports."""

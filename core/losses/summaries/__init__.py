@@ -6,8 +6,7 @@ all partitions of a run. :class:`SetReports` computes reports in the same pass.
 
 from __future__ import annotations
 
-from .item_partitions import ItemPartitions, Reading
-from .joined import JoinedSummaries
+from .item_partitions import ItemPartitions, JoinedSummaries, Reading
 from .memory import INDEX
 from .sectioned import SectionedSummaries, SummarisedSection
 from .set_reports import MakeAnalysis, SetReports, SetSink, set_policy

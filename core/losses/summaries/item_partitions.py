@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ...arrays import Octets, Rows
 from ..events import StreamEnd, StreamHeader
+from ..format import SUMMARY_HEADER_SIZE
 from ..header import check_same_header
 from ..policy import Policy
 from ..seen import SeenEvents
 from .sets import SummarySets
-from .summariser import MAX_EVENT_BYTES, Summariser
+from .summariser import MAX_EVENT_BYTES, IndexSink, StreamSink, Summariser
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,11 @@ class ItemPartitions(ABC):
 
     def _pass_on(self, part: int, set_id: int, octets: Octets) -> None:
         if not self._compared[part]:
-            self._compare(self._names[part], self.summarisers[part].header)
+            name, header = self._names[part], self.summarisers[part].header
+            assert header is not None  # noqa: S101 - it is passed on
+            self._first = self._first or (name, header)
+            first_name, first = self._first
+            check_same_header(header, name, first, first_name)
             self._compared[part] = True
         self._take(part, set_id, octets)
 
@@ -127,9 +134,46 @@ class ItemPartitions(ABC):
     ) -> None:
         """Take rows of an index, before the blocks that they are about."""
 
-    def _compare(self, name: str, header: StreamHeader | None) -> None:
-        assert header is not None  # noqa: S101 - it is passed on
-        if self._first is None:
-            self._first = (name, header)
-        first_name, first = self._first
-        check_same_header(header, name, first, first_name)
+
+class JoinedSummaries(ItemPartitions):
+    """Writes one stream for each set, with the events of all partitions as they come.
+
+    Args:
+        names: what errors call each partition.
+        sets: the requested sets.
+        sink: receives the streams, headers first.
+        reading: how the item streams are read.
+        index: receives where in the joined stream each block begins.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        sets: SummarySets,
+        sink: StreamSink,
+        reading: Reading,
+        index: IndexSink | None = None,
+    ) -> None:
+        super().__init__(names, sets, reading, indexed=index is not None)
+        self._joined_sink = sink
+        self._joined_index = index
+        numbers = {set_id: number for number, set_id in enumerate(sets.set_ids)}
+        self._numbers = numbers
+        self._taken = np.zeros((len(names), len(numbers)), np.int64)
+        self._written = np.zeros(len(numbers), np.int64)
+
+    def _take(self, part: int, set_id: int, octets: Octets) -> None:
+        number = self._numbers[set_id]
+        is_header = self._taken[part, number] < SUMMARY_HEADER_SIZE
+        self._taken[part, number] += len(octets)
+        if is_header and self._written[number]:
+            return
+        self._written[number] += len(octets)
+        self._joined_sink(set_id, octets)
+
+    def _take_index(self, part: int, set_id: int, rows: Rows) -> None:
+        if self._joined_index is not None:
+            number = self._numbers[set_id]
+            moved = rows.copy()
+            moved["offset"] += self._written[number] - self._taken[part, number]
+            self._joined_index(set_id, moved)

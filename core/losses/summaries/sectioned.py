@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from .._kernels.summary_blocks import Written
 from ..buffer import as_octets
 from ..events import StreamEnd
+from ..finishing import ParallelMap
 from ..format import SUMMARY_HEADER_SIZE
 from ..header import header_bytes
-from ..sections import ParallelMap, Section, SectionEnd, SectionLoop, SectionReceiver
+from ..sections import Section, SectionEnd, SectionLoop, SectionReceiver
 from ..seen import SeenEvents
 from .item_partitions import Reading
 from .memory import clear_written, grow_written, make_sums, written_octets, written_rows
@@ -119,7 +120,7 @@ class SectionedSummaries:
         index: IndexSink,
         *,
         count: int,
-        map: ParallelMap[SummarisedSection],  # noqa: A002 - as in SectionedRun
+        map: ParallelMap[Section, SummarisedSection],  # noqa: A002 - as in SectionedRun
     ) -> None:
         self._sink = sink
         self._index = index

@@ -17,12 +17,11 @@ from functools import partial
 
 from ...arrays import Octets, Rows
 from ..analysis import Analysis
-from ..events import StreamEnd
+from ..events import Position, StreamEnd
 from ..format import SUMMARY_HEADER_SIZE
 from ..merge import READ_AHEAD, Order, Partitions
 from ..outputs import Sink
 from ..policy import Policy
-from ..position import Position
 from ..seen import SeenEvents
 from .item_partitions import ItemPartitions, Reading
 from .sets import SummarySets

@@ -29,15 +29,13 @@ from ...budget import check_room, current
 from .._kernels import layout
 from .._kernels.layout import Words
 from .._kernels.scan import close_event
-from .._kernels.summarise import summarise
-from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, write_summaries
+from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, summarise, write_summaries
 from .._kernels.summary_sums import GROW_ROWS, Sums
 from ..buffer import as_octets
-from ..events import StreamEnd, StreamHeader
+from ..events import Position, StreamEnd, StreamHeader
 from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
 from ..header import header_bytes
 from ..policy import Policy
-from ..position import Position
 from ..receiver import StreamReceiver
 from ..records import scratch_bytes
 from ..seen import SeenEvents
@@ -232,19 +230,9 @@ class Summariser(StreamReceiver):
         s = self._scanner
 
         def step() -> int:
-            return summarise(
-                words,
-                stop,
-                s.rules,
-                s.state,
-                s.scratch,
-                s.seen,
-                self._sets.places,
-                self._sums,
-                self._written,
-                self._zeros,
-                max_events,
-            )
+            stream = (words, stop, s.rules, s.state, s.scratch, s.seen)
+            sums = (self._sets.places, self._sums, self._written)
+            return summarise(*stream, *sums, self._zeros, max_events)
 
         return self._repeat(step)
 

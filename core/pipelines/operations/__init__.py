@@ -7,38 +7,16 @@ from types import MappingProxyType
 from typing import Final
 
 from ..operation import Operation
-from .batches import BATCH, BUCKET_BATCH, EPOCH, PAD
-from .flow import DELAY, LIMIT, PREFETCH
+from .batches import BATCH, BUCKET_BATCH, DELAY, EPOCH, LIMIT, PAD, PREFETCH
 from .items import FILTER, MAP, SCAN, SELECT_MANY
-from .positions import PERMUTE, REPEAT, SHARD, SPLIT, WINDOW
-from .shuffles import SHUFFLE
+from .positions import PERMUTE, REPEAT, SHARD, SHUFFLE, SPLIT, WINDOW
 from .sources import MIX, SOURCE, ZIP
 
 __all__ = ["ALIASES", "OPERATIONS"]
 
-_ROWS: tuple[Operation, ...] = (
-    SOURCE,
-    ZIP,
-    MIX,
-    SHARD,
-    SPLIT,
-    PERMUTE,
-    REPEAT,
-    SHUFFLE,
-    MAP,
-    FILTER,
-    SELECT_MANY,
-    WINDOW,
-    SCAN,
-    BATCH,
-    BUCKET_BATCH,
-    PAD,
-    EPOCH,
-    LIMIT,
-    PREFETCH,
-    DELAY,
-)
-
+_OF_ITEMS = (SHARD, SPLIT, PERMUTE, REPEAT, SHUFFLE, MAP, FILTER, SELECT_MANY, WINDOW, SCAN)
+_OF_BATCHES = (BATCH, BUCKET_BATCH, PAD, EPOCH, LIMIT, PREFETCH, DELAY)
+_ROWS = (SOURCE, ZIP, MIX, *_OF_ITEMS, *_OF_BATCHES)
 OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType({row.name: row for row in _ROWS})
 """Every stage, by its name in a spec."""
 

@@ -1,17 +1,18 @@
-"""Stages that make batches, and stages that shape them."""
+"""Stages that make batches, shape them, or limit and pace their flow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from ...iterate.base import Schema, Stage
+from ...iterate.base import Schema, Sequential, Stage
 from ...iterate.batching import MAX_SIZE, BucketBatch
 from ...iterate.collate import Padding
+from ...iterate.limits import Head
+from ...iterate.positions import Range
 from ..cost import INDEX_BYTES, Cost, Demand
-from ..operation import Batching, Operation, Options, Path, Sample, Sizing, always
+from ..operation import Batching, BuildContext, Operation, Options, Sample, Sizing, always
 from ..options import (
+    MAX_ITEMS,
     Option,
     Refused,
     boolean,
@@ -22,6 +23,7 @@ from ..options import (
     names,
     one_of,
     optional,
+    refused_always,
     seed,
 )
 from ..stage import StageSpec, located
@@ -65,10 +67,6 @@ def _shape_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batc
     return replace(batching, size=spec.options["size"], last=spec.options["last"])
 
 
-def _bucket_batch(spec: StageSpec, items: Stage, path: Path) -> BucketBatch:
-    return BucketBatch(items, **spec.options, path=path)
-
-
 def _complete_buckets(options: Options, _inputs: int) -> None:
     if options["size"] is None and options["budget"] is None:
         raise Refused(
@@ -93,14 +91,6 @@ def _bucket_cost(sizing: Sizing) -> Cost:
     ahead = sizing.spec.options["read_ahead"]
     kept = _WINDOWS * ahead * (sizing.item_bytes + 2 * INDEX_BYTES)
     return Cost(kept + _INDEX_ARRAYS * INDEX_BYTES * ahead, 2 * ahead)
-
-
-def _batch_items(options: Mapping[str, Any], _demand: Demand) -> Demand:
-    return Demand(options["size"])
-
-
-def _window_items(options: Mapping[str, Any], _demand: Demand) -> Demand:
-    return Demand(options["read_ahead"])
 
 
 def _complete_pad(options: Options, _inputs: int) -> None:
@@ -136,7 +126,7 @@ BATCH = Operation(
     },
     complete=_complete_batch,
     shape=_shape_batches,
-    reads=_batch_items,
+    reads=lambda options, _demand: Demand(options["size"]),
     batches=True,
 )
 
@@ -154,10 +144,10 @@ BUCKET_BATCH = Operation(
         "seed": Option(seed, 0),
     },
     complete=_complete_buckets,
-    make_batches=_bucket_batch,
+    make_batches=lambda spec, items, path: BucketBatch(items, **spec.options, path=path),
     shape=_shape_buckets,
     cost=_bucket_cost,
-    reads=_window_items,
+    reads=lambda options, _demand: Demand(options["read_ahead"]),
     batches=True,
     sequential=always,
     samples=(Sample({"read_ahead": 8, "key": "index", "size": 2}),),
@@ -185,4 +175,66 @@ EPOCH = Operation(
     options={"size": Option(either("natural", integer(1)), "natural")},
     shape=_count_epochs,
     once=True,
+)
+
+
+MAX_DEPTH = 1 << 16
+
+
+def _per_request(quantity: str, parameter: str) -> Option:
+    return Option(
+        refused_always(
+            f"cannot be part of a pipeline: its batches do not depend on {quantity}",
+            f"Pass {parameter} with the request for batches.",
+        ),
+        None,
+        kept=False,
+    )
+
+
+def _limit(context: BuildContext) -> Stage:
+    count, items = context.spec.options["count"], context.items
+    if count is None:
+        return items
+    if isinstance(items, Sequential):
+        return Head(items, count)
+    return Range(items, stop=count if items.length is None else min(count, items.length))
+
+
+def _limit_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
+    return replace(batching, limit=spec.options["count"])
+
+
+def _refuse_delay(_options: Options, _inputs: int) -> None:
+    raise Refused(
+        "cannot be part of a pipeline", "A delay exists only in local iteration.", "seconds"
+    )
+
+
+LIMIT = Operation(
+    name="limit",
+    takes="either",
+    options={
+        "count": Option(optional(integer(0, MAX_ITEMS)), None),
+        "seconds": _per_request("time", "max_seconds"),
+        "bytes": _per_request("the size of a response", "max_bytes"),
+    },
+    make=_limit,
+    shape=_limit_batches,
+    once=True,
+    limit="count",
+)
+
+PREFETCH = Operation(
+    name="prefetch",
+    takes="either",
+    options={"depth": Option(integer(1, MAX_DEPTH), 2)},
+    identity=False,
+)
+
+DELAY = Operation(
+    name="delay",
+    takes="either",
+    options={"seconds": Option(finite, 0.0)},
+    complete=_refuse_delay,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ...arrays import Indices
 from ...iterate.base import Stage
@@ -12,7 +11,7 @@ from ...iterate.recurrent import SCANS, Scan
 from ...iterate.selecting import select_many
 from ...iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from ..cost import Cost, Demand
-from ..operation import BuildContext, Operation, Sample, Sizing, always
+from ..operation import BuildContext, Operation, Sample, always
 from ..options import Option, mapping, name, one_of, seed
 
 _READ_AHEAD = Demand(1 << 16, 16 << 20)
@@ -27,35 +26,10 @@ class KnowsElements(Protocol):
         """Elements before each item, then the total, shape (items + 1,); None if unknown."""
 
 
-def _map(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return named_map(
-        context.items, options["fn"], options["args"], seed=options["seed"], path=context.path
-    )
-
-
-def _filter(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return named_filter(context.items, options["pred"], options["args"])
-
-
 def _select_many(context: BuildContext) -> Stage:
     field, items = context.spec.options["field"], context.items
     offsets = items.element_offsets(field) if isinstance(items, KnowsElements) else None
     return select_many(items, field=field, offsets=offsets)
-
-
-def _cost_of_reading_ahead(_sizing: Sizing) -> Cost:
-    return Cost(0, 1)
-
-
-def _reads_ahead(_options: Mapping[str, Any], _demand: Demand) -> Demand:
-    return _READ_AHEAD
-
-
-def _scan(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return Scan(context.items, fn=options["fn"], field=options["field"], args=options["args"])
 
 
 _MEANT = {
@@ -72,7 +46,7 @@ MAP = Operation(
         "args": Option(mapping, {}),
         "seed": Option(seed, 0),
     },
-    make=_map,
+    make=lambda stage: named_map(stage.items, **stage.spec.options, path=stage.path),
     copies=2,
 )
 
@@ -80,10 +54,10 @@ FILTER = Operation(
     name="filter",
     takes="items",
     options={"pred": Option(one_of(*sorted(PREDICATES))), "args": Option(mapping, {})},
-    make=_filter,
-    cost=_cost_of_reading_ahead,
+    make=lambda stage: named_filter(stage.items, **stage.spec.options),
+    cost=lambda _taken: Cost(0, 1),
     copies=2,
-    reads=_reads_ahead,
+    reads=lambda _options, _demand: _READ_AHEAD,
     drops=True,
     sequential=always,
 )
@@ -93,9 +67,9 @@ SELECT_MANY = Operation(
     takes="items",
     options={"field": Option(name)},
     make=_select_many,
-    cost=_cost_of_reading_ahead,
+    cost=lambda _taken: Cost(0, 1),
     copies=2,
-    reads=_reads_ahead,
+    reads=lambda _options, _demand: _READ_AHEAD,
     drops=True,
     reorders=True,
 )
@@ -108,7 +82,7 @@ SCAN = Operation(
         "field": Option(name),
         "args": Option(mapping, {}),
     },
-    make=_scan,
+    make=lambda stage: Scan(stage.items, **stage.spec.options),
     copies=3,
     sequential=always,
     samples=(

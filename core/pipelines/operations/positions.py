@@ -1,12 +1,14 @@
-"""Stages that choose or rearrange items by position."""
+"""Stages that choose, rearrange or shuffle items by position."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from ...iterate.base import Indexed, Stage
 from ...iterate.positions import Permute, Range, Repeat, Shard
+from ...iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from ...iterate.split import CHUNK, KeySplit, Split
 from ...iterate.window import Window
 from ...rng import SMALL
@@ -16,11 +18,6 @@ from ..options import Option, Refused, fraction, integer, name, one_of, optional
 from ..stage import StageSpec
 
 MAX_WINDOW = 1 << 16
-
-
-def _shard(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return Shard(context.indexed, of=options["of"], index=options["index"], mode=options["mode"])
 
 
 def _complete_shard(options: Options, _inputs: int) -> None:
@@ -46,13 +43,6 @@ def _split_cost(sizing: Sizing) -> Cost:
     return Cost(keys + INDEX_BYTES * (length // CHUNK + 1), 0)
 
 
-def _permute(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return Permute(
-        context.indexed, seed=options["seed"], epochs=options["epochs"], path=context.path
-    )
-
-
 def _permuted_epoch(spec: StageSpec, items: Indexed, epoch: int) -> Stage:
     n = items.length
     assert n is not None  # noqa: S101 - the builder refuses epochs of endless items
@@ -64,28 +54,6 @@ def _permute_cost(sizing: Sizing) -> Cost:
     return Cost(CACHED * INDEX_BYTES * min(sizing.length or SMALL, SMALL), SMALL)
 
 
-def _several_epochs(options: Mapping[str, Any]) -> bool:
-    return bool(options["epochs"] != 1)
-
-
-def _repeat(context: BuildContext) -> Stage:
-    return Repeat(context.indexed, epochs=context.spec.options["times"])
-
-
-def _window(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return Window(
-        context.indexed,
-        width=options["width"],
-        stride=options["stride"],
-        partial=options["partial"],
-    )
-
-
-def _window_items(options: Mapping[str, Any], demand: Demand) -> Demand:
-    return Demand(demand.items * int(options["width"]), demand.nbytes)
-
-
 SHARD = Operation(
     name="shard",
     takes="items",
@@ -95,7 +63,7 @@ SHARD = Operation(
         "mode": Option(one_of("contiguous", "stride"), "contiguous"),
     },
     complete=_complete_shard,
-    make=_shard,
+    make=lambda stage: Shard(stage.indexed, **stage.spec.options),
     random_access=always,
     reorders=True,
 )
@@ -120,12 +88,12 @@ PERMUTE = Operation(
     name="permute",
     takes="items",
     options={"seed": Option(seed, 0), "epochs": Option(optional(integer(1)), 1)},
-    make=_permute,
+    make=lambda stage: Permute(stage.indexed, **stage.spec.options, path=stage.path),
     cost=_permute_cost,
     random_access=always,
     reorders=True,
     once=True,
-    epochs=Epochs("epochs", _permuted_epoch, when=_several_epochs),
+    epochs=Epochs("epochs", _permuted_epoch, when=lambda options: options["epochs"] != 1),
     samples=(Sample({}), Sample({}, items=SMALL + 1)),
 )
 
@@ -133,7 +101,7 @@ REPEAT = Operation(
     name="repeat",
     takes="items",
     options={"times": Option(optional(integer(1)), None)},
-    make=_repeat,
+    make=lambda stage: Repeat(stage.indexed, epochs=stage.spec.options["times"]),
     reorders=True,
     epochs=Epochs("times"),
 )
@@ -146,9 +114,55 @@ WINDOW = Operation(
         "stride": Option(integer(1), 1),
         "partial": Option(one_of("drop", "keep"), "drop"),
     },
-    make=_window,
+    make=lambda stage: Window(stage.indexed, **stage.spec.options),
     copies=2,
-    reads=_window_items,
+    reads=lambda options, demand: Demand(demand.items * options["width"], demand.nbytes),
     random_access=always,
     reorders=True,
+)
+
+
+MAX_SHUFFLE = 1 << 20
+
+
+def _has_reservoir(options: Mapping[str, Any]) -> bool:
+    return bool(options["kind"] == "reservoir")
+
+
+def _shuffle(context: BuildContext) -> Stage:
+    options, path = context.spec.options, context.path
+    size, seed_ = options["size"], options["seed"]
+    match options["kind"]:
+        case "block":
+            return BlockShuffle(context.indexed, size=size, seed=seed_, path=path)
+        case "overlap":
+            return OverlapShuffle(context.indexed, size=size, seed=seed_, path=path)
+    return ReservoirShuffle(context.items, size=size, seed=seed_, path=path)
+
+
+def _shuffle_cost(sizing: Sizing) -> Cost:
+    n = sizing.size
+    if _has_reservoir(sizing.spec.options):
+        draws = n * (1 + math.ceil(math.log(n + 1)))
+        return Cost(resume_work=draws, cached=CACHED * INDEX_BYTES * n)
+    # Larger blocks have no tables.
+    small = min(n, SMALL)
+    return Cost(resume_work=2 * small, cached=2 * CACHED * INDEX_BYTES * small)
+
+
+SHUFFLE = Operation(
+    name="shuffle",
+    takes="items",
+    options={
+        "kind": Option(one_of("block", "overlap", "reservoir"), "overlap"),
+        "size": Option(integer(1, MAX_SHUFFLE)),
+        "seed": Option(seed, 0),
+    },
+    make=_shuffle,
+    cost=_shuffle_cost,
+    random_access=lambda options: not _has_reservoir(options),
+    alternative='use kind "reservoir"',
+    sequential=_has_reservoir,
+    reorders=True,
+    samples=tuple(Sample({"kind": kind, "size": 2}) for kind in ("block", "overlap", "reservoir")),
 )

@@ -111,11 +111,6 @@ def _with_fields(stage: Indexed, fields: Sequence[str], present: Sequence[str]) 
     return chosen
 
 
-def _zip(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return zipped(context.inputs, names=options["names"], stop=options["stop"])
-
-
 def _complete_zip(options: Options, inputs: int) -> None:
     if options["names"] is not None and len(options["names"]) != inputs:
         raise Refused(
@@ -123,18 +118,6 @@ def _complete_zip(options: Options, inputs: int) -> None:
             "Give one name for each input.",
             "names",
         )
-
-
-def _mix(context: BuildContext) -> Stage:
-    options = context.spec.options
-    return mixed(
-        context.inputs,
-        weights=options["weights"],
-        order=options["order"],
-        stop=options["stop"],
-        seed=options["seed"],
-        path=context.path,
-    )
 
 
 def _complete_mix(options: Options, inputs: int) -> None:
@@ -173,7 +156,7 @@ ZIP = Operation(
         "stop": Option(one_of("shortest", "strict"), "shortest"),
     },
     complete=_complete_zip,
-    make=_zip,
+    make=lambda stage: zipped(stage.inputs, **stage.spec.options),
     combines=True,
 )
 
@@ -187,7 +170,7 @@ MIX = Operation(
         "seed": Option(seed, 0),
     },
     complete=_complete_mix,
-    make=_mix,
+    make=lambda stage: mixed(stage.inputs, **stage.spec.options, path=stage.path),
     copies=2,
     shares=True,
     combines=True,

@@ -21,8 +21,7 @@ from app.command.parser import build_parser
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.inputs import parse_occurrence
-from core.losses.ledger.bound import ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from core.losses.writer import LossWriter

@@ -12,9 +12,8 @@ from app.losses.tokens import Checkpoints
 from app.pipelines import tokens as batch_tokens
 from app.tiles.encoding import describe_token
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, Key, KeyRing, Token
-from core.losses.events import StreamHeader
+from core.losses.events import Position, StreamHeader
 from core.losses.format import Kind
-from core.losses.position import Position
 
 RING = KeyRing([Key(2, "sign", b"n" * 32), Key(1, "refresh-only", b"s" * 32)])
 OLD = KeyRing([Key(1, "sign", b"s" * 32)])

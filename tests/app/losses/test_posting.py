@@ -38,10 +38,10 @@ from core.errors import (
     WorkStoppedError,
 )
 from core.losses.analysis import Analysis
+from core.losses.events import Position
 from core.losses.inputs import Occurrence
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
-from core.losses.position import Position
 from tests.streams import QUANTILES, Block, Stream, feed, random_cuts, random_stream, streams
 
 RING = KeyRing([new_key()])

@@ -14,7 +14,7 @@ from app.losses.request import LossRequest
 from app.losses.rows import next_chunk
 from app.losses.spool import Item, Mark, Spool, Table
 from core.arrays import Rows
-from core.losses.position import Position
+from core.losses.events import Position
 from core.losses.reports import REPORTS
 
 FORMS = ["csv", "bin", "parquet", "ndjson", "arrow", "frames"]

@@ -19,7 +19,7 @@ from app.losses.spool import Item, Mark, Spool, Spools, Table
 from app.state.base import StoreError
 from app.state.claims import LEASE, Claims
 from app.state.presence import Presence
-from core.losses.position import Position
+from core.losses.events import Position
 from tests.descriptors import nothing_left_open
 
 DTYPE = np.dtype([("EventId", "<i4"), ("Loss", "<f8")])

@@ -42,8 +42,7 @@ from core.losses.analysis import Analysis, aggregate
 from core.losses.events import StreamHeader
 from core.losses.format import SOURCE_SUMMARY, Kind
 from core.losses.inputs import Occurrence, encode_occurrence, encode_summary_xref
-from core.losses.ledger.bound import ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.parameters import ReportInputs
 from core.losses.samples import SampleSpec, generate_stream
 from core.losses.summaries import SummarySets

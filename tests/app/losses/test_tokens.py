@@ -10,9 +10,8 @@ from app.errors import TokenForeignError, TokenMalformedError
 from app.losses.spool import Mark
 from app.losses.tokens import Checkpoints, read_mark
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, Key, KeyRing, Token
-from core.losses.events import StreamHeader
+from core.losses.events import Position, StreamHeader
 from core.losses.format import ID_MAX, Kind
-from core.losses.position import Position
 
 RING = KeyRing([Key(1, "sign", b"s" * 32)])
 CHECKPOINTS = Checkpoints(RING, b"identity")

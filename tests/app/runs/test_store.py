@@ -27,9 +27,8 @@ from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError
 from app.state.ownership import Namespaces
 from app.state.quotas import Limit, Quotas
-from core.losses.events import StreamHeader
+from core.losses.events import Position, StreamHeader
 from core.losses.format import Kind
-from core.losses.position import Position
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
 

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from core.arrays import Floats, Rows
-from core.losses.reports.alct import standard_normal_quantile
+from core.losses.reports.annual import standard_normal_quantile
 from tests import run_oracle
 
 from .tables import Difference, Mask, compare, read_table

@@ -16,11 +16,8 @@ from core.iterate.base import (
     Indexed,
     Sequential,
     State,
-    WrappedIndexed,
-    WrappedSequential,
 )
-from core.iterate.metered import metered
-from core.iterate.profile import Profile, timed
+from core.iterate.wrapped import Profile, WrappedIndexed, WrappedSequential, metered, timed
 
 SCHEMA = (Field("x", np.dtype("<i8")), Field("words", np.dtype(np.uint8), ragged=True))
 OFFSETS = np.array([0, 2, 5], np.int64)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.arrays import Indices
 from core.errors import PipelineError, TransformError
 from core.iterate.base import Field
 from core.iterate.inorder import in_order
-from core.iterate.mapping import Filter, Map, MapInOrder, RandomMap, mapped
+from core.iterate.mapping import Filter, Map, MapInOrder, mapped, randomly_mapped
 from core.iterate.positions import Permute, Repeat
 from core.iterate.shuffle import ReservoirShuffle
 from tests.core.iterate.drain import at, drain, first, rows
@@ -19,23 +20,24 @@ from tests.core.iterate.items import TEN, Counter
 
 
 def test_maps_of_both_kinds() -> None:
-    assert first(Map(TEN, lambda b: {"x": np.asarray(b["index"]) ** 2}), 4) == [0, 1, 4, 9]
+    assert first(mapped(TEN, lambda b: {"x": np.asarray(b["index"]) ** 2}), 4) == [0, 1, 4, 9]
     behind = mapped(ReservoirShuffle(TEN, size=1), lambda b: {"x": np.asarray(b["index"]) + 1})
     assert isinstance(behind, MapInOrder)
     assert sorted(first(behind, 10)) == list(range(1, 11))
-    assert first(Map(Counter(0), dict), 3) == []
+    assert first(mapped(Counter(0), dict), 3) == []
 
 
 def test_numbers_of_a_random_map_depend_on_the_position_only() -> None:
-    stage = RandomMap(TEN, lambda b, draws: {**b, "u": draws.uniform("a")}, seed=5)
+    stage = randomly_mapped(TEN, lambda b, draws: {**b, "u": draws.uniform("a")}, seed=5)
+    assert isinstance(stage, Map)
     everything = drain(stage)
     assert at(stage, 3) == [3]
     assert rows(stage.at(np.array([7, 3, 3]))) == [everything[7], everything[3], everything[3]]
-    other = drain(RandomMap(TEN, lambda b, draws: {**b, "u": draws.uniform("b")}, seed=5))
+    other = drain(randomly_mapped(TEN, lambda b, draws: {**b, "u": draws.uniform("b")}, seed=5))
     assert all(a[1] != b[1] for a, b in zip(everything, other, strict=True))
 
 
-def _fragile(block: Mapping[str, Any]) -> dict[str, Any]:
+def _fragile(block: Mapping[str, Any], _positions: Indices) -> dict[str, Any]:
     if 6 in block["index"]:
         raise ZeroDivisionError("six")
     return {"x": block["index"]}
@@ -66,7 +68,7 @@ def test_a_transform_that_lies() -> None:
     ]
     for lie in lies:
         with pytest.raises((TransformError, PipelineError)):
-            Map(TEN, lie, schema).at(np.arange(3))
+            in_order(mapped(TEN, lie, schema)).take((0,), 3)
 
 
 def test_filters() -> None:

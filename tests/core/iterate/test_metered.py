@@ -17,13 +17,13 @@ from core.iterate.collate import Padding, collate
 from core.iterate.columns import block_bytes, offsets_of, take_block
 from core.iterate.inorder import in_order
 from core.iterate.mapping import Filter, named_filter, named_map
-from core.iterate.metered import metered
 from core.iterate.mixing import Mix, RandomMix
 from core.iterate.positions import Permute, Range
 from core.iterate.selecting import SelectMany
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.window import Window
+from core.iterate.wrapped import metered
 from core.pipelines.operation import Batching
 from core.pipelines.stage import StageSpec
 from core.pipelines.stepping import SequentialStepper

@@ -17,7 +17,7 @@ from tests.core.iterate.items import Counter, one
 
 
 def test_quotas() -> None:
-    a, b = Counter(6), Map(Counter(9), lambda block: {"index": np.asarray(block["index"]) + 100})
+    a, b = Counter(6), Map(Counter(9), lambda block, _: {"index": np.asarray(block["index"]) + 100})
     assert first(Mix([a, b], weights=[1, 2]), 99) == [
         100,
         0,
@@ -49,7 +49,7 @@ def test_quotas() -> None:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 7)), min_size=1, max_size=5))
 def test_quotas_are_kept_and_nothing_is_lost(inputs: list[tuple[int, int]]) -> None:
     sources = [
-        Map(Counter(n), lambda b, j=j: {"index": np.asarray(b["index"]) + 1000 * j})  # type: ignore[misc]
+        Map(Counter(n), lambda b, _, j=j: {"index": np.asarray(b["index"]) + 1000 * j})  # type: ignore[misc]
         for j, (n, _) in enumerate(inputs)
     ]
     weights = [weight for _, weight in inputs]
@@ -92,7 +92,7 @@ def test_random_mixes_read_items_once(stop: str, ahead: int) -> None:
 def test_random_mixes() -> None:
     n = 4000
     sources = [
-        Map(Counter(n), lambda b, j=j: {"index": np.asarray(b["index"]) + n * j})  # type: ignore[misc]
+        Map(Counter(n), lambda b, _, j=j: {"index": np.asarray(b["index"]) + n * j})  # type: ignore[misc]
         for j in range(3)
     ]
     given_items = first(RandomMix(sources, weights=[1, 0, 3], seed=3), 2000)

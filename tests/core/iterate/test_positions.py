@@ -28,7 +28,7 @@ from tests.core.iterate.items import TEN, WORDS
         Repeat(TEN, epochs=1),
         BlockShuffle(TEN, size=3),
         OverlapShuffle(TEN, size=3),
-        Map(TEN, dict),
+        Map(TEN, lambda b, _: dict(b)),
         Window(TEN, width=3),
         Zip([TEN]),
         Mix([TEN]),

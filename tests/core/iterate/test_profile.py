@@ -15,8 +15,8 @@ from core.iterate.columns import block_bytes
 from core.iterate.iterator import BlockIterator
 from core.iterate.mapping import named_filter
 from core.iterate.positions import Permute, Range
-from core.iterate.profile import Profile, timed
 from core.iterate.sources import CounterSource
+from core.iterate.wrapped import Profile, timed
 
 
 class Watch:

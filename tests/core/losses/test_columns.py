@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from core.errors import CoreError, TruncatedError
 from core.losses.columns import read_columns
+from core.losses.events import Position
 from core.losses.policy import Policy
-from core.losses.position import Position
 from core.losses.reader import LossReader
 from tests.scale import examples
 from tests.streams import Stream, read, streams

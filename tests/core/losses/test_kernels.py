@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from core._jit import foreign_kernel
 from core.losses._kernels import layout, moments, quantiles, unpacking
 from core.losses._kernels import seen as seen_kernels
-from core.losses._kernels import totals as totals_kernels
 from core.losses._kernels.rows import event_rate
 from core.losses.parameters import locate_quantiles
 from core.losses.records import make_scratch
@@ -40,12 +39,12 @@ def callable_from_python(kernel: F) -> F:
 add_block = callable_from_python(seen_kernels.add_block)
 find_end = callable_from_python(unpacking.find_end)
 fold = callable_from_python(moments.fold)
-add_samples = callable_from_python(totals_kernels.add_samples)
+add_samples = callable_from_python(moments.add_samples)
 mean_and_deviation = callable_from_python(moments.mean_and_deviation)
 order_statistics = callable_from_python(quantiles.order_statistics)
 select = callable_from_python(quantiles.select)
 squared_deviations = callable_from_python(moments.squared_deviations)
-statistics = callable_from_python(totals_kernels.statistics)
+statistics = callable_from_python(moments.statistics)
 has_event = callable_from_python(seen_kernels.test_event)
 total = callable_from_python(moments.total)
 unpack = callable_from_python(unpacking.unpack)

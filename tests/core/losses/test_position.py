@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from core.arrays import Rows
 from core.errors import EventReopenedError, LimitError, StateError
 from core.losses.analysis import Analysis
-from core.losses.events import StreamHeader
+from core.losses.events import Position, StreamHeader
 from core.losses.format import Kind
 from core.losses.policy import Policy
-from core.losses.position import Position
 from tests.streams import (
     Block,
     Stream,

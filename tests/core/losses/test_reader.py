@@ -18,9 +18,8 @@ from core.errors import (
     TruncatedError,
 )
 from core.losses.analysis import Analysis
-from core.losses.events import END, NEED_DATA, Completeness, Event
+from core.losses.events import END, NEED_DATA, Completeness, Event, Position
 from core.losses.policy import Policy
-from core.losses.position import Position
 from core.losses.reader import LossReader
 from tests import oracle
 from tests.scale import PURE_PYTHON, examples, half

@@ -22,8 +22,8 @@ from core.errors import (
 )
 from core.iterate.base import Block, Indexed, Ragged, State
 from core.iterate.columns import concatenate, schema_of
-from core.iterate.profile import Profile, timed
 from core.iterate.sources import ArraySource, CounterSource
+from core.iterate.wrapped import Profile, timed
 from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
 from tests.core.pipelines_made import (
     Stages,

@@ -23,7 +23,7 @@ from core.errors import EventReopenedError, MismatchError
 from core.losses.analysis import Analysis
 from core.losses.finishing import LedgerResources
 from core.losses.inputs import Occurrence
-from core.losses.ledger.spilling import HeldInMemory
+from core.losses.ledger.runs import HeldInMemory
 from core.losses.outputs import Sink
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy

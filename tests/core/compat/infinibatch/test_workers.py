@@ -246,8 +246,8 @@ def test_whatever_happens_to_the_process_is_an_error(
 def test_a_killed_process_is_an_error_and_the_next_item_starts_another(in_main: bool) -> None:
     iterator = prefetched(double, in_main, 1000)
     assert next(iterator) == 0
-    assert iterator._worker is not None
-    pid = iterator._worker.pid
+    (worker,) = iterator._workers
+    pid = worker.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     got: list[int] = []

@@ -17,11 +17,10 @@ from core.errors import LimitError
 from core.losses.analysis import Analysis
 from core.losses.finishing import LedgerResources
 from core.losses.ledger.batches import sums_of
-from core.losses.ledger.bound import ledger_bound
-from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.memory import SharedArena
-from core.losses.ledger.spilling import HeldInMemory
+from core.losses.ledger.runs import HeldInMemory
 from core.losses.merge import Partitions
 from core.losses.policy import Policy
 from tests.ledgers import ledger_of

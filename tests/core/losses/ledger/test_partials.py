@@ -16,7 +16,7 @@ from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.ledger import partials
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.partials import export_ledger, header_of, import_ledger
-from core.losses.ledger.spilling import HeldInMemory
+from core.losses.ledger.runs import HeldInMemory
 from core.losses.policy import Policy
 from core.losses.records import make_rules
 from core.losses.reports import REPORTS

@@ -16,9 +16,8 @@ from core.errors import OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.ledger import batches, ledger, runs
 from core.losses.reports import drawing
-from core.losses.reports.alct import standard_normal_quantile
+from core.losses.reports.annual import standard_normal_quantile, subset_starts
 from core.losses.reports.running import RunOptions
-from core.losses.reports.subsets import subset_starts
 from core.slices import grouped, slices
 from tests import run_oracle
 from tests.core.test_slices import WHOLE, Counting

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from core.arrays import Octets, Rows
 from core.errors import EventReopenedError, MismatchError, StateError
 from core.losses.analysis import Analysis
+from core.losses.events import Position
 from core.losses.inputs import Occurrence
 from core.losses.merge import Order
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
-from core.losses.position import Position
 from core.losses.seen import SeenEvents
 from core.losses.summaries import SetReports, SetSink, Summariser, SummarySets
 from tests.scale import examples

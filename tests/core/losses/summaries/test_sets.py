@@ -5,8 +5,8 @@ import pytest
 
 from core.errors import InputError
 from core.losses.inputs import SummaryMap, SummaryXref
-from core.losses.inputs.summary_map import MapColumn
 from core.losses.inputs.summary_xref import IdColumn
+from core.losses.inputs.text_tables import MapColumn
 from core.losses.summaries import SummarySets
 
 
