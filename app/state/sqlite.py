@@ -43,9 +43,19 @@ from typing import Any, TypeVar
 from app.errors import StorageFullError
 
 from . import base
-from .base import Admit, Head, Page, StoreDamagedError, StoreError, StoreFullError, Usage, check_key
+from .base import (
+    Admit,
+    Head,
+    Page,
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    Usage,
+    check_key,
+    checksum_of,
+)
 from .space import Space
-from .sqlite_schema import checksum_of, prepare, transaction
+from .sqlite_schema import prepare, transaction
 from .turns import Turns, open_private
 
 T = TypeVar("T")
