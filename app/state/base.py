@@ -71,6 +71,10 @@ class StoreError(ServiceError):
         self.path = path
 
 
+class StorageError(StoreError):
+    """The service cannot start, because it could not store anything."""
+
+
 class StoreBusyError(StoreError):
     """Others locked the store for too long."""
 

@@ -26,9 +26,8 @@ from .base import StoreError, StoreReadOnlyError
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-SCHEMES = ("s3", "gs", "az")
-"""Beginnings of the addresses of stores that are accepted."""
-_CLIENT: ClientConfig = {"timeout": "60s", "connect_timeout": "5s"}
+_CLIENT: ClientConfig = {"timeout": "60s", "connect_timeout": "5s", "allow_http": True}
+"""Plain HTTP is spoken where the operator's endpoint says so, and nowhere else."""
 _CONTENT = b"0123456789"
 _RETRY: RetryConfig = {"max_retries": 4}
 

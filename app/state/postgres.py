@@ -13,8 +13,8 @@ calls wait for each other.
 client was told is stored; the store refuses one whose settings say so. What a standby has when it
 is promoted is a matter of ``synchronous_standby_names``: with a synchronous one nothing is lost.
 
-*Lost connections.* A pooled connection that the server closed while nobody used it is seen to be
-closed before the next call, and replaced. A read that loses its connection is repeated. A change
+*Lost connections.* One that the server closed while nobody used it is seen to be closed before the
+next call, and replaced. A read that loses its connection is repeated. A change
 that does may or may not have taken effect: StoreError, as the interface says.
 
 Checked after every read, as in the SQLite store: the checksum of the row.
@@ -23,34 +23,21 @@ Checked after every read, as in the SQLite store: the checksum of the row.
 from __future__ import annotations
 
 import contextlib
-import select
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, LiteralString, NoReturn
 
 import psycopg
 from psycopg import errors
-from psycopg_pool import ConnectionPool, PoolClosed
 
 from . import base
 from .base import Admit, Head, Page, StoreDamagedError, StoreError, Usage, check_key, checksum_of
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+from .postgres_connections import Connection, Connections
 
 VERSION = 1
-_POOL = 8
-"""Connections of a process, at most; the first is opened at once."""
-_IDLE_SECONDS = 60.0
-"""Time after which an unused one is closed."""
+KIND, IDENT = "probe", "readiness"
+"""The head that is written to see whether any can be."""
 _LAST = "\x7f"
-_SETTINGS = "SET lock_timeout = '{0}s'; SET statement_timeout = '{0}s'"
-_PARAMETERS = {
-    "application_name": "thalweg",
-    # A database that is gone without a word, or behind a cut cable, is noticed.
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-}
 _TABLES = """
 CREATE TABLE IF NOT EXISTS thalweg_head (
     kind text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL, value bytea NOT NULL,
@@ -110,7 +97,6 @@ _READ_ONLY = (base.StoreReadOnlyError, "the database of the state is not writabl
 _GONE = (StoreError, "the database of the state cannot be reached", 5)
 _DAMAGED = (StoreDamagedError, "the database of the state is damaged", 30)
 _ERRORS: tuple[tuple[type[Exception], tuple[type[StoreError], str, int]], ...] = (
-    (PoolClosed, (StoreError, "the store is closed", 30)),
     (errors.LockNotAvailable, _BUSY),
     (errors.QueryCanceled, _BUSY),
     (errors.DeadlockDetected, _BUSY),
@@ -140,29 +126,11 @@ class PostgresStateStore:
     """
 
     def __init__(self, url: str, blobs: str, wait: float = 10.0) -> None:
-        self.url = url
         self._wait = wait
         self._turns = threading.Lock()
-
-        def configure(connection: Connection) -> None:
-            connection.execute(_SETTINGS.format(max(round(wait), 1)))
-
-        with _translated():
-            # A first connection of its own says at once what is wrong.
-            with psycopg.connect(url, connect_timeout=max(round(wait), 2)) as connection:
-                configure(connection)
-                _prepare(connection, blobs)
-            self._pool = ConnectionPool(
-                url,
-                kwargs={"autocommit": True, "connect_timeout": max(round(wait), 2), **_PARAMETERS},
-                min_size=1,
-                max_size=_POOL,
-                timeout=wait,
-                max_idle=_IDLE_SECONDS,
-                configure=configure,
-                check=_check_open,
-                open=True,
-            )
+        self._connections = Connections(url, wait)
+        with _translated(), self._connections.open() as connection, connection.transaction():
+            _prepare(connection, blobs)
 
     def create(
         self,
@@ -222,7 +190,7 @@ class PostgresStateStore:
             "checksum": checksum_of(*version),
             **values,
         }
-        with _translated(), self._pool.connection() as connection:
+        with _translated(), self._connections.use() as connection:
             if admit is None:
                 return connection.execute(statement, named).fetchone()
             with connection.transaction():
@@ -244,7 +212,7 @@ class PostgresStateStore:
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""
         check_key(kind, head_id)
-        with _translated(), self._pool.connection() as connection:
+        with _translated(), self._connections.use() as connection:
             row = connection.execute(_TOUCH, {"kind": kind, "id": head_id}).fetchone()
         if row is None:
             raise base.missing(kind, head_id)
@@ -267,7 +235,7 @@ class PostgresStateStore:
             "generation": None if seen is None else seen.generation,
             "unused_since": unused_since,
         }
-        with _translated(), self._pool.connection() as connection:
+        with _translated(), self._connections.use() as connection:
             row = connection.execute(_DELETE, named).fetchone()
             if row is not None and row[0] == 0:
                 connection.execute(_FORGET, named)
@@ -285,7 +253,7 @@ class PostgresStateStore:
     def _rows(self, query: LiteralString, values: Sequence[str | int]) -> Sequence[tuple[Any, ...]]:
         """Return what is found; asked once more if the connection is lost."""
         for again in (True, False):
-            with _translated(), self._pool.connection() as connection:
+            with _translated(), self._connections.use() as connection:
                 try:
                     return connection.execute(query, values).fetchall()
                 except psycopg.OperationalError:
@@ -323,7 +291,7 @@ class PostgresStateStore:
         if not self._turns.acquire(timeout=self._wait):
             raise base.StoreBusyError("others store or delete for too long", retry_after=1)
         try:
-            with _translated(), self._pool.connection() as connection, connection.transaction():
+            with _translated(), self._connections.use() as connection, connection.transaction():
                 connection.execute(_TURN, (name,))
                 yield
         finally:
@@ -335,12 +303,39 @@ class PostgresStateStore:
         Raises:
             StoreError: nobody was told.
         """
-        with _translated(), self._pool.connection() as connection:
+        with _translated(), self._connections.use() as connection:
             connection.execute("SELECT pg_notify(%s, %s)", (channel, text))
+
+    @contextlib.contextmanager
+    def listening(self, channel: str) -> Iterator[Callable[[float], Iterator[str]]]:
+        """Provide what yields the texts that a channel is told within some seconds.
+
+        Raises:
+            StoreError: the database cannot be reached, or was lost.
+        """
+        with _translated(), self._connections.open() as own:
+            own.execute(f"LISTEN {channel}")
+
+            def hear(seconds: float) -> Iterator[str]:
+                return (notice.payload for notice in own.notifies(timeout=seconds))
+
+            yield hear
+
+    def check(self) -> None:
+        """Check that a head can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        try:
+            self.touch(KIND, IDENT)
+        except base.HeadMissingError:
+            with contextlib.suppress(base.HeadExistsError):
+                self.create(KIND, IDENT, b"")
 
     def close(self) -> None:
         """See StateStore."""
-        self._pool.close()
+        self._connections.close()
 
 
 def _prepare(connection: Connection, blobs: str) -> None:
@@ -383,12 +378,6 @@ def _head(row: tuple[Any, ...]) -> Head:
     if checksum_of(kind, head_id, value, generation, nonce) != checksum:
         raise base.damaged(kind, head_id)
     return Head(kind, head_id, value, generation, nonce, used, size)
-
-
-def _check_open(connection: Connection) -> None:
-    """Raise if the server has closed an idle connection, of which it tells before we ask."""
-    if select.select([connection.fileno()], [], [], 0)[0]:
-        raise psycopg.OperationalError("the server has closed the connection")
 
 
 @contextlib.contextmanager
