@@ -384,6 +384,12 @@ class ObjectBlobStore:
             page = self.heads.list(_kind(kind), prefix, after, limit)
         return BlobPage(tuple(_info(kind, head) for head in page.heads), page.after)
 
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of all blobs."""
+        with self._using("any", "any"):
+            found = obstore.list_with_delimiter(self.objects)["common_prefixes"]
+        return tuple(sorted(path.strip("/") for path in found))
+
     @contextlib.contextmanager
     def _using(self, kind: str, blob_id: str) -> Iterator[None]:
         """Raise only errors of a store."""

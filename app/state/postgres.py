@@ -63,13 +63,16 @@ old AS (
     SELECT used, size, generation, nonce FROM thalweg_head
     WHERE kind = %(kind)s AND id = %(id)s FOR UPDATE)
 """
-_INSERT = f"""
+_CREATE = f"""
 WITH changed AS (
     INSERT INTO thalweg_head ({_COLUMNS})
-    VALUES (%(kind)s, %(id)s, %(value)s, 1, %(nonce)s, {_NOW}, %(checksum)s, %(size)s)
+    VALUES (%(kind)s, %(id)s, %(value)s, {{generation}}, %(nonce)s, {{used}}, %(checksum)s,
+        %(size)s)
     ON CONFLICT DO NOTHING RETURNING used, size), {_COUNTED.format(count=1, nbytes="size")}
 SELECT count, nbytes, used FROM counted, changed
 """
+_INSERT = _CREATE.format(generation=1, used=_NOW)
+_RESTORE = _CREATE.format(generation="%(generation)s", used="%(used)s")
 _SWAP = f"""
 WITH {_OLD}, changed AS (
     UPDATE thalweg_head AS h
@@ -198,6 +201,12 @@ class PostgresStateStore:
                 if row is not None and row[0] is not None:
                     admit(Usage(*row[:2]))
                 return row
+
+    def restore(self, head: Head) -> bool:
+        """Create a head as it was in another store; return False if one of its id exists."""
+        version = (head.kind, head.id, head.value, head.generation, head.nonce)
+        values = {"generation": head.generation, "used": head.used, "size": head.size}
+        return self._change(_RESTORE, version, None, **values) is not None
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
         """See StateStore."""

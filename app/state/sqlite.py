@@ -276,6 +276,13 @@ class SqliteStateStore:
 
         self._write_even_if_full(delete)
 
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of all heads."""
+        with self._translated(), self._read_lock:
+            self._check_usable()
+            rows = self._reader.execute("SELECT DISTINCT kind FROM head ORDER BY kind")
+            return tuple(str(row[0]) for row in rows)
+
     def close(self) -> None:
         """See StateStore."""
         if self._process != os.getpid():

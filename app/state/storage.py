@@ -66,6 +66,9 @@ class CheckedBlobs(BlobStore, Protocol):
             StoreError: it cannot.
         """
 
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of all blobs."""
+
 
 class HeadProbe(Protocol):
     """Checks a store of heads."""

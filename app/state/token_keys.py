@@ -41,7 +41,7 @@ def resolve_keys(texts: Sequence[str], storage: Storage) -> list[Key]:
 def _load_shared(heads: StateStore) -> list[Key]:
     while True:
         with contextlib.suppress(HeadMissingError):
-            return [parse_key(heads.get(_KIND, _ID).value.decode())]
+            return _parse(heads.get(_KIND, _ID).value.decode())
         with contextlib.suppress(HeadExistsError):
             heads.create(_KIND, _ID, new_key().to_text().encode())
 
@@ -61,8 +61,19 @@ def load_keys(directory: Path) -> list[Key]:
         text = path.read_text("ascii")
     except OSError as e:
         raise unusable(directory, store_error(e, path)) from e
+    return _parse(text)
+
+
+def _parse(text: str) -> list[Key]:
     lines = [line.strip() for line in text.splitlines()]
     return [parse_key(line) for line in lines if line and not line.startswith("#")]
+
+
+def share(directory: Path, heads: StateStore) -> None:
+    """Store the keys of a data directory in a database, unless it has some."""
+    text = "\n".join(key.to_text() for key in load_keys(directory))
+    with contextlib.suppress(HeadExistsError):
+        heads.create(_KIND, _ID, text.encode())
 
 
 def clean(directory: Path) -> None:

@@ -8,7 +8,8 @@ the clients is a process, ``thalweg run upload``, which is killed too and begins
 state files. With ``--lanes`` one process of a lane is killed instead, after 0.05 to 5 seconds each
 time, and answers to reads of every kind are compared beside. With
 ``--replicas 3`` there are three nodes, which share a database and an object store: each connection
-goes to any of them, and nodes and stores are killed. An interrupt (^C) prints what was seen by then.
+goes to any of them, and nodes and stores are killed. An interrupt (^C) prints what was seen by
+then.
 
 ``--peer PYTHON`` names an interpreter with tuspyserver: the same loop runs on that, and what it
 has stored at the end is compared with what was sent. Prints what was seen; the exit code is 1 if
