@@ -3,8 +3,7 @@
 # and how to run it.
 ARG BASE=python:3.11-slim-bookworm
 
-# The libraries, those of the extras hdf5, plot and zarr too, in a layer that changes only with
-# the lock.
+# The libraries, those of the extras too but for blosc2, in a layer that changes only with the lock.
 FROM ${BASE} AS libraries
 WORKDIR /src
 COPY deploy/requirements-image.lock deploy/

@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n 4 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak interop mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes interop mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -140,6 +140,19 @@ $(VENV)-oasis/bin/python: deploy/requirements-oasis.txt
 	$(VENV)-oasis/bin/pip install --quiet --disable-pip-version-check -r deploy/requirements-oasis.txt
 	@touch $@
 
+# Object stores that run here, in an environment of their own, as they bring half of AWS's libraries.
+OBJECTS := $(if $(THALWEG_OBJECTS_PYTHON),$(THALWEG_OBJECTS_PYTHON),$(VENV)-objects/bin/python)
+
+$(VENV)-objects/bin/python: deploy/requirements-objects.txt
+	$(PYTHON) -m venv $(VENV)-objects
+	$(VENV)-objects/bin/pip install --quiet --disable-pip-version-check -r deploy/requirements-objects.txt
+	@touch $@
+
+nodes: install $(TOOLS) $(OBJECTS)  ## several nodes on Postgres and on object stores: suites, kills, cuts
+	THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m pytest -q tests/app/state/test_object_servers.py \
+		tests/app/state/test_postgres.py
+	THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m tests.durable --replicas 2 --kills 100 --cuts 100 --mib 4
+
 interop: install $(TOOLS)  ## uploads by tus-js-client in Node, and by Uppy in Chromium
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
@@ -162,7 +175,7 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 	uv pip compile pyproject.toml --extra plot --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements.lock \
 		--output-file deploy/requirements-plot.lock
-	uv pip compile pyproject.toml --extra hdf5 --extra plot --extra zarr --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra hdf5 --extra objectstore --extra plot --extra postgres --extra zarr --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--constraint deploy/requirements-plot.lock --output-file deploy/requirements-image.lock
 	uv pip compile --group build --universal --python-version 3.11 --generate-hashes \
@@ -172,4 +185,4 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-objects $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

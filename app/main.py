@@ -62,6 +62,7 @@ from app.runs.store import Runs
 from app.runs.streams import Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.uploads import Uploads
+from app.runs.watching import Watch
 from app.server.board import Board, Seat
 from app.settings import Settings
 from app.state import token_keys
@@ -143,6 +144,7 @@ def create_app(
             if has_long_work(seat):
                 app.state.sweeper.start()
                 app.state.sealer.start()
+                app.state.notices.relay()
                 # Another worker takes the job, which could not finish here.
                 seat.on_drain = app.state.sealer.stop
             app.state.monitor.start()
@@ -185,8 +187,11 @@ def _add_services(
     lent: LentLedger | None,
 ) -> None:
     """Create the service of every product; ``resources`` closes their parts in reverse."""
-    storage = _closing(resources, open_storage(settings.data_dir, settings.reserve_bytes))
-    keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.data_dir))
+    storage = _closing(
+        resources,
+        open_storage(settings.data_dir, settings.reserve_bytes, settings.state, settings.blobs),
+    )
+    keys = KeyRing(token_keys.resolve_keys(settings.token_keys, storage))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     ledger = lent or parts.make_ledger(settings, app.state.column)
@@ -209,7 +214,7 @@ def _add_services(
     state.throttle = throttle = parts.make_throttle(settings, app.state.column)
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.sharing.turn, ledger, decoders),
+        inputs=Inputs(input_files, heads, storage.turn, ledger, decoders),
         spools=Spools(
             storage.directory / SPOOL,
             settings.spool_memory,
@@ -229,9 +234,8 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
-    streams = Streams(
-        heads, storage.blobs, Runs(heads, settings.run_days, parts.make_watch(storage))
-    )
+    state.notices = _closing(resources, storage.notices())
+    streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, Watch(state.notices)))
     streams.runs.on_state = metrics.on_run
     disk = _closing(resources, Workers(_WAITING_THREADS))
     workshop = Workshop(streams, heads, state.losses, threads, sums_bytes=settings.request_memory)

@@ -18,7 +18,6 @@ from app.runs.sealing.alone import Alone, LentLedger
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import Workshop
-from app.runs.watching import Watch
 from app.settings import Settings
 from app.state.base import StateStore
 from app.state.claims import Claims
@@ -44,11 +43,6 @@ def make_claims(settings: Settings, storage: Storage) -> Claims:
     """Return the claims of rows that wait on disk."""
     presence = Presence(storage.directory / CLAIMS)
     return Claims(presence, settings.quota_spool_bytes, storage.space)
-
-
-def make_watch(storage: Storage) -> Watch:
-    """Return what tells followers of a run that it has changed."""
-    return Watch(Notices(storage.directory / NOTICES))
 
 
 def make_sealer(

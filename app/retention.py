@@ -82,7 +82,7 @@ def make_sweeper(
     chores["owners of inputs that are not stored"] = heads_without_blobs(
         storage.heads, storage.blobs, input_store.KIND, NOTED
     )
-    owners = Shares(storage.heads, input_store.KIND, storage.sharing.turn)
+    owners = Shares(storage.heads, input_store.KIND, storage.turn)
     chores["inputs without owners"] = blobs_without_owners(
         storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
     )

@@ -29,11 +29,13 @@ MAX_SECONDS = 366 * 86_400
 """Longest time limit: timers take no time without end."""
 MAX_NUMBER = 1 << 60
 """Most bytes or things: products and shares of them are numbers of a machine."""
-SECRETS = ("api_keys", "token_keys")
+SECRETS = ("api_keys", "token_keys", "state")
 """Settings that a file may hold, named by the setting with ``_file`` after it."""
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 """Variable with the directory through which workers share their metrics; the library of the
 metrics reads it when it is imported."""
+OBJECT_SCHEMES = ("s3", "gs", "az")
+"""Beginnings of the addresses of object stores."""
 _NO_END = "none"
 _LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days")
 """Settings that may have no end."""
@@ -71,6 +73,15 @@ class Settings(BaseSettings):
     """Compute threads per process; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")
     """Directory for inputs, registered resources, the token key and spooled rows."""
+    state: str = "sqlite:"
+    """Where small state is kept: ``sqlite:`` for a file in the data directory, or the address of a
+    Postgres database, which other nodes may share, as ``postgres://user@host/database``."""
+    state_file: Path | None = None
+    """File that holds ``state`` instead, as it may have a password."""
+    blobs: str = "file:"
+    """Where streams, inputs and reports are kept: ``file:`` for files in the data directory, or the
+    address of an object store, as ``s3://bucket/prefix``; its credentials are those of the
+    environment, such as ``AWS_ACCESS_KEY_ID``."""
     ephemeral: bool = False
     """Whether to keep nothing: state in a private directory, and a token key, that end with the
     service."""
@@ -252,7 +263,7 @@ class Settings(BaseSettings):
             ]
             if not held:
                 # Without keys everybody could do everything, which nobody means who names a file.
-                raise ValueError(f"{name}_file holds no key")
+                raise ValueError(f"{name}_file holds no {name.rpartition('_')[2].rstrip('s')}")
             values[name] = ",".join(held)
         return values
 
@@ -314,6 +325,33 @@ class Settings(BaseSettings):
             if owners.setdefault(digest.lower(), owner) != owner:
                 raise ValueError(f"entry {number} gives the key of an earlier one to another owner")
         return value
+
+    @field_validator("state")
+    @classmethod
+    def _check_state(cls, value: str) -> str:
+        scheme = urlsplit(value).scheme
+        if scheme in OBJECT_SCHEMES:
+            raise ValueError(
+                "an object store makes about 80 conditional writes a second and cannot count what"
+                " an owner has in the same write: use sqlite: or postgres://user@host/database, and"
+                " THALWEG_BLOBS for the object store"
+            )
+        if value != "sqlite:" and scheme not in {"postgres", "postgresql"}:
+            raise ValueError("it must be sqlite: or postgres://user@host/database")
+        return value
+
+    @field_validator("blobs")
+    @classmethod
+    def _check_blobs(cls, value: str) -> str:
+        if value != "file:" and urlsplit(value).scheme not in OBJECT_SCHEMES:
+            raise ValueError("it must be file:, s3://bucket, gs://bucket or az://account/container")
+        return value
+
+    @model_validator(mode="after")
+    def _check_lasting(self) -> Settings:
+        if self.ephemeral and (self.state, self.blobs) != ("sqlite:", "file:"):
+            raise ValueError("ephemeral keeps nothing, but state or blobs name a store that does")
+        return self
 
     @field_validator("public_url")
     @classmethod

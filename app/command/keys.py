@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -18,11 +17,8 @@ from app.errors import ServiceError
 from app.http.identity import check_scopes
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key, new_secret
-from app.state.base import StateStore
 from app.state.ownership import adopt
-from app.state.shares import SharingTurns
-from app.state.sqlite import SqliteStateStore
-from app.state.storage import STATE
+from app.state.storage import SQLITE, STATE, Storage, open_storage
 from app.times import LAST_SECOND
 from core.errors import OptionError
 
@@ -38,28 +34,24 @@ def key(args: argparse.Namespace) -> int:
 def keys(args: argparse.Namespace) -> int:
     """Run ``keys add``, ``list``, ``revoke`` or ``adopt`` on the data directory."""
     try:
-        with _store(args) as store:
-            return _ACTIONS[args.action](args, store)
+        with contextlib.closing(_storage(args)) as storage:
+            return _ACTIONS[args.action](args, storage)
     except (ServiceError, ValidationError, ValueError) as e:
         hint = getattr(e, "hint", None)
         raise OptionError(str(e), hint=hint) from e
 
 
-def _directory(args: argparse.Namespace) -> Path:
-    options = {} if args.data_dir is None else {"data_dir": args.data_dir}
-    return Settings(**options).data_dir
+def _storage(args: argparse.Namespace) -> Storage:
+    settings = Settings(**({} if args.data_dir is None else {"data_dir": args.data_dir}))
+    directory = settings.data_dir
+    if args.action != "add" and settings.state == SQLITE and not (directory / STATE).exists():
+        raise ValueError(f"{directory} is not a data directory: name one with --data-dir")
+    return open_storage(directory, 0, settings.state, settings.blobs)
 
 
-def _store(args: argparse.Namespace) -> contextlib.closing[SqliteStateStore]:
-    path = _directory(args) / STATE
-    if args.action != "add" and not path.exists():
-        raise ValueError(f"{path.parent} is not a data directory: name one with --data-dir")
-    return contextlib.closing(SqliteStateStore(path))
-
-
-def _add(args: argparse.Namespace, store: StateStore) -> int:
+def _add(args: argparse.Namespace, storage: Storage) -> int:
     scopes = check_scopes(args.scope)
-    secret, record = ApiKeys(store).add(args.name, scopes, time.time(), args.expires)
+    secret, record = ApiKeys(storage.heads).add(args.name, scopes, time.time(), args.expires)
     _note("create", record.ident, record.owner, scopes=sorted(scopes))
     # The key alone on standard output, for scripts; it is not stored, and not shown again.
     _say(
@@ -69,9 +61,11 @@ def _add(args: argparse.Namespace, store: StateStore) -> int:
     return 0
 
 
-def _list(_args: argparse.Namespace, store: StateStore) -> int:
+def _list(_args: argparse.Namespace, storage: Storage) -> int:
     now = time.time()
-    for record in sorted(ApiKeys(store).records(), key=lambda each: (each.owner, each.created)):
+    for record in sorted(
+        ApiKeys(storage.heads).records(), key=lambda each: (each.owner, each.created)
+    ):
         scopes = " ".join(sorted(record.scopes))
         state = record.state(now)
         print(  # noqa: T201 - the command's output
@@ -80,16 +74,15 @@ def _list(_args: argparse.Namespace, store: StateStore) -> int:
     return 0
 
 
-def _revoke(args: argparse.Namespace, store: StateStore) -> int:
-    for record in ApiKeys(store).revoke(args.name, time.time()):
+def _revoke(args: argparse.Namespace, storage: Storage) -> int:
+    for record in ApiKeys(storage.heads).revoke(args.name, time.time()):
         _note("revoke", record.ident, record.owner)
         print(f"revoked {record.ident} of {record.owner}")  # noqa: T201 - as above
     return 0
 
 
-def _adopt(args: argparse.Namespace, store: StateStore) -> int:
-    with contextlib.closing(SharingTurns(_directory(args))) as turns:
-        moved, left = adopt(store, args.old, args.name, turns.turn)
+def _adopt(args: argparse.Namespace, storage: Storage) -> int:
+    moved, left = adopt(storage.heads, args.old, args.name, storage.turn)
     _note("adopt", None, args.name, old_owner=args.old, count=moved)
     print(f"{moved} things of {args.old} now belong to {args.name}")  # noqa: T201 - as above
     for thing in left:
@@ -97,7 +90,7 @@ def _adopt(args: argparse.Namespace, store: StateStore) -> int:
     return 1 if left else 0
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace, StateStore], int]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace, Storage], int]] = {
     "add": _add,
     "list": _list,
     "revoke": _revoke,

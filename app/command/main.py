@@ -66,6 +66,7 @@ _COMMANDS = {
     "keys": ("keys", "keys"),
     "merge": ("merge", "merge"),
     "oasis": ("oasis", "oasis"),
+    "state": ("state", "state"),
     "split": ("split", "split"),
     "summarise": ("summarise", "summarise_command"),
     "warmup": ("engine", "warmup"),

@@ -50,6 +50,7 @@ def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "name", nargs="?", default="client", help="name of its owner (default client)"
     )
     _add_keys(commands)
+    _add_state(commands)
 
 
 def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
@@ -80,6 +81,29 @@ def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
     adopt = actions.add_parser("adopt", help="hand everything of one owner to another")
     adopt.add_argument("old", metavar="OLD", help="such as admin, who owns what had no owner")
     adopt.add_argument("name", metavar="NAME", help="the new owner")
+
+
+def _add_state(commands: Any) -> None:  # noqa: ANN401 - as above
+    parser = commands.add_parser(
+        "state",
+        help="copy the state of a data directory to stores that nodes share",
+        description="Copy the state of a data directory, whose service is stopped, to a database"
+        " and an object store. Every record and blob is compared. A copy that was interrupted is"
+        " completed by the same command; the data directory stays as it is.",
+    )
+    parser.set_defaults(command="state")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    copy = actions.add_parser("copy", help="copy everything")
+    copy.add_argument("--to", required=True, metavar="URL", help="as in THALWEG_STATE")
+    copy.add_argument(
+        "--blobs",
+        default="file:",
+        metavar="URL",
+        help="as in THALWEG_BLOBS; default: they stay in the data directory",
+    )
+    copy.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="data directory (default THALWEG_DATA_DIR)"
+    )
 
 
 def lifetime(text: str) -> int:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app.logs import configure_logging
 from app.settings import Settings, unknown_variables
-from app.state.storage import StorageError
+from app.state.base import StorageError
 from app.wording import wording
 from core.errors import OptionError
 

@@ -19,6 +19,7 @@ from app.audit import AuditLog
 from app.cores import count_cores
 from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
+from app.server.forking import in_child
 from app.server.lanes.table import LONG, Table, parse_lanes, table_of
 from app.server.limits import ServerLimits
 from app.server.memory import raise_malloc_thresholds
@@ -27,11 +28,10 @@ from app.server.supervisor import USAGE
 from app.service_error import ServiceError
 from app.settings import METRICS_DIRECTORY, Settings
 from app.state.api_keys import ApiKeys
-from app.state.base import StoreError
+from app.state.base import StorageError
 from app.state.presence import pids_beside
 from app.state.private import private_directory
-from app.state.sqlite import SqliteStateStore
-from app.state.storage import CLAIMS, STATE, StorageError, open_storage
+from app.state.storage import CLAIMS, FILES, SQLITE, open_storage
 from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
@@ -77,18 +77,32 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
         AuditLog(settings.audit_log).close()
     except OSError as e:
         raise ValueError(f"the audit log {settings.audit_log} cannot be written: {e}") from e
-    open_storage(settings.data_dir, settings.reserve_bytes).close()
+    if settings.state == SQLITE and settings.blobs == FILES:
+        keys, has_stored_keys = look_into(settings)
+    else:
+        # Their libraries start threads, which a process that forks must not have.
+        keys, has_stored_keys = in_child(partial(look_into, settings))
     if others := pids_beside(settings.data_dir / CLAIMS):
         structlog.get_logger().warning(
             "other processes use this data directory, which is safe; limits hold for each service",
             pids=others,
         )
-    try:
-        keys = resolve_keys(settings.token_keys, settings.data_dir)
-        KeyRing(keys)
-    except ValueError as e:
-        raise ValueError(f"THALWEG_TOKEN_KEYS: {e}") from e
-    return tuple(key.to_text() for key in keys)
+    check_exposure(settings, has_stored_keys=has_stored_keys)
+    return keys
+
+
+def look_into(settings: Settings) -> tuple[tuple[str, ...], bool]:
+    """Return the token keys, and whether there are API keys in the stores."""
+    storage = open_storage(
+        settings.data_dir, settings.reserve_bytes, settings.state, settings.blobs
+    )
+    with contextlib.closing(storage):
+        try:
+            keys = resolve_keys(settings.token_keys, storage)
+            KeyRing(keys)
+        except ValueError as e:
+            raise ValueError(f"THALWEG_TOKEN_KEYS: {e}") from e
+        return tuple(key.to_text() for key in keys), ApiKeys(storage.heads).exist()
 
 
 def _board(settings: Settings) -> Board:
@@ -127,7 +141,6 @@ def run_server(settings: Settings) -> int:
     with contextlib.ExitStack() as undo:
         settings = undo.enter_context(kept(settings))
         settings = settings.model_copy(update={"token_keys": _prepared(settings)})
-        check_exposure(settings)
         if board.has_lanes:
             # Before any metric is defined.
             os.environ[METRICS_DIRECTORY] = str(undo.enter_context(private_directory("counters")))
@@ -227,13 +240,13 @@ def forget(pid: int) -> None:
     forget_process(pid)
 
 
-def check_exposure(settings: Settings) -> None:
+def check_exposure(settings: Settings, *, has_stored_keys: bool) -> None:
     """Check that a service without API keys listens where only its user can reach it.
 
     Raises:
-        ValueError: it would listen elsewhere, or nobody knows whether it has keys.
+        ValueError: it would listen elsewhere.
     """
-    if settings.api_keys or _has_stored_keys(settings.data_dir):
+    if settings.api_keys or has_stored_keys:
         return
     if not is_loopback(settings.host) and not settings.allow_anonymous:
         raise ValueError(
@@ -245,17 +258,6 @@ def check_exposure(settings: Settings) -> None:
         "there are no API keys: everybody who reaches the service is its one user",
         host=settings.host,
     )
-
-
-def _has_stored_keys(data_dir: Path) -> bool:
-    if not (path := data_dir / STATE).exists():
-        return False
-    try:
-        with contextlib.closing(SqliteStateStore(path)) as store:
-            return ApiKeys(store).exist()
-    except StoreError as e:
-        # Without an answer the service must not take everybody for its user.
-        raise ValueError(f"the API keys in {data_dir} cannot be read: {e}") from e
 
 
 def is_loopback(host: str) -> bool:

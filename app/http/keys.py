@@ -1,8 +1,8 @@
 """From an Authorization header to an identity.
 
 Keys come from the settings, which never change, and from the store, where they are added
-and revoked while the service runs. What the store said about a key is believed for two
-seconds, so that an ordinary request costs no look-up and a revoked key is refused by every
+and revoked while the service runs. What the store said about a key is believed for a
+second, so that an ordinary request costs no look-up and a revoked key is refused by every
 worker soon after. As often, the keys of requests in progress are looked up again.
 
 The digest of a key is looked up as in any table: whoever learns from the time taken how
@@ -30,7 +30,7 @@ from app.errors import ServiceError, UnauthorizedError
 from .identity import SINGLE_USER, USER_SCOPES, Identity
 from .lapses import Lapse
 
-BELIEVED_SECONDS = 2.0
+BELIEVED_SECONDS = 1.0
 _REMEMBERED = 4096
 """Keys whose look-up is remembered, unknown ones included."""
 _KEY_ID_DIGITS = 12

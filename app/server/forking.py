@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeVar, cast
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 """Signals that the supervisor passes on. They are blocked while it forks: a child must not run
 its handlers."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+T = TypeVar("T")
 _ADOPTION_SECONDS = 5.0
 _LOOK_SECONDS = 0.0005
 
@@ -45,6 +47,39 @@ def fork(function: Callable[[], int], close: Callable[[], None]) -> int:
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+
+
+def in_child(function: Callable[[], T]) -> T:
+    """Return what a function returns in a child of its own, or raise what it raises.
+
+    Raises:
+        RuntimeError: the child died.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            with os.fdopen(writer, "wb") as file:
+                pickle.dump(_outcome(function), file)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        data = file.read()
+    os.waitpid(pid, 0)
+    if not data:
+        raise RuntimeError("a process that was to look at the stores died")
+    result, error = pickle.loads(data)  # noqa: S301 - from our own child
+    if error is not None:
+        raise error
+    return cast("T", result)
+
+
+def _outcome(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return function(), None
+    except Exception as e:  # noqa: BLE001 - the parent raises it
+        return None, e
 
 
 def fork_for(parent: int, function: Callable[[], int]) -> None:

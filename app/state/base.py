@@ -35,12 +35,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from xxhash import xxh3_64_intdigest
+
 from app.errors import BadRequestError, NotFoundError, ServiceError
 
 MAX_VALUE = 1 << 20
 """Maximum size of a value in bytes."""
 MAX_PAGE = 1000
 """Maximum number of heads per page."""
+_SIGN = 1 << 63
+"""The integers of databases are signed: checksums are stored less by this."""
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 _PREFIX = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,199})?", re.ASCII)
@@ -65,6 +69,10 @@ class StoreError(ServiceError):
     ) -> None:
         super().__init__(detail, hint=hint, retry_after=retry_after)
         self.path = path
+
+
+class StorageError(StoreError):
+    """The service cannot start, because it could not store anything."""
 
 
 class StoreBusyError(StoreError):
@@ -344,3 +352,13 @@ def conflict(kind: str, head_id: str) -> HeadConflictError:
 def in_use(kind: str, ident: str) -> HeadConflictError:
     """Build the error for what would have been deleted had it not been used."""
     return HeadConflictError(f"the {kind} {ident} has been used in the meantime")
+
+
+def checksum_of(kind: str, head_id: str, value: bytes, generation: int, nonce: str) -> int:
+    """Compute the checksum of a version of a head."""
+    try:
+        name = f"{kind}\0{head_id}\0{generation}\0{nonce}\0".encode()
+        return xxh3_64_intdigest(name + value) - _SIGN
+    except (TypeError, UnicodeError):
+        # A damaged row may hold values of other types.
+        return 0

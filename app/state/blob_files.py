@@ -287,6 +287,11 @@ class FileBlobStore:
         page = tuple(found[:limit])
         return BlobPage(page, page[-1].id if len(found) > limit else None)
 
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of all blobs."""
+        with self._using("any", "any"):
+            return tuple(name for name in _names(self._directory) if not name.startswith("."))
+
     def _listed(self, kind: str, blob_id: str) -> BlobInfo:
         try:
             return self.info(kind, blob_id)

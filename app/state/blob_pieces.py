@@ -57,7 +57,8 @@ _DIGEST = struct.Struct("<Q")
 _POSITION = struct.Struct("<QI")
 _PIECE_MAGIC = b"TWGP"
 _LAST = 1 << 31
-_PIECE_HEADER = _BEGIN.size + _DIGEST.size
+PIECE_HEADER = _BEGIN.size + _DIGEST.size
+"""Bytes of the header of a piece."""
 
 MARK_AT = _HEADER.size
 """Offset of the mark."""
@@ -158,6 +159,20 @@ class Name:
             raise DamageError
         return Found(start, length & ~_LAST, bool(length & _LAST), digest)
 
+    def checked(self, piece: memoryview, start: int) -> memoryview:
+        """Return the data of a whole piece, with its header.
+
+        Raises:
+            DamageError: it is not the piece that starts here.
+        """
+        if len(piece) < PIECE_HEADER:
+            raise DamageError
+        found, data = self.piece(piece[:PIECE_HEADER], start), piece[PIECE_HEADER:]
+        length = found.length | (_LAST if found.last else 0)
+        if found.length != len(data) or found.digest != self.digest(start, length, data):
+            raise DamageError
+        return data
+
 
 class Layout:
     """Where the pieces of one file lie, as far as they have been looked for.
@@ -187,7 +202,7 @@ class Layout:
                 self._starts.append(size)
                 self._places.append(end)
                 size += piece.length
-                end += _PIECE_HEADER + piece.length
+                end += PIECE_HEADER + piece.length
                 self._known = Mark(size, end)
             if (size, end) != (mark.size, mark.end) and self._known.end <= mark.end:
                 raise DamageError
@@ -212,10 +227,10 @@ class Layout:
         import numpy as np  # noqa: PLC0415
 
         view = np.empty(starts[-1] - starts[0], np.uint8).data
-        headers = memoryview(bytearray(_PIECE_HEADER * len(places)))
+        headers = memoryview(bytearray(PIECE_HEADER * len(places)))
         buffers: list[bytearray | memoryview] = []
         for k, (begin, end) in enumerate(pairwise(starts)):
-            buffers += [headers[k * _PIECE_HEADER : (k + 1) * _PIECE_HEADER]]
+            buffers += [headers[k * PIECE_HEADER : (k + 1) * PIECE_HEADER]]
             buffers += [view[begin - first : end - first]]
         if not read_into(descriptor, buffers, places[0]):
             raise DamageError
@@ -297,18 +312,18 @@ def settled(descriptor: int, name: Name, mark: Mark, file_end: int) -> Mark:
             break
         data = memoryview(bytearray(piece.length)) if piece.length <= PIECE else memoryview(b"")
         length = piece.length | (_LAST if piece.last else 0)
-        whole = read_into(descriptor, [data], end + _PIECE_HEADER)
+        whole = read_into(descriptor, [data], end + PIECE_HEADER)
         if not whole or piece.digest != name.digest(size, length, data):
             break
         size += piece.length
-        end += _PIECE_HEADER + piece.length
+        end += PIECE_HEADER + piece.length
         if piece.last:
             mark = Mark(size, end)
     return mark
 
 
 def _header_at(descriptor: int, name: Name, start: int, place: int) -> Found:
-    header = bytearray(_PIECE_HEADER)
+    header = bytearray(PIECE_HEADER)
     if not read_into(descriptor, [header], place):
         raise DamageError
     piece = name.piece(header, start)

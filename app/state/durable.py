@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -60,6 +61,27 @@ def make_directories(path: Path, mode: int = 0o777) -> None:
             directory.mkdir(mode)
         # Whoever created it may not have come to this yet.
         sync_directory(directory.parent)
+
+
+def create_once(path: Path, content: bytes) -> None:
+    """Create a file for its owner alone, whole, unless it exists.
+
+    Raises:
+        OSError: the disk is full, or failed.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        write_at(descriptor, [content], 0)
+        os.fsync(descriptor)
+        # If another process was first, its file stays.
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(temporary)
+    finally:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+    # Whoever created it may not have come to this.
+    sync_directory(path.parent)
 
 
 def write_at(descriptor: int, buffers: Sequence[bytes | bytearray | memoryview], at: int) -> None:

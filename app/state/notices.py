@@ -13,11 +13,13 @@ import ctypes
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from .durable import as_store_errors, make_directories
 
-_FILES = 64
+FILES = tuple(f"{number:02x}" for number in range(64))
+"""Names of all files."""
 _CLOSED = 0x8
 """IN_CLOSE_WRITE: a file that was open for writing has been closed."""
 _EVENT = struct.Struct("iIII")
@@ -47,8 +49,18 @@ class Notices:
         Raises:
             OSError: nobody was told.
         """
+        self._give_files([file_of(name)])
+
+    def _give_files(self, files: Iterable[str]) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        os.close(os.open(self._directory / file_of(name), flags, 0o600))
+        for file in files:
+            os.close(os.open(self._directory / file, flags, 0o600))
+
+    def relay(self) -> None:
+        """Pass on what other nodes tell; there are none here."""
+
+    def close(self) -> None:
+        """End what passes notices on; may be called twice."""
 
     def listen(self) -> Listener:
         """Return what hears all notices from now on.
@@ -103,7 +115,7 @@ class Listener:
 
 def file_of(name: str) -> str:
     """Return the file of a name."""
-    return f"{zlib.crc32(name.encode()) % _FILES:02x}"
+    return FILES[zlib.crc32(name.encode()) % len(FILES)]
 
 
 def _checked(result: int) -> int:

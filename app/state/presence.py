@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from .durable import as_store_errors, make_directories
+from .durable import as_store_errors, create_once, make_directories
 from .turns import Turns
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -40,7 +40,8 @@ class Presence:
     def __init__(self, directory: Path | None = None) -> None:
         self.file: int | None = None
         ident = f"{os.getpid()}-{secrets.token_hex(8)}"  # of _PARTS
-        self._machine = _machine()
+        # Only those of one directory see the ends of each other's processes.
+        self._machine = _machine() if directory is None else f"{_machine()}.{node_of(directory)}"
         self.name = f"{self._machine} {ident}"
         self._directory = directory
         self._turns: Turns | None = None
@@ -95,7 +96,7 @@ class Presence:
 
     def is_near(self, name: str) -> bool:
         """Whether a process is on this machine, so that its end is seen from here."""
-        return name.partition(" ")[0] == self._machine != ""
+        return name.partition(" ")[0] == self._machine and _machine() != ""
 
     def has_ended(self, name: str) -> bool:
         """Whether a process on this machine has ended; False where that cannot be seen."""
@@ -128,6 +129,20 @@ def pids_beside(directory: Path) -> list[int]:
     """
     with contextlib.closing(Presence(directory)) as presence:
         return presence.pids()
+
+
+def node_of(directory: Path) -> str:
+    """Return the name of the node whose processes are present in a directory: 16 digits.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    with as_store_errors(directory):
+        make_directories(directory, 0o700)
+        path = directory / "node"
+        if not path.exists():
+            create_once(path, secrets.token_hex(8).encode())
+        return path.read_text("ascii")
 
 
 def _path(directory: Path, ident: str) -> Path:

@@ -43,9 +43,19 @@ from typing import Any, TypeVar
 from app.errors import StorageFullError
 
 from . import base
-from .base import Admit, Head, Page, StoreDamagedError, StoreError, StoreFullError, Usage, check_key
+from .base import (
+    Admit,
+    Head,
+    Page,
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    Usage,
+    check_key,
+    checksum_of,
+)
 from .space import Space
-from .sqlite_schema import checksum_of, prepare, transaction
+from .sqlite_schema import prepare, transaction
 from .turns import Turns, open_private
 
 T = TypeVar("T")
@@ -265,6 +275,13 @@ class SqliteStateStore:
             connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, head_id))
 
         self._write_even_if_full(delete)
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of all heads."""
+        with self._translated(), self._read_lock:
+            self._check_usable()
+            rows = self._reader.execute("SELECT DISTINCT kind FROM head ORDER BY kind")
+            return tuple(str(row[0]) for row in rows)
 
     def close(self) -> None:
         """See StateStore."""

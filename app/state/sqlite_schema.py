@@ -10,9 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from xxhash import xxh3_64_intdigest
-
-from .base import StoreError, StoreForeignError, space_of
+from .base import StoreError, StoreForeignError, checksum_of, space_of
 
 VERSION = 4
 """Version of the schema; in 3 streams of runs had the partition and a random end as their key."""
@@ -43,8 +41,6 @@ UPDATE usage SET count = count - 1, nbytes = nbytes - ? WHERE kind = 'stream' AN
 _RENAME = """
 UPDATE OR IGNORE head SET id = ?, value = ?, checksum = ? WHERE kind = 'stream' AND id = ?
 """
-_SIGN = 1 << 63
-"""SQLite's integers are signed: checksums are stored less by this."""
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -160,13 +156,3 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def checksum_of(kind: str, head_id: str, value: bytes, generation: int, nonce: str) -> int:
-    """Compute the checksum of a version of a head."""
-    try:
-        name = f"{kind}\0{head_id}\0{generation}\0{nonce}\0".encode()
-        return xxh3_64_intdigest(name + value) - _SIGN
-    except (TypeError, UnicodeError):
-        # A damaged row may hold values of other types.
-        return 0

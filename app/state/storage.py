@@ -1,4 +1,4 @@
-"""The stores of a service, in its data directory."""
+"""The stores of a service: in its data directory, or where other nodes share them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import contextlib
 import os
 import sqlite3
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from app.errors import StorageFullError
 
@@ -15,18 +17,29 @@ from .base import (
     HeadExistsError,
     HeadMissingError,
     StateStore,
+    StorageError,
     StoreDamagedError,
     StoreError,
     StoreFullError,
     Usage,
 )
 from .blob_files import FileBlobStore
+from .blobs import BlobStore
 from .durable import make_directories, store_error
+from .notices import Notices
+from .presence import node_of
+from .remote import open_database, open_object_blobs
 from .shares import SharingTurns
 from .space import Space
 from .sqlite import SqliteStateStore
 from .sqlite_schema import too_old
+from .turns import Turn
 
+if TYPE_CHECKING:
+    from .postgres import PostgresStateStore
+
+SQLITE, FILES = "sqlite:", "file:"
+"""Settings of what is kept in the data directory."""
 STATE = "state.sqlite"
 BLOBS = "blobs"
 CLAIMS = "claims"
@@ -43,24 +56,68 @@ _ROWS = 64
 """Rows read by each check; the next one continues after them."""
 
 
-class StorageError(StoreError):
-    """The service cannot start, because it could not store anything."""
+class CheckedBlobs(BlobStore, Protocol):
+    """A store of blobs that can be checked."""
+
+    def check(self) -> None:
+        """Check that it can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of all blobs."""
+
+
+class HeadProbe(Protocol):
+    """Checks a store of heads."""
+
+    def check(self) -> None:
+        """Check that it can be written and read.
+
+        Raises:
+            StoreError: it cannot.
+        """
+
+    def largest_usage(self, kind: str) -> Usage:
+        """Return the most heads, and the most bytes, that one owner has of a kind."""
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
     """What a service keeps its state in."""
 
-    heads: SqliteStateStore
-    blobs: FileBlobStore
-    sharing: SharingTurns
+    heads: StateStore
+    blobs: CheckedBlobs
+    turn: Turn
     """Turns among all that change who owns a blob."""
     space: Space
     """Free space of the data directory's disk."""
-    probe: Probe
+    probe: HeadProbe
     """Checks the heads."""
     directory: Path
     """The data directory."""
+    database: PostgresStateStore | None = None
+    """The heads, where other nodes share them."""
+    resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Closes the stores."""
+
+    def notices(self) -> Notices:
+        """Return the notices among all processes that use the heads.
+
+        Raises:
+            StoreError: their directory cannot be made.
+        """
+        directory = self.directory / NOTICES
+        if self.database is None:
+            return Notices(directory)
+        from .node_notices import NodeNotices  # noqa: PLC0415 - an extra
+
+        return NodeNotices(directory, self.database, node_of(self.directory / CLAIMS))
 
     def check(self) -> None:
         """Check that heads can be written and read, by a small write, synced; and blobs written.
@@ -75,16 +132,17 @@ class Storage:
 
     def close(self) -> None:
         """Close the stores; may be called twice."""
-        for part in (self.heads, self.blobs, self.probe, self.sharing):
-            part.close()
+        self.resources.close()
 
 
-def open_storage(directory: Path, reserve: int) -> Storage:
-    """Open the stores in a data directory, which is created if it does not exist.
+def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str = FILES) -> Storage:
+    """Open the stores of a service; its data directory is created if it does not exist.
 
     Args:
         directory: the data directory.
         reserve: bytes of its disk that nothing new may take.
+        state: where the heads are: in it, or the address of a database.
+        blobs: where the blobs are: in it, or the address of an object store.
 
     Raises:
         StorageError: they cannot be opened or written; the message says what to do.
@@ -95,30 +153,47 @@ def open_storage(directory: Path, reserve: int) -> Storage:
             raise too_old("an input", directory / _EARLIER_INPUTS)
         space = Space(directory, reserve)
         try:
-            heads, blobs, turns = _open_stores(directory, space)
+            storage = _open_stores(directory, space, state, blobs)
         except (OSError, StoreError) as e:
             # Opening takes a little space: without it nothing could be deleted.
             full = isinstance(e, StoreFullError) or space.is_full()
             if not full or not space.release():
                 raise
-            heads, blobs, turns = _open_stores(directory, space)
+            storage = _open_stores(directory, space, state, blobs)
+    except StorageError:
+        raise
     except OSError as e:
         raise unusable(directory, store_error(e, directory)) from e
     except StoreError as e:
         raise unusable(directory, e) from e
     space.restore()
-    return Storage(heads, blobs, turns, space, Probe(heads, directory / STATE), directory)
+    return storage
 
 
-def _open_stores(
-    directory: Path, space: Space
-) -> tuple[SqliteStateStore, FileBlobStore, SharingTurns]:
-    heads = SqliteStateStore(directory / STATE, space=space)
-    try:
-        return heads, FileBlobStore(directory / BLOBS, space=space), SharingTurns(directory)
-    except BaseException:
-        heads.close()
-        raise
+def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Storage:
+    with contextlib.ExitStack() as undo:
+        heads: StateStore
+        probe: HeadProbe
+        database = None
+        if state == SQLITE:
+            heads = SqliteStateStore(directory / STATE, space=space)
+            probe = Probe(heads, directory / STATE)
+            undo.callback(probe.close)
+            turn = undo.enter_context(contextlib.closing(SharingTurns(directory))).turn
+        else:
+            place = f"the files of node {node_of(directory / CLAIMS)}" if blobs == FILES else blobs
+            heads = probe = database = open_database(state, place)
+            turn = partial(database.turn, "sharing")
+        undo.callback(heads.close)
+        found: CheckedBlobs
+        if blobs == FILES:
+            found = FileBlobStore(directory / BLOBS, space=space)
+        else:
+            found = open_object_blobs(blobs, heads)
+        undo.callback(found.close)
+        return Storage(
+            heads, found, turn, space, probe, directory, database, resources=undo.pop_all()
+        )
 
 
 def unusable(directory: Path, reason: StoreError) -> StorageError:

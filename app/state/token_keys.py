@@ -1,38 +1,49 @@
-"""The keys that sign tokens: from the settings, or stored in the data directory."""
+"""The keys that sign tokens: from the settings, or stored with the state."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from app.tokens import Key, new_key, parse_key
 
-from .durable import make_directories, store_error, sync_directory, write_at
-from .storage import unusable
+from .base import HeadExistsError, HeadMissingError, StateStore
+from .durable import create_once, make_directories, store_error
+from .storage import Storage, unusable
 
 FILE = "token.keys"
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
+_KIND, _ID = "token_keys", "all"
 _ABANDONED = 3600.0
 """Seconds after which a file that was never finished is removed."""
 
 
-def resolve_keys(texts: Sequence[str], directory: Path) -> list[Key]:
-    """Return the token keys of the settings, else of the data directory.
+def resolve_keys(texts: Sequence[str], storage: Storage) -> list[Key]:
+    """Return the token keys of the settings, else those that are stored with the state.
 
     Args:
         texts: keys from the settings.
-        directory: the data directory.
+        storage: of the service; a database has the keys of all nodes that share it.
 
     Raises:
         ValueError: a key is malformed.
-        StorageError: the data directory has no keys, and none can be stored there.
+        StorageError: there are no keys, and none can be stored.
+        StoreError: the database failed.
     """
-    return [parse_key(text) for text in texts] or load_keys(directory)
+    if texts:
+        return [parse_key(text) for text in texts]
+    if storage.database is None:
+        return load_keys(storage.directory)
+    return _load_shared(storage.heads)
+
+
+def _load_shared(heads: StateStore) -> list[Key]:
+    while True:
+        with contextlib.suppress(HeadMissingError):
+            return _parse(heads.get(_KIND, _ID).value.decode())
+        with contextlib.suppress(HeadExistsError):
+            heads.create(_KIND, _ID, new_key().to_text().encode())
 
 
 def load_keys(directory: Path) -> list[Key]:
@@ -45,30 +56,24 @@ def load_keys(directory: Path) -> list[Key]:
     path = directory / FILE
     try:
         make_directories(directory)
-        if not path.exists():
-            _create(path, new_key())
-        # Whoever created it may not have come to this: a token must not outlive its key.
-        sync_directory(directory)
+        # Also where it exists, as a token must not outlive its key: it may not be synced yet.
+        create_once(path, f"{new_key().to_text()}\n".encode())
         text = path.read_text("ascii")
     except OSError as e:
         raise unusable(directory, store_error(e, path)) from e
+    return _parse(text)
+
+
+def _parse(text: str) -> list[Key]:
     lines = [line.strip() for line in text.splitlines()]
     return [parse_key(line) for line in lines if line and not line.startswith("#")]
 
 
-def _create(path: Path, key: Key) -> None:
-    """Create the file for its owner alone: whole, and once among all processes."""
-    temporary = path.with_name(f".{FILE}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, _CREATE, 0o600)
-    try:
-        write_at(descriptor, [f"{key.to_text()}\n".encode()], 0)
-        os.fsync(descriptor)
-        # If another process was first, its key is used.
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(temporary)
-    finally:
-        os.close(descriptor)
-        temporary.unlink(missing_ok=True)
+def share(directory: Path, heads: StateStore) -> None:
+    """Store the keys of a data directory in a database, unless it has some."""
+    text = "\n".join(key.to_text() for key in load_keys(directory))
+    with contextlib.suppress(HeadExistsError):
+        heads.create(_KIND, _ID, text.encode())
 
 
 def clean(directory: Path) -> None:

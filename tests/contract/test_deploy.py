@@ -361,9 +361,10 @@ def test_locked_versions_have_hashes_and_no_origin(path: Path) -> None:
 
 
 def locked(name: str) -> set[str]:
-    """Names and versions in a lock."""
+    """Names and versions in a lock; the lock names the libraries of their extras, too."""
     text = (DEPLOY / f"requirements{name}.lock").read_text()
-    return set(re.findall(r"^([a-z0-9.-]+(?:\[[a-z0-9,-]+\])?==.*?) \\$", text, re.MULTILINE))
+    found = re.findall(r"^([a-z0-9.-]+)(?:\[[a-z0-9,-]+\])?(==.*?) \\$", text, re.MULTILINE)
+    return {library + version for library, version in found}
 
 
 def test_locks_of_extras_add_to_that_of_the_service() -> None:

@@ -32,6 +32,8 @@ _BODIES = ("tests/app/server/test_bodies.py",)
 _SERVE = ("tests/app/server/test_serve.py",)
 _STORES = ("tests/app/state/test_stores.py",)
 _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
+_POSTGRES = ("tests/app/state/test_postgres.py",)
+_OBJECTS = ("tests/app/state/test_objects.py",)
 _UPLOADS = ("tests/app/runs/uploads/test_uploads.py",)
 _DIALECTS = ("tests/app/runs/uploads/test_tus.py", "tests/app/runs/uploads/test_ietf.py")
 _RUN_ROUTES = ("tests/app/runs/routes/test_runs.py",)
@@ -100,6 +102,13 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/uploads/dialect.py": _DIALECTS,
     "app/runs/uploads/sources.py": _UPLOADS,
     "app/state/blob_writing.py": _BLOBS,
+    "app/state/copying.py": ("tests/app/command/test_state.py",),
+    "app/state/node_notices.py": _POSTGRES,
+    "app/state/object_layout.py": _OBJECTS,
+    "app/state/object_service.py": _OBJECTS,
+    "app/state/object_writing.py": _OBJECTS,
+    "app/state/postgres_connections.py": _POSTGRES,
+    "app/state/remote.py": ("tests/app/state/test_storage.py",),
     "app/oasis/tied_curves.py": ("tests/app/oasis/test_comparing.py",),
     "app/oasis/confirming.py": _OASIS_FAULTS,
     "app/oasis/model_package/thalweg_process.py": _OASIS_RUNNER,
@@ -255,6 +264,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 
 ACROSS: dict[str, str] = {
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
+    "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
     "tests/app/oasis/shims/test_summary_sets.py": "summary sets, prepared and from their xref",
     "tests/client/files/test_durable.py": "what a power failure leaves of every kind of file",
     "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",

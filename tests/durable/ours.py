@@ -54,12 +54,7 @@ class OurLoop:
         self._partitions = partitions
         self._events = int(mib * (1 << 20) / _BLOCK)
         self._seed = seed
-        self._server = ServerProcess(
-            directory / "service",
-            "--workers=2",
-            token_keys=KEY,
-            dataset_roots=directory / "root",
-        )
+        self._servers = self._start_servers()
         self._readers: Readers | None = None
         self._draw = random.Random(seed)  # noqa: S311 - repeatable
         spec = SampleSpec(events=self._events * partitions, periods=_PERIODS)
@@ -72,11 +67,21 @@ class OurLoop:
             stream = loss_stream(self._events, _SAMPLES, 1 + i * self._events)
             (directory / f"{i + 1}.bin").write_bytes(stream)
 
+    def _start_servers(self) -> list[ServerProcess]:
+        return [
+            ServerProcess(
+                self._directory / "service",
+                "--workers=2",
+                token_keys=KEY,
+                dataset_roots=self._directory / "root",
+            )
+        ]
+
     def run(self, faults: Faults) -> bool:
         """Run until there were enough faults; whether every run was right."""
         began = time.monotonic()
         try:
-            right, _ = self._round(self._server.url, Faults(0, 0, 0))
+            right, _ = self._round(self._servers[0].url, Faults(0, 0, 0))
             print(f"undisturbed: {right}, {time.monotonic() - began:.1f} s", flush=True)
             return self._disturb(faults, right)
         finally:
@@ -90,11 +95,13 @@ class OurLoop:
             target=partial(faults.kill_until, done, kill, often=self.kills_lanes)
         )
         if self.kills_lanes:
-            server, source = self._server, self._directory / "1.bin"
+            server, source = self._servers[0], self._directory / "1.bin"
             self._readers = Readers(server.url, server.port, self._directory / "root", source)
         killer.start()
         try:
-            with FaultProxy([self._server.port], faults.plan, self._seed) as proxy:
+            with FaultProxy(
+                [server.port for server in self._servers], faults.plan, self._seed
+            ) as proxy:
                 while not faults.over or not self.rounds:
                     found, uploads = self._round(proxy.url, faults)
                     self.rounds += 1
@@ -123,18 +130,20 @@ class OurLoop:
         """Kill the server, and the client that is a process."""
         if self._command is not None:
             self._command.end()
-        self._server.kill()
+        for server in self._servers:
+            server.kill()
 
     def _kill_one(self) -> None:
         """Kill a process that answers requests; others go on, and it is replaced."""
-        pids = [pid for pid in self._server.worker_pids() if _answers(pid)]
+        pids = [pid for pid in self._servers[0].worker_pids() if _answers(pid)]
         if pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._draw.choice(pids), signal.SIGKILL)
 
     def _restart(self) -> None:
-        self._server.kill()
-        self._server.start()
+        server = self._draw.choice(self._servers)
+        server.kill()
+        server.start()
 
     def _round(self, url: str, faults: Faults) -> tuple[dict[str, str], list[Uploaded]]:
         """One run from creation to reports; digests of its rows and reports, and its uploads."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -23,6 +24,11 @@ from .run_acts import STATES
 from .runs_world import ALICE, ListingWork, Process
 from .scheduler import Outcome, Scheduler
 
+STORES = (
+    os.environ.get("THALWEG_TEST_STATE", "sqlite:"),
+    os.environ.get("THALWEG_TEST_BLOBS", "file:"),
+)
+"""Where heads and blobs are: other processes name those that nodes share."""
 KINDS = (RUN, STREAM, SEGMENT, REPORT, jobs.KIND)
 
 
@@ -43,7 +49,7 @@ class Stored(Shared):
 
     def __init__(self, scheduler: Scheduler, directory: Path) -> None:
         super().__init__(scheduler)
-        storage = open_storage(directory, 0)
+        storage = open_storage(directory, 0, *STORES)
         self.heads = cast("Any", storage.heads)
         self.blobs = cast("Any", storage.blobs)
         self._storage = storage

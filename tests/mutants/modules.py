@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 _STATE = ("tests/app/state/test_stores.py",)
+_POSTGRES = ("tests/app/state/test_postgres.py",)
+_OBJECTS = ("tests/app/state/test_objects.py",)
 _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
 _FILES = ("tests/app/datasets/files/test_file_set.py",)
 _BACKENDS = ("tests/app/datasets/files/test_backends.py",)
@@ -147,7 +149,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/blob_writing.py": _BLOBS,
     "app/state/blobs.py": (),
     "app/state/claims.py": (),
+    "app/state/copying.py": ("tests/app/command/test_state.py",),
     "app/state/durable.py": (),
+    "app/state/node_notices.py": _POSTGRES,
+    "app/state/object_layout.py": _OBJECTS,
+    "app/state/object_service.py": _OBJECTS,
+    "app/state/object_writing.py": _OBJECTS,
+    "app/state/objects.py": (),
+    "app/state/postgres.py": (),
+    "app/state/postgres_connections.py": _POSTGRES,
+    "app/state/remote.py": ("tests/app/state/test_storage.py",),
     "app/state/notices.py": (),
     "app/state/ownership.py": (),
     "app/state/presence.py": (

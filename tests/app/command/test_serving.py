@@ -14,13 +14,13 @@ import pytest
 
 from app.command import serving
 from app.command.main import main
-from app.command.serving import check_exposure, is_loopback, run_server
+from app.command.serving import check_exposure, is_loopback, look_into, run_server
 from app.engine.warmup import WarmUp
 from app.errors import BusyError
 from app.main import create_app
 from app.server.board import Board
 from app.settings import Settings
-from app.state.storage import StorageError
+from app.state.base import StorageError
 from tests.app.harness import Service, wait_until
 from tests.app.losses.posts import INPUTS, put_input
 from tests.app.state.test_space import fill, small_disk
@@ -372,7 +372,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - refused or not
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])
 def test_loopback(host: str, tmp_path: Path) -> None:
     assert is_loopback(host)
-    check_exposure(Settings(host=host, data_dir=tmp_path))
+    check_exposure(Settings(host=host, data_dir=tmp_path), has_stored_keys=False)
 
 
 @pytest.mark.parametrize(
@@ -381,15 +381,19 @@ def test_loopback(host: str, tmp_path: Path) -> None:
 def test_elsewhere_strangers_could_come(host: str, tmp_path: Path) -> None:
     settings = Settings(host=host, data_dir=tmp_path)
     with pytest.raises(ValueError, match="THALWEG_ALLOW_ANONYMOUS=true"):
-        check_exposure(settings)
-    check_exposure(settings.model_copy(update={"allow_anonymous": True}))
-    check_exposure(settings.model_copy(update={"api_keys": ("alice:" + "0" * 64,)}))
+        check_exposure(settings, has_stored_keys=False)
+    check_exposure(settings.model_copy(update={"allow_anonymous": True}), has_stored_keys=False)
+    check_exposure(
+        settings.model_copy(update={"api_keys": ("alice:" + "0" * 64,)}), has_stored_keys=False
+    )
 
 
 def test_a_stored_key_is_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THALWEG_DATA_DIR", str(tmp_path))
     assert main(["keys", "add", "alice", "--scope", "losses"]) == 0
-    check_exposure(Settings(host=EVERYWHERE, data_dir=tmp_path))
+    settings = Settings(host=EVERYWHERE, data_dir=tmp_path)
+    _, has_stored_keys = look_into(settings)
+    check_exposure(settings, has_stored_keys=has_stored_keys)
 
 
 def test_the_command_says_so_and_ends(tmp_path: Path) -> None:
@@ -410,5 +414,5 @@ def test_the_command_says_so_and_ends(tmp_path: Path) -> None:
 
 def test_keys_that_cannot_be_read_may_exist(tmp_path: Path) -> None:
     (tmp_path / "state.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(ValueError, match="cannot be read"):
-        check_exposure(Settings(data_dir=tmp_path))
+    with pytest.raises(StorageError, match="damaged"):
+        run_server(Settings(data_dir=tmp_path, port=0))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from app.state.base import StorageError
 from app.state.private import private_directory
-from app.state.storage import StorageError
 from tests.descriptors import nothing_left_open
 
 

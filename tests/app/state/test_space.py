@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 
 from app.errors import StorageFullError
-from app.state.base import StoreFullError
+from app.state.base import StorageError, StoreFullError
 from app.state.blob_files import FileBlobStore
 from app.state.space import BALLAST, Space
 from app.state.sqlite import SqliteStateStore
-from app.state.storage import StorageError, open_storage
+from app.state.storage import open_storage
 from app.state.token_keys import load_keys
 
 MIB = 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.state import storage as module
-from app.state.base import StoreDamagedError, StoreError, Usage
+from app.state.base import StorageError, StoreDamagedError, StoreError, Usage
 from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import Probe, Storage, open_storage
@@ -138,3 +139,38 @@ def test_the_largest_usage_is_that_of_one_owner(storage: Storage) -> None:
     storage.heads.create("pipeline", "bob.1", bytes(100))
     assert storage.probe.largest_usage("pipeline") == Usage(3, 100)
     assert storage.probe.largest_usage("nothing") == Usage()
+
+
+@pytest.mark.parametrize(
+    ("state", "blobs", "match"),
+    [
+        ("postgres://u:secret@127.0.0.1:1/db", "file:", "THALWEG_STATE postgres://u:…@127.0.0.1:1"),
+        ("sqlite:", "s3://bucket", "THALWEG_BLOBS s3://bucket: the object store cannot be used"),
+    ],
+)
+def test_shared_stores_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, blobs: str, match: str
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "key")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr("app.state.object_service._RETRY", {"max_retries": 0})
+    with pytest.raises(StorageError, match=re.escape(match)) as caught:
+        open_storage(tmp_path, 0, state, blobs)
+    assert "secret" not in str(caught.value)
+    # Nothing of it is left open: the next start finds the directory as it was.
+    open_storage(tmp_path, 0).close()
+
+
+@pytest.mark.parametrize(
+    ("state", "blobs", "library"),
+    [("postgres://h/d", "file:", "psycopg"), ("sqlite:", "s3://bucket", "obstore")],
+)
+def test_extras_that_are_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, blobs: str, library: str
+) -> None:
+    for name in ("postgres", "postgres_connections", "objects", "object_service"):
+        monkeypatch.delitem(sys.modules, f"app.state.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(StorageError, match=f"pip install '?{library}"):
+        open_storage(tmp_path, 0, state, blobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import multiprocessing
 import os
@@ -11,19 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from app.state.storage import StorageError
+from app.state.base import StorageError
+from app.state.storage import open_storage
 from app.state.token_keys import FILE, clean, load_keys, resolve_keys
 from app.tokens import new_key
 
 
 def test_keys_of_the_settings_come_first(tmp_path: Path) -> None:
     keys = [new_key(), new_key()]
-    assert resolve_keys([key.to_text() for key in keys], tmp_path) == keys
-    assert list(tmp_path.iterdir()) == []
+    with contextlib.closing(open_storage(tmp_path, 0)) as storage:
+        assert resolve_keys([key.to_text() for key in keys], storage) == keys
+    assert not (tmp_path / FILE).exists()
 
 
 def test_keys_of_the_directory_come_next(tmp_path: Path) -> None:
-    assert resolve_keys([], tmp_path) == resolve_keys([], tmp_path) == load_keys(tmp_path)
+    with contextlib.closing(open_storage(tmp_path, 0)) as storage:
+        assert resolve_keys([], storage) == resolve_keys([], storage) == load_keys(tmp_path)
 
 
 def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""The command ``state``: moves what a service keeps from its data directory to shared stores."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from app.errors import ServiceError
+from app.settings import Settings
+from app.state import token_keys
+from app.state.copying import Copied, copy_blobs, copy_heads
+from app.state.presence import pids_beside
+from app.state.sqlite import SqliteStateStore
+from app.state.storage import CLAIMS, FILES, SQLITE, STATE, open_storage
+from core.errors import OptionError
+
+
+def state(args: argparse.Namespace) -> int:
+    """Copy the state of a data directory to a database and an object store."""
+    try:
+        settings = Settings(data_dir=args.data_dir or Settings().data_dir, state=args.to)
+        _check(settings)
+        copied = _copy(settings.data_dir, settings.state, Settings(blobs=args.blobs).blobs)
+    except (ServiceError, ValidationError, ValueError) as e:
+        raise OptionError(str(e), hint=getattr(e, "hint", None)) from e
+    print(  # noqa: T201 - the command's output
+        f"{copied.heads:,} records and {copied.blobs:,} blobs ({copied.nbytes:,} bytes) copied and"
+        f" compared; {copied.present:,} were there"
+    )
+    return 0
+
+
+def _check(settings: Settings) -> None:
+    directory = settings.data_dir
+    if settings.state == SQLITE:
+        raise ValueError("--to must be the address of a database")
+    if not (directory / STATE).exists():
+        raise ValueError(f"{directory} is not a data directory: name one with --data-dir")
+    if pids := pids_beside(directory / CLAIMS):
+        processes = ", ".join(map(str, pids))
+        raise ValueError(f"a service uses {directory} (processes {processes}): stop it first")
+
+
+def _copy(directory: Path, state: str, blobs: str) -> Copied:
+    copied = Copied()
+    source = open_storage(directory, 0)
+    try:
+        target = open_storage(directory, 0, state, blobs)
+        try:
+            assert isinstance(source.heads, SqliteStateStore)  # noqa: S101 - as by default
+            assert target.database is not None  # noqa: S101 - as checked
+            kinds = source.heads.kinds()
+            copy_heads(source.heads, target.database, kinds, copied)
+            token_keys.share(directory, target.heads)
+            if blobs != FILES:
+                copy_blobs(source.blobs, target.blobs, source.blobs.kinds(), copied, _tell)
+        finally:
+            target.close()
+    finally:
+        source.close()
+    return copied
+
+
+def _tell(copied: Copied) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{copied.blobs:,} blobs", end="", file=sys.stderr)  # noqa: T201 - progress

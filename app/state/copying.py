@@ -1,0 +1,130 @@
+"""Copies of a state: every head as it is, and every blob, compared afterwards.
+
+A copy that was interrupted is completed by another. What is there already is compared: a head must
+be equal, a blob that is not is written anew. Nobody may change the state meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from .base import Head, HeadMissingError, StateStore, StoreDamagedError, every_head
+from .blobs import BlobConflictError, BlobInfo, BlobMissingError, BlobStore
+
+_PIECE = 8 << 20
+"""Bytes that are copied at a time."""
+_PAGE = 1000
+
+
+class HeadTarget(StateStore, Protocol):
+    """Heads that can be restored."""
+
+    def restore(self, head: Head) -> bool:
+        """Create a head as it was elsewhere; return False if one of its id exists."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What has been copied, and what was there."""
+
+    heads: int = 0
+    blobs: int = 0
+    nbytes: int = 0
+    present: int = 0
+    """Heads and blobs that were there already."""
+
+
+def copy_heads(
+    source: StateStore, target: HeadTarget, kinds: Iterable[str], copied: Copied
+) -> None:
+    """Copy the heads of some kinds.
+
+    Raises:
+        StoreDamagedError: the target has another head of the same id, or one is damaged.
+    """
+    for kind in kinds:
+        for head in every_head(source, kind):
+            if target.restore(head):
+                copied.heads += 1
+            elif target.get(kind, head.id) != head:
+                raise StoreDamagedError(
+                    f"the target has another {kind} {head.id}",
+                    hint="Copy to an empty database",
+                    retry_after=None,
+                )
+            else:
+                copied.present += 1
+
+
+def copy_blobs(
+    source: BlobStore,
+    target: BlobStore,
+    kinds: Iterable[str],
+    copied: Copied,
+    tell: Callable[[Copied], object],
+) -> None:
+    """Copy the blobs of some kinds, and read each of them again.
+
+    Args:
+        source: where they are.
+        target: where they are to be.
+        kinds: their kinds.
+        copied: counts them.
+        tell: called after each blob.
+
+    Raises:
+        StoreDamagedError: one is damaged, or is not read as it was written.
+    """
+    for kind in kinds:
+        for blob in every_blob(source, kind):
+            if _is_there(target, blob) and _equals(source, target, blob):
+                copied.present += 1
+            else:
+                _copy(source, target, blob)
+                if not _equals(source, target, blob):
+                    raise StoreDamagedError(f"the copy of the {kind} {blob.id} has other content")
+                copied.blobs += 1
+                copied.nbytes += blob.size
+            target.touch(kind, blob.id, blob.used)
+            tell(copied)
+
+
+def every_blob(store: BlobStore, kind: str) -> Iterator[BlobInfo]:
+    """Yield all blobs of a kind, in the order of their ids."""
+    after: str | None = ""
+    while after is not None:
+        page = store.list(kind, after=after, limit=_PAGE)
+        yield from page.blobs
+        after = page.after
+
+
+def _is_there(target: BlobStore, blob: BlobInfo) -> bool:
+    try:
+        return target.info(blob.kind, blob.id).size == blob.size
+    except BlobMissingError:
+        return False
+
+
+def _equals(source: BlobStore, target: BlobStore, blob: BlobInfo) -> bool:
+    kind, ident = blob.kind, blob.id
+    return all(
+        source.range(kind, ident, at, at + _PIECE) == target.range(kind, ident, at, at + _PIECE)
+        for at in range(0, blob.size, _PIECE)
+    )
+
+
+def _copy(source: BlobStore, target: BlobStore, blob: BlobInfo) -> None:
+    while True:
+        with contextlib.suppress(BlobConflictError):
+            writer = target.writer(blob.kind, blob.id, 0)
+            break
+        # The beginning of an earlier copy.
+        with contextlib.suppress(BlobMissingError, HeadMissingError):
+            target.delete(blob.kind, blob.id)
+    with contextlib.closing(writer):
+        for at in range(0, blob.size, _PIECE):
+            writer.write(source.range(blob.kind, blob.id, at, at + _PIECE))
+            writer.commit()

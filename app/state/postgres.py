@@ -1,0 +1,405 @@
+"""Heads in a Postgres database, shared by the nodes of a service.
+
+Each call is one statement: it changes the head, counts the usage of its space, and returns what
+the caller has to know, so that a database that is far away is asked once, or twice where a quota
+has to admit the change before it is committed::
+
+    WITH old AS (lock the head), changed AS (change it if it is ``old``), counted AS (usage)
+
+Rows are locked in the same order everywhere, the head before the usage of its space, so no two
+calls wait for each other.
+
+*What a commit means.* A database that answers before its log is on the disk would lose what a
+client was told is stored; the store refuses one whose settings say so. What a standby has when it
+is promoted is a matter of ``synchronous_standby_names``: with a synchronous one nothing is lost.
+
+*Lost connections.* One that the server closed while nobody used it is seen to be closed before the
+next call, and replaced. A read that loses its connection is repeated. A change
+that does may or may not have taken effect: StoreError, as the interface says.
+
+Checked after every read, as in the SQLite store: the checksum of the row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, LiteralString, NoReturn
+
+import psycopg
+from psycopg import errors
+
+from . import base
+from .base import Admit, Head, Page, StoreDamagedError, StoreError, Usage, check_key, checksum_of
+from .postgres_connections import Connection, Connections
+
+VERSION = 1
+KIND, IDENT = "probe", "readiness"
+"""The head that is written to see whether any can be."""
+_LAST = "\x7f"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS thalweg_head (
+    kind text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL, value bytea NOT NULL,
+    generation bigint NOT NULL, nonce text NOT NULL, used double precision NOT NULL,
+    checksum bigint NOT NULL, size bigint NOT NULL, PRIMARY KEY (kind, id));
+CREATE TABLE IF NOT EXISTS thalweg_usage (
+    kind text COLLATE "C" NOT NULL, space text COLLATE "C" NOT NULL, count bigint NOT NULL,
+    nbytes bigint NOT NULL, PRIMARY KEY (kind, space));
+CREATE TABLE IF NOT EXISTS thalweg_schema (version integer NOT NULL, blobs text NOT NULL);
+"""
+_NOW = "extract(epoch FROM clock_timestamp())"
+"""The clock of the database: nodes need not agree on the time."""
+_COLUMNS = "kind, id, value, generation, nonce, used, checksum, size"
+_COUNTED = """
+counted AS (
+    INSERT INTO thalweg_usage AS u SELECT %(kind)s, %(space)s, {count}, {nbytes} FROM changed
+    ON CONFLICT (kind, space) DO UPDATE
+        SET count = u.count + excluded.count, nbytes = u.nbytes + excluded.nbytes
+    RETURNING count, nbytes)
+"""
+_OLD = """
+old AS (
+    SELECT used, size, generation, nonce FROM thalweg_head
+    WHERE kind = %(kind)s AND id = %(id)s FOR UPDATE)
+"""
+_CREATE = f"""
+WITH changed AS (
+    INSERT INTO thalweg_head ({_COLUMNS})
+    VALUES (%(kind)s, %(id)s, %(value)s, {{generation}}, %(nonce)s, {{used}}, %(checksum)s,
+        %(size)s)
+    ON CONFLICT DO NOTHING RETURNING used, size), {_COUNTED.format(count=1, nbytes="size")}
+SELECT count, nbytes, used FROM counted, changed
+"""
+_INSERT = _CREATE.format(generation=1, used=_NOW)
+_RESTORE = _CREATE.format(generation="%(generation)s", used="%(used)s")
+_SWAP = f"""
+WITH {_OLD}, changed AS (
+    UPDATE thalweg_head AS h
+    SET value = %(value)s, generation = h.generation + 1, checksum = %(checksum)s, size = %(size)s
+    FROM old WHERE h.kind = %(kind)s AND h.id = %(id)s
+        AND h.generation = %(generation)s AND h.nonce = %(nonce)s
+    RETURNING h.size - old.size AS more),
+{_COUNTED.format(count=0, nbytes="more")}
+SELECT count, nbytes, used FROM old LEFT JOIN counted ON true
+"""
+_DELETE = f"""
+WITH {_OLD}, changed AS (
+    DELETE FROM thalweg_head AS h USING old WHERE h.kind = %(kind)s AND h.id = %(id)s
+        AND (%(nonce)s::text IS NULL OR h.generation = %(generation)s AND h.nonce = %(nonce)s)
+        AND (%(unused_since)s::float8 IS NULL OR h.used < %(unused_since)s)
+    RETURNING h.size),
+{_COUNTED.format(count=-1, nbytes="-size")}
+SELECT count, generation, nonce FROM old LEFT JOIN counted ON true
+"""
+_TOUCH = f"UPDATE thalweg_head SET used = {_NOW} WHERE kind = %(kind)s AND id = %(id)s RETURNING id"
+_TURN = "SELECT pg_advisory_xact_lock(hashtextextended('thalweg ' || %s, 0))"
+_FORGET = "DELETE FROM thalweg_usage WHERE kind = %(kind)s AND space = %(space)s AND count = 0"
+_BUSY = (base.StoreBusyError, "the database of the state was locked for too long", 1)
+_READ_ONLY = (base.StoreReadOnlyError, "the database of the state is not writable", 30)
+_GONE = (StoreError, "the database of the state cannot be reached", 5)
+_DAMAGED = (StoreDamagedError, "the database of the state is damaged", 30)
+_ERRORS: tuple[tuple[type[Exception], tuple[type[StoreError], str, int]], ...] = (
+    (errors.LockNotAvailable, _BUSY),
+    (errors.QueryCanceled, _BUSY),
+    (errors.DeadlockDetected, _BUSY),
+    (errors.DiskFull, (base.StoreFullError, "the disk of the database is full", 30)),
+    (errors.ReadOnlySqlTransaction, _READ_ONLY),
+    (errors.InsufficientPrivilege, _READ_ONLY),
+    (errors.UndefinedTable, _DAMAGED),
+    (errors.DataCorrupted, _DAMAGED),
+    (errors.IndexCorrupted, _DAMAGED),
+    (psycopg.OperationalError, _GONE),
+)
+"""The first that fits decides."""
+
+
+class PostgresStateStore:
+    """A StateStore in a Postgres database.
+
+    Args:
+        url: of the database, as libpq takes it; ``PGPASSWORD`` and the like are heeded.
+        blobs: where the blobs of this state are: the same for all who use the database.
+        wait: maximum seconds to wait for a connection, or for others.
+
+    Raises:
+        StoreForeignError: the tables are of a newer version, or of other blobs.
+        StoreReadOnlyError: they cannot be created, or written.
+        StoreError: the database cannot be reached, or does not keep what it commits.
+    """
+
+    def __init__(self, url: str, blobs: str, wait: float = 10.0) -> None:
+        self._wait = wait
+        self._turns = threading.Lock()
+        self._connections = Connections(url, wait)
+        with _translated(), self._connections.open() as connection, connection.transaction():
+            _prepare(connection, blobs)
+
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
+        """See StateStore."""
+        check_key(kind, head_id)
+        version = (kind, head_id, base.check_value(value), 1, base.new_nonce())
+        nbytes = len(value) if size is None else size
+        row = self._change(_INSERT, version, admit, size=nbytes)
+        if row is None:
+            raise base.exists(kind, head_id)
+        return Head(*version, row[2], nbytes)
+
+    def get(self, kind: str, head_id: str) -> Head:
+        """See StateStore."""
+        check_key(kind, head_id)
+        heads = self._select("kind = %s AND id = %s", (kind, head_id))
+        if not heads:
+            raise base.missing(kind, head_id)
+        return heads[0]
+
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
+        """See StateStore."""
+        check_key(seen.kind, seen.id)
+        version = (seen.kind, seen.id, base.check_value(value), seen.generation + 1, seen.nonce)
+        nbytes = len(value) if size is None else size
+        row = self._change(_SWAP, version, admit, size=nbytes, generation=seen.generation)
+        if row is None:
+            raise base.missing(seen.kind, seen.id)
+        if row[0] is None:
+            raise base.conflict(seen.kind, seen.id)
+        return Head(*version, row[2], nbytes)
+
+    def _change(
+        self,
+        statement: LiteralString,
+        version: tuple[str, str, bytes, int, str],
+        admit: Admit | None,
+        **values: object,
+    ) -> tuple[Any, ...] | None:
+        """Store a version of a head if the usage of its space is admitted."""
+        kind, head_id, value, _, nonce = version
+        named = {
+            "kind": kind,
+            "id": head_id,
+            "space": base.space_of(head_id),
+            "value": value,
+            "nonce": nonce,
+            "checksum": checksum_of(*version),
+            **values,
+        }
+        with _translated(), self._connections.use() as connection:
+            if admit is None:
+                return connection.execute(statement, named).fetchone()
+            with connection.transaction():
+                row = connection.execute(statement, named).fetchone()
+                if row is not None and row[0] is not None:
+                    admit(Usage(*row[:2]))
+                return row
+
+    def restore(self, head: Head) -> bool:
+        """Create a head as it was in another store; return False if one of its id exists."""
+        version = (head.kind, head.id, head.value, head.generation, head.nonce)
+        values = {"generation": head.generation, "used": head.used, "size": head.size}
+        return self._change(_RESTORE, version, None, **values) is not None
+
+    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
+        """See StateStore."""
+        base.check_page(kind, prefix, after, limit)
+        heads = self._select(
+            "kind = %s AND id >= %s AND id < %s AND id > %s ORDER BY id LIMIT %s",
+            (kind, prefix, prefix + _LAST, after, limit + 1),
+        )
+        page = heads[:limit]
+        return Page(page, page[-1].id if len(heads) > limit else None)
+
+    def touch(self, kind: str, head_id: str) -> None:
+        """See StateStore."""
+        check_key(kind, head_id)
+        with _translated(), self._connections.use() as connection:
+            row = connection.execute(_TOUCH, {"kind": kind, "id": head_id}).fetchone()
+        if row is None:
+            raise base.missing(kind, head_id)
+
+    def delete(
+        self,
+        kind: str,
+        head_id: str,
+        seen: Head | None = None,
+        *,
+        unused_since: float | None = None,
+    ) -> None:
+        """See StateStore."""
+        check_key(kind, head_id)
+        named = {
+            "kind": kind,
+            "id": head_id,
+            "space": base.space_of(head_id),
+            "nonce": None if seen is None else seen.nonce,
+            "generation": None if seen is None else seen.generation,
+            "unused_since": unused_since,
+        }
+        with _translated(), self._connections.use() as connection:
+            row = connection.execute(_DELETE, named).fetchone()
+            if row is not None and row[0] == 0:
+                connection.execute(_FORGET, named)
+        if row is None:
+            raise base.missing(kind, head_id)
+        if row[0] is None:
+            changed = seen is not None and not seen.same_version(*row[1:])
+            raise (base.conflict if changed else base.in_use)(kind, head_id)
+
+    def _select(self, where: LiteralString, values: Sequence[str | int]) -> tuple[Head, ...]:
+        query: LiteralString = f"SELECT {_COLUMNS} FROM thalweg_head WHERE {where}"
+
+        return tuple(_head(row) for row in self._rows(query, values))
+
+    def _rows(self, query: LiteralString, values: Sequence[str | int]) -> Sequence[tuple[Any, ...]]:
+        """Return what is found; asked once more if the connection is lost."""
+        for again in (True, False):
+            with _translated(), self._connections.use() as connection:
+                try:
+                    return connection.execute(query, values).fetchall()
+                except psycopg.OperationalError:
+                    if not (again and connection.closed):
+                        raise
+        raise AssertionError
+
+    def largest_usage(self, kind: str) -> Usage:
+        """Return the most heads, and the most bytes, that one owner has of a kind.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        query: LiteralString = """
+            SELECT coalesce(max(count), 0), coalesce(max(nbytes), 0) FROM thalweg_usage
+            WHERE kind = %s
+        """
+        return Usage(*self._rows(query, (kind,))[0])
+
+    @contextlib.contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        """Have a turn among all who use the database, until the end of the block.
+
+        It ends with the connection, so also with the process. The block's changes are not part of
+        its transaction: whoever loses the connection meanwhile is told at the end.
+
+        Args:
+            name: those with other names do not wait for each other.
+
+        Raises:
+            StoreBusyError: others had it for too long.
+            StoreError: the database was lost before the end of the block.
+        """
+        # One thread of a process waits in the database, or all connections would.
+        if not self._turns.acquire(timeout=self._wait):
+            raise base.StoreBusyError("others store or delete for too long", retry_after=1)
+        try:
+            with _translated(), self._connections.use() as connection, connection.transaction():
+                connection.execute(_TURN, (name,))
+                yield
+        finally:
+            self._turns.release()
+
+    def notify(self, channel: str, text: str) -> None:
+        """Tell all who listen to a channel, on whichever node.
+
+        Raises:
+            StoreError: nobody was told.
+        """
+        with _translated(), self._connections.use() as connection:
+            connection.execute("SELECT pg_notify(%s, %s)", (channel, text))
+
+    @contextlib.contextmanager
+    def listening(self, channel: str) -> Iterator[Callable[[float], Iterator[str]]]:
+        """Provide what yields the texts that a channel is told within some seconds.
+
+        Raises:
+            StoreError: the database cannot be reached, or was lost.
+        """
+        with _translated(), self._connections.open() as own:
+            own.execute(f"LISTEN {channel}")
+
+            def hear(seconds: float) -> Iterator[str]:
+                return (notice.payload for notice in own.notifies(timeout=seconds))
+
+            yield hear
+
+    def check(self) -> None:
+        """Check that a head can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        try:
+            self.touch(KIND, IDENT)
+        except base.HeadMissingError:
+            with contextlib.suppress(base.HeadExistsError):
+                self.create(KIND, IDENT, b"")
+
+    def close(self) -> None:
+        """See StateStore."""
+        self._connections.close()
+
+
+def _prepare(connection: Connection, blobs: str) -> None:
+    """Create the tables, or check that they are of this version and of these blobs."""
+    for name in ("fsync", "synchronous_commit"):
+        if _scalar(connection, f"SHOW {name}") == "off":
+            raise StoreError(
+                f"the database has {name} off: what it commits may be lost",
+                hint=f"Set {name} to on in the database",
+                retry_after=None,
+            )
+    connection.execute(_TURN, ("schema",))
+    connection.execute(_TABLES)
+    row = connection.execute("SELECT version, blobs FROM thalweg_schema").fetchone()
+    if row is None:
+        connection.execute("INSERT INTO thalweg_schema VALUES (%s, %s)", (VERSION, blobs))
+        return
+    version, found = row
+    if version > VERSION:
+        raise base.StoreForeignError(
+            f"the state has version {version}, but this server supports only {VERSION}",
+            hint="Run the newer server that wrote it, or use another database",
+            retry_after=None,
+        )
+    if found != blobs:
+        raise base.StoreForeignError(
+            f"the blobs of this database are in {found}, not in {blobs}",
+            hint="Use those, or another database: nodes that share it share an object store",
+            retry_after=None,
+        )
+
+
+def _scalar(connection: Connection, query: LiteralString) -> object:
+    row = connection.execute(query).fetchone()
+    return None if row is None else row[0]
+
+
+def _head(row: tuple[Any, ...]) -> Head:
+    kind, head_id, value, generation, nonce, used, checksum, size = row
+    if checksum_of(kind, head_id, value, generation, nonce) != checksum:
+        raise base.damaged(kind, head_id)
+    return Head(kind, head_id, value, generation, nonce, used, size)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as e:
+        _raise(e)
+
+
+def _raise(error: Exception) -> NoReturn:
+    """Raise the error of a store for one of the database, whose text may name hosts and users."""
+    for kind, (store_error, text, retry_after) in _ERRORS:
+        if isinstance(error, kind):
+            raise store_error(text, retry_after=retry_after) from error
+    raise StoreError("the database of the state failed") from error
