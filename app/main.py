@@ -56,14 +56,14 @@ from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
 from app.runs.rows import tokens as row_tokens
 from app.runs.sealing.alone import LentLedger
-from app.runs.sealing.work import Workshop
+from app.runs.sealing.work import SealingContext
 from app.runs.service import RunService
 from app.runs.store import Runs
 from app.runs.streams import Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.uploads import Uploads
 from app.runs.watching import Watch
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import AdmittedHeads
@@ -117,7 +117,7 @@ ROUTERS = (
 def create_app(
     settings: Settings,
     board: Board | None = None,
-    seat: Seat | None = None,
+    slot: WorkerSlot | None = None,
     ledger: LentLedger | None = None,
 ) -> FastAPI:
     """Build the service.
@@ -125,7 +125,7 @@ def create_app(
     Args:
         settings: its settings.
         board: where its workers see how the others are; default: there are no others.
-        seat: that of this worker.
+        slot: that of this worker.
         ledger: that of a process which computes one job alone.
 
     Raises:
@@ -135,18 +135,18 @@ def create_app(
     resources = contextlib.ExitStack()
     warm_up = WarmUp()
     board = board or Board()
-    seat = seat or board.workers[0]
+    slot = slot or board.workers[0]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         warm_up.start()
         with resources:
-            if has_long_work(seat):
+            if has_long_work(slot):
                 app.state.sweeper.start()
                 app.state.sealer.start()
                 app.state.notices.relay()
                 # Another worker takes the job, which could not finish here.
-                seat.on_drain = app.state.sealer.stop
+                slot.on_drain = app.state.sealer.stop
             app.state.monitor.start()
             app.state.lag_probe.start()
             try:
@@ -166,11 +166,11 @@ def create_app(
         # proxies may not know.
         redirect_slashes=False,
     )
-    app.state.lane = seat.lane
-    app.state.column = seat.column or Column(Table())
-    app.state.width = settings.threads or share_of_cores(board.count_like(seat))
+    app.state.lane = slot.lane
+    app.state.column = slot.column or Column(Table())
+    app.state.width = settings.threads or share_of_cores(board.count_like(slot))
     _add_services(app, settings, warm_up, resources, ledger)
-    _add_operations(app, board, seat, resources)
+    _add_operations(app, board, slot, resources)
     for router in ROUTERS:
         app.include_router(router)
     add_problem_handlers(app)
@@ -208,7 +208,7 @@ def _add_services(
     threads = _closing(resources, Workers(width))
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
-    claims = _closing(resources, parts.make_claims(settings, storage))
+    reservations = _closing(resources, parts.make_reservations(settings, storage))
 
     state = app.state
     state.throttle = throttle = parts.make_throttle(settings, app.state.column)
@@ -219,7 +219,7 @@ def _add_services(
             storage.directory / SPOOL,
             settings.spool_memory,
             settings.spool_limit,
-            claims,
+            reservations,
             ledger,
         ),
         threads=threads,
@@ -238,8 +238,10 @@ def _add_services(
     streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, Watch(state.notices)))
     streams.runs.on_state = metrics.on_run
     disk = _closing(resources, Workers(_WAITING_THREADS))
-    workshop = Workshop(streams, heads, state.losses, threads, sums_bytes=settings.request_memory)
-    state.sealer = _closing(resources, parts.make_sealer(settings, storage, workshop, lent))
+    sealing = SealingContext(
+        streams, heads, state.losses, threads, sums_bytes=settings.request_memory
+    )
+    state.sealer = _closing(resources, parts.make_sealer(settings, storage, sealing, lent))
     state.sealer.on_ended = metrics.on_sealed
     state.runs = RunService(
         runs=streams.runs,
@@ -282,7 +284,7 @@ def _add_services(
         buffers=buffers,
         decoders=decoders,
         spools=state.losses.spools,
-        claims=claims,
+        reservations=reservations,
         ledger=ledger,
         throttle=throttle,
         jobs=state.sealer.jobs,
@@ -292,11 +294,11 @@ def _add_services(
 
 
 def _add_operations(
-    app: FastAPI, board: Board, seat: Seat, resources: contextlib.ExitStack
+    app: FastAPI, board: Board, slot: WorkerSlot, resources: contextlib.ExitStack
 ) -> None:
     state = app.state
-    state.monitor = _closing(resources, monitor(state.watched, board, seat, state.metrics))
-    state.readiness = Readiness(state.monitor, board, seat, lambda: state.watched.jobs.poisoned)
+    state.monitor = _closing(resources, monitor(state.watched, board, slot, state.metrics))
+    state.readiness = Readiness(state.monitor, board, slot, lambda: state.watched.jobs.poisoned)
 
 
 def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything

@@ -18,11 +18,11 @@ from app.health.prober import Check
 from app.http.throttle import Throttle
 from app.losses.spool import Spools
 from app.runs.sealing.jobs import Jobs
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 from app.server.lanes.table import FRONT, LONG
 from app.state.base import StoreError
-from app.state.claims import Claims
 from app.state.quotas import Quotas
+from app.state.reservations import Reservations
 from app.state.storage import Storage
 from app.telemetry import CountUp, CountUpEach, Metrics, ServiceMetrics
 
@@ -42,7 +42,7 @@ class Watched:
     buffers: Buffers
     decoders: DecoderPool
     spools: Spools
-    claims: Claims
+    reservations: Reservations
     ledger: Ledger
     throttle: Throttle
     jobs: Jobs
@@ -50,12 +50,12 @@ class Watched:
     width: int
 
 
-def has_long_work(seat: Seat) -> bool:
+def has_long_work(slot: WorkerSlot) -> bool:
     """Whether a process seals and sweeps: one that serves everything, or the long lane."""
-    return seat.lane in {"", LONG}
+    return slot.lane in {"", LONG}
 
 
-def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Monitor:
+def monitor(watched: Watched, board: Board, slot: WorkerSlot, metrics: Metrics) -> Monitor:
     """Return what watches a worker, and exports what it sees."""
     lag_probe = watched.lag_probe
     checks: dict[str, Check] = {
@@ -71,8 +71,8 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
     disk = _Disk(watched.storage)
     slow: dict[str, Check] = {}
     # Who is asked for the readiness writes to the disk for all.
-    if seat.lane in {"", FRONT}:
-        slow["store"] = lambda: _store_problem(watched, seat)
+    if slot.lane in {"", FRONT}:
+        slow["store"] = lambda: _store_problem(watched, slot)
         slow["spool"] = watched.spools.problem
         slow["disk"] = disk.problem
     metrics.share(
@@ -82,13 +82,13 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
             disk=lambda: disk.sizes,
         )
     )
-    return Monitor(checks, slow, board, seat, _observer(watched, seat, metrics))
+    return Monitor(checks, slow, board, slot, _observer(watched, slot, metrics))
 
 
-def _store_problem(watched: Watched, seat: Seat) -> str | None:
+def _store_problem(watched: Watched, slot: WorkerSlot) -> str | None:
     try:
         watched.storage.check()
-        if not has_long_work(seat):
+        if not has_long_work(slot):
             # No sealer counts jobs here, but whoever is asked tells of all.
             watched.jobs.claimable()
     except StoreError as e:
@@ -120,12 +120,12 @@ class _Disk:
 
 def _count_workers(board: Board) -> dict[str, int]:
     counts = Counter({"running": 0, "down": 0})
-    counts.update("running" if seat.beaten else "down" for seat in board.workers)
+    counts.update("running" if slot.beaten else "down" for slot in board.workers)
     return dict(counts)
 
 
 def _observer(
-    watched: Watched, seat: Seat, metrics: Metrics
+    watched: Watched, slot: WorkerSlot, metrics: Metrics
 ) -> Callable[[Mapping[str, Part]], None]:
     """Return what exports the state of a worker, once per second."""
     decoders = watched.decoders
@@ -135,7 +135,7 @@ def _observer(
         CountUpEach(metrics.decoder_refused, decoders.refused),
         CountUpEach(metrics.memory_refused, watched.ledger.refused),
         CountUpEach(metrics.throttled, watched.throttle.refused),
-        CountUpEach(metrics.problems, seat.refusals),
+        CountUpEach(metrics.problems, slot.refusals),
     ]
     metrics.memory_limit.set(watched.ledger.limit)
     metrics.buffers_limit.set(watched.buffers.limit)
@@ -150,7 +150,7 @@ def _observer(
         metrics.decoders.labels("busy").set(busy)
         metrics.decoders.labels("idle").set(idle)
         metrics.decoder_calls_waiting.set(decoders.waiting)
-        metrics.spool_bytes.set(watched.claims.claimed)
+        metrics.spool_bytes.set(watched.reservations.reserved)
         metrics.jobs.labels("suspect").set(watched.jobs.suspects)
         metrics.jobs.labels("poisoned").set(watched.jobs.poisoned)
         watched.ledger.relieve()

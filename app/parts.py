@@ -17,12 +17,12 @@ from app.http.throttle import Rate, Throttle
 from app.runs.sealing.alone import Alone, LentLedger
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
-from app.runs.sealing.work import Workshop
+from app.runs.sealing.work import SealingContext
 from app.settings import Settings
 from app.state.base import StateStore
-from app.state.claims import Claims
 from app.state.notices import Notices
 from app.state.presence import Presence
+from app.state.reservations import Reservations
 from app.state.storage import CLAIMS, NOTICES, Storage
 from app.tally import Column
 
@@ -39,23 +39,23 @@ def make_buffers(settings: Settings, ledger: Ledger, column: Column) -> Buffers:
     return Buffers(settings.buffers, settings.buffer_bytes, ledger, share, column)
 
 
-def make_claims(settings: Settings, storage: Storage) -> Claims:
-    """Return the claims of rows that wait on disk."""
+def make_reservations(settings: Settings, storage: Storage) -> Reservations:
+    """Return the reservations of rows that wait on disk."""
     presence = Presence(storage.directory / CLAIMS)
-    return Claims(presence, settings.quota_spool_bytes, storage.space)
+    return Reservations(presence, settings.quota_spool_bytes, storage.space)
 
 
 def make_sealer(
-    settings: Settings, storage: Storage, workshop: Workshop, lent: LentLedger | None
+    settings: Settings, storage: Storage, sealing: SealingContext, lent: LentLedger | None
 ) -> Sealer:
     """Return the sealer; ``lent`` is the ledger of a process that computes one job alone."""
-    losses = workshop.losses
-    jobs = Jobs(workshop.heads, presence=losses.spools.claims.presence)
+    losses = sealing.losses
+    jobs = Jobs(sealing.heads, presence=losses.spools.reservations.presence)
     if lent is not None:
         # It is the process alone with a job.
-        return Sealer(workshop, jobs)
+        return Sealer(sealing, jobs)
     notices = Notices(storage.directory / NOTICES / "jobs")
-    return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger), notices=notices)
+    return Sealer(sealing, jobs, alone=Alone(settings, losses.ledger), notices=notices)
 
 
 def make_throttle(settings: Settings, column: Column) -> Throttle:

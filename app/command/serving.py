@@ -18,7 +18,7 @@ import structlog
 from app.audit import AuditLog
 from app.cores import count_cores
 from app.datasets.files.roots import Roots
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 from app.server.forking import in_child
 from app.server.lanes.table import LONG, Table, parse_lanes, table_of
 from app.server.limits import ServerLimits
@@ -159,23 +159,23 @@ def run_server(settings: Settings) -> int:
         )
 
 
-def create(settings: Settings, board: Board, seat: Seat) -> object:
+def create(settings: Settings, board: Board, slot: WorkerSlot) -> object:
     """Build the ASGI application of a worker."""
     # What the supervisor does not import, it does not hold in memory.
     from app.main import create_app  # noqa: PLC0415
 
     try:
-        app = create_app(settings, board, seat)
+        app = create_app(settings, board, slot)
     except (ValueError, StorageError, CoreError, ServiceError) as e:
         # Settings that only workers read, such as a catalogue: no fault of ours to trace.
         # The supervisor says so, once for all workers.
-        seat.publish({"refused": f"[{getattr(e, 'code', OptionError.code)}] {str(e)[:1000]}"})
+        slot.publish({"refused": f"[{getattr(e, 'code', OptionError.code)}] {str(e)[:1000]}"})
         raise SystemExit(USAGE) from None
     warm_up = app.state.watched.warm_up
     warm_up.on_loaded = spare_collections
-    if seat.lane == LONG:
+    if slot.lane == LONG:
         os.nice(settings.long_nice)
-    if seat.lane:
+    if slot.lane:
         # The template has loaded the kernels, but for the front, which has no use for them.
         warm_up.warms = dict
     return app

@@ -41,7 +41,7 @@ _BYTES_PER_SECOND = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class OpenHandle:
     """What a worker opens for a request, and may leave open for later ones.
 
     Two subjects of one key must be the same: a key holds the identity of the file, so that a
@@ -79,7 +79,7 @@ class Request:
 
     source: str
     """Name of the file, for problems."""
-    subject: Subject
+    subject: OpenHandle
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     files: Iterable[Sequence[int]] = ()

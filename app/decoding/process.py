@@ -27,7 +27,7 @@ from core.arrays import Octets
 from core.budget import check_room, current
 
 from . import wire
-from .base import DecoderLimits, LibraryMissingError, Parse, RefusedError, Request, Subject, T
+from .base import DecoderLimits, LibraryMissingError, OpenHandle, Parse, RefusedError, Request, T
 from .segments import Segment, Segments
 
 MAX_OPEN = 32
@@ -361,7 +361,7 @@ class DecoderProcess:
         ) from error
 
 
-def _opening(subject: Subject) -> dict[str, Any]:
+def _opening(subject: OpenHandle) -> dict[str, Any]:
     return {
         "form": subject.form,
         "arguments": subject.arguments,

@@ -23,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 
 from .prober import Check, Prober
 
@@ -67,7 +67,7 @@ class Monitor:
         checks: parts that can be looked at without waiting.
         slow_checks: parts whose checks may wait for a disk.
         board: where workers see each other.
-        seat: that of this worker.
+        slot: that of this worker.
         observe: called after each look with its parts, to export metrics.
     """
 
@@ -76,13 +76,13 @@ class Monitor:
         checks: Mapping[str, Check],
         slow_checks: Mapping[str, Check],
         board: Board,
-        seat: Seat,
+        slot: WorkerSlot,
         observe: Callable[[Mapping[str, Part]], None],
     ) -> None:
         self._checks = dict(checks)
         self._prober = Prober(slow_checks)
         self._board = board
-        self._seat = seat
+        self._slot = slot
         self._observe = observe
         self._parts: dict[str, Part] = {}
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class Monitor:
 
     async def fresh_parts(self) -> Mapping[str, Part]:
         """Return the parts as they are now; waits for slow checks, but not for long."""
-        self._seat.note_asked()
+        self._slot.note_asked()
         await asyncio.wait([asyncio.wrap_future(self._prober.ask(_FRESH))], timeout=_WAIT)
         return self._look()
 
@@ -128,7 +128,7 @@ class Monitor:
                 name: _changed(self._parts.get(name), problem) for name, problem in problems.items()
             }
             parts = self._parts
-            self._seat.publish({"parts": {name: p.to_json() for name, p in parts.items()}})
+            self._slot.publish({"parts": {name: p.to_json() for name, p in parts.items()}})
             self._observe(parts)
         return parts
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 
 from .monitor import Monitor, Part, problems_of
 
@@ -33,16 +33,16 @@ class Readiness:
     Args:
         monitor: that of this worker.
         board: what the others say.
-        seat: that of this worker.
+        slot: that of this worker.
         poisoned: counts jobs that were given up. They are shown, and make nothing unready.
     """
 
     def __init__(
-        self, monitor: Monitor, board: Board, seat: Seat, poisoned: Callable[[], int]
+        self, monitor: Monitor, board: Board, slot: WorkerSlot, poisoned: Callable[[], int]
     ) -> None:
         self._monitor = monitor
         self._board = board
-        self._seat = seat
+        self._slot = slot
         self._poisoned = poisoned
         self._ready_at: dict[int, float] = {}
 
@@ -54,9 +54,9 @@ class Readiness:
         """
         parts = await self._monitor.fresh_parts()
         reasons = [part.problem for part in parts.values() if part.problem is not None]
-        workers = [self._worker(seat, parts) for seat in self._board.workers]
+        workers = [self._worker(slot, parts) for slot in self._board.workers]
         for worker in workers:
-            if worker["worker"] != self._seat.index and worker["status"] == "not ready":
+            if worker["worker"] != self._slot.index and worker["status"] == "not ready":
                 lane = f", {worker['lane']}" if "lane" in worker else ""
                 reasons += [f"worker {worker['worker']}{lane}: {why}" for why in worker["reasons"]]
         reasons += _empty_lanes(workers)
@@ -71,23 +71,23 @@ class Readiness:
             answer["poisoned_jobs"] = poisoned
         return answer
 
-    def _worker(self, seat: Seat, own: Mapping[str, Part]) -> dict[str, Any]:
-        described = {"worker": seat.index, **({"lane": seat.lane} if seat.lane else {})}
-        if seat.index == self._seat.index:
+    def _worker(self, slot: WorkerSlot, own: Mapping[str, Part]) -> dict[str, Any]:
+        described = {"worker": slot.index, **({"lane": slot.lane} if slot.lane else {})}
+        if slot.index == self._slot.index:
             problems = {name: p.problem for name, p in own.items() if p.problem is not None}
         else:
-            problems = self._problems_of(seat)
+            problems = self._problems_of(slot)
         now = time.monotonic()
         if not problems:
-            self._ready_at[seat.index] = now
+            self._ready_at[slot.index] = now
             return {**described, "status": "ready"}
-        lasted = now - self._ready_at.get(seat.index, float("-inf"))
+        lasted = now - self._ready_at.get(slot.index, float("-inf"))
         replaced = lasted < _REPLACEMENT and set(problems) <= _STARTING
         status = "being replaced" if replaced else "not ready"
         return {**described, "status": status, "reasons": list(problems.values())}
 
-    def _problems_of(self, seat: Seat) -> dict[str, str]:
-        report, beaten = seat.report(), seat.beaten
+    def _problems_of(self, slot: WorkerSlot) -> dict[str, str]:
+        report, beaten = slot.report(), slot.beaten
         if report is None or not beaten:
             return {"kernels": "it has not started"}
         silence = time.monotonic() - beaten

@@ -23,10 +23,10 @@ from app.decoding.base import (
     Decoders,
     Effort,
     LibraryMissingError,
+    OpenHandle,
     Parse,
     RefusedError,
     Request,
-    Subject,
     T,
 )
 from app.errors import DatasetUnreadableError
@@ -93,7 +93,9 @@ def read_parquet(data: bytes, decoders: Decoders) -> Columns:
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
             file.write(data)
-        subject = Subject(f"input {digest_of(data)}", "parquet", {"size": len(data)}, (descriptor,))
+        subject = OpenHandle(
+            f"input {digest_of(data)}", "parquet", {"size": len(data)}, (descriptor,)
+        )
         reading = _Reading(decoders, subject, room_for(len(data)))
         try:
             return reading.columns()
@@ -112,7 +114,7 @@ class _Reading:
         room: bytes that its columns may take.
     """
 
-    def __init__(self, decoders: Decoders, subject: Subject, room: int) -> None:
+    def __init__(self, decoders: Decoders, subject: OpenHandle, room: int) -> None:
         self._decoders = decoders
         self._subject = subject
         self._room = room

@@ -38,8 +38,8 @@ import numpy as np
 
 from app.engine.ledger import Hold, Ledger
 from app.errors import BusyError, ShareExceededError, TooLargeError
-from app.state.claims import Claim, Claims
 from app.state.durable import temporary_error
+from app.state.reservations import Reservation, Reservations
 from core.arrays import Rows
 from core.losses.events import Position
 
@@ -91,7 +91,7 @@ class Spool:
         directory: where the temporary file is created, if one is needed.
         memory: maximum bytes of rows to hold in memory.
         limit: maximum bytes of rows to hold in total.
-        claim: of space on the disk, in the quota of the owner; None for no quota.
+        reservation: of space on the disk, in the quota of the owner; None for no quota.
         hold: of memory for the owner; rows that it refuses wait on the disk. None for no bound.
     """
 
@@ -100,11 +100,11 @@ class Spool:
         directory: Path,
         memory: int,
         limit: int,
-        claim: Claim | None = None,
+        reservation: Reservation | None = None,
         hold: Hold | None = None,
     ) -> None:
         self._directory = directory
-        self._claim = claim
+        self._reservation = reservation
         self._hold = hold
         self._memory = memory
         self._limit = limit
@@ -156,8 +156,8 @@ class Spool:
                 return
             offset = self._end
             self._end += size
-        if self._claim is not None:
-            self._claim.cover(offset + size)
+        if self._reservation is not None:
+            self._reservation.cover(offset + size)
         if self._file is None:
             self._file = SpilledFile(self._directory, _FAIL)
         self._file.write(offset, table.rows.view(np.uint8).data)
@@ -231,8 +231,8 @@ class Spool:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-        if self._claim is not None:
-            self._claim.close()
+        if self._reservation is not None:
+            self._reservation.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Spools:
     directory: Path
     memory: int
     limit: int
-    claims: Claims
+    reservations: Reservations
     ledger: Ledger
     _closer: ThreadPoolExecutor = field(
         default_factory=partial(ThreadPoolExecutor, 1, "spools"), repr=False
@@ -255,8 +255,8 @@ class Spools:
     def new(self, owner: str) -> Spool:
         """Return a spool for the rows of one answer."""
         self._make_directory()
-        claim, hold = self.claims.new(owner), self.ledger.hold(owner, 0, "rows")
-        return Spool(self.directory, self.memory, self.limit, claim, hold)
+        reservation, hold = self.reservations.new(owner), self.ledger.hold(owner, 0, "rows")
+        return Spool(self.directory, self.memory, self.limit, reservation, hold)
 
     def problem(self) -> str | None:
         """Return the reason why rows cannot be spooled to disk, or None."""

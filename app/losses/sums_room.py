@@ -24,8 +24,8 @@ from typing import Any
 
 from app.engine.request_budget import ThreadBudget
 from app.errors import BusyError, InvalidOptionError, ShareExceededError, TooLargeError
-from app.state.claims import Claim
 from app.state.durable import temporary_error
+from app.state.reservations import Reservation
 from core.budget import current
 from core.errors import BudgetExceededError
 from core.losses.events import StreamHeader
@@ -50,10 +50,10 @@ class SumsRoom:
     """
 
     def __init__(self, spools: Spools, owner: str, first: int = FIRST_BYTES) -> None:
-        self._claim = spools.claims.new(owner)
+        self._reservation = spools.reservations.new(owner)
         # Not a method, with which the files would refer to their holder: such a cycle lives until
         # garbage is collected.
-        cover = partial(_cover, self._claim, spools.limit)
+        cover = partial(_cover, self._reservation, spools.limit)
         self._files = SpillFiles(spools.directory, partial(temporary_error, what="sums"), cover)
         self.resources = LedgerResources(first, more=hold_for_request, spill=self._files)
 
@@ -65,11 +65,11 @@ class SumsRoom:
     def close(self) -> None:
         """Give the disk back; the memory ends with the request."""
         self._files.close()
-        self._claim.close()
+        self._reservation.close()
 
 
-def _cover(claim: Claim, limit: int, nbytes: int) -> None:
-    """Claim room on the disk.
+def _cover(reservation: Reservation, limit: int, nbytes: int) -> None:
+    """Reservation room on the disk.
 
     Raises:
         TooLargeError: the limit is exceeded.
@@ -84,7 +84,7 @@ def _cover(claim: Claim, limit: int, nbytes: int) -> None:
             setting="THALWEG_SPOOL_LIMIT",
             allowed=limit,
         )
-    claim.cover(nbytes)
+    reservation.cover(nbytes)
 
 
 def hold_for_request(nbytes: int, *, required: bool) -> bool:

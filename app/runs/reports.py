@@ -51,7 +51,7 @@ class RunReportsService:
     """
 
     def __init__(self, sealer: Sealer) -> None:
-        self._workshop = sealer.workshop
+        self._sealing = sealer.sealing
         self._sealer = sealer
         self.jobs: Jobs = sealer.jobs
         """The jobs of all runs."""
@@ -62,10 +62,10 @@ class RunReportsService:
         Raises:
             ForbiddenError: ``admin`` alone may only have a run tried again that failed.
         """
-        run = self._workshop.runs.get(who, ident)
+        run = self._sealing.runs.get(who, ident)
         if run.state != "failed":
             require(who, RUNS)
-            run = self._workshop.runs.own(who, ident)
+            run = self._sealing.runs.own(who, ident)
         return self._sealer.seal(run)
 
     def compute(self, who: Identity, ident: str, values: Mapping[str, Any]) -> Job:
@@ -75,14 +75,14 @@ class RunReportsService:
             ReportNotReadyError: the run is not done.
             CoreError, ServiceError: the body is invalid, or does not fit the run.
         """
-        run = self._workshop.runs.own(who, ident)
+        run = self._sealing.runs.own(who, ident)
         if run.state != "done":
             raise _not_ready(run)
         try:
             body = ReportsBody.model_validate(values)
             variant = Variant(body.options, dict(body.inputs))
             reports = parse_reports(",".join(body.reports))
-            options = self._workshop.spec(run, variant).options
+            options = self._sealing.spec(run, variant).options
         except ValidationError as e:
             raise invalid(e) from e
         own = RunSpec.of(run).options
@@ -167,7 +167,7 @@ class RunReportsService:
         self, who: Identity, ident: str, name: ReportName
     ) -> tuple[RunRecord, ReportFiles, Mapping[str, Any]]:
         """Return the run, its files, and the result that has a report."""
-        run = self._workshop.runs.get(who, ident)
+        run = self._sealing.runs.get(who, ident)
         if run.state in {"sealed", "computing"}:
             jobs = self.jobs.of_run(run.owner, run.id)
             if not jobs:
@@ -179,7 +179,7 @@ class RunReportsService:
         if name.report not in result.get("reports", ()):
             self._check_running(run, name)
             raise _missing(run, name, result.get("problem"))
-        return run, self._workshop.files(run), result
+        return run, self._sealing.files(run), result
 
     def _check_running(self, run: RunRecord, name: ReportName) -> None:
         """Raise PendingError if a job computes a report."""
@@ -193,7 +193,7 @@ class RunReportsService:
         self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
     ) -> PictureOptions | None:
         """Return how a picture of a report is drawn, if it can be; None for a table."""
-        if self._workshop.files(run).find(name.file(RECORDS)) is None:
+        if self._sealing.files(run).find(name.file(RECORDS)) is None:
             self._check_running(run, name)
             if result["problem"] is not None:
                 raise _missing(run, name, result["problem"])
@@ -201,7 +201,7 @@ class RunReportsService:
         if form not in PICTURE_TYPES:
             return None
         _check_picture(name, result["reports"])
-        spec = self._workshop.spec(run, Variant(result["options"], result["inputs"]))
+        spec = self._sealing.spec(run, Variant(result["options"], result["inputs"]))
         return PictureOptions(
             form=cast("PictureForm", form),
             confidence=spec.options.confidence,

@@ -44,7 +44,7 @@ MAX_REPORT = _PAGE - _BODY
 """Largest report in bytes."""
 
 
-class Seat:
+class WorkerSlot:
     """One process's page of the board.
 
     Args:
@@ -160,7 +160,7 @@ class Seat:
 
 
 class Board:
-    """The seats of a supervisor and its workers.
+    """The slots of a supervisor and its workers.
 
     Args:
         lanes: lane of each worker; empty for one that serves all requests.
@@ -171,19 +171,19 @@ class Board:
         memory = memoryview(mmap.mmap(-1, (len(lanes) + _OTHERS) * _PAGE))
         table = Table(len(lanes))
         pages = [memory[at : at + _PAGE] for at in range(0, len(memory), _PAGE)]
-        self.supervisor = Seat(pages[0], -1)
-        self.acceptor = Seat(pages[1], -2)
-        self.templates = Seat(pages[2], -3), Seat(pages[3], -4)
+        self.supervisor = WorkerSlot(pages[0], -1)
+        self.acceptor = WorkerSlot(pages[1], -2)
+        self.templates = WorkerSlot(pages[2], -3), WorkerSlot(pages[3], -4)
         self.workers = tuple(
-            Seat(page, index, lane, table)
+            WorkerSlot(page, index, lane, table)
             for index, (page, lane) in enumerate(zip(pages[_OTHERS:], lanes, strict=True))
         )
 
-    def count_like(self, seat: Seat) -> int:
+    def count_like(self, slot: WorkerSlot) -> int:
         """Return how many workers do the work of one."""
-        return sum(other.lane == seat.lane for other in self.workers)
+        return sum(other.lane == slot.lane for other in self.workers)
 
     @property
     def asked(self) -> float:
         """``time.monotonic()`` at which any worker was last asked for the readiness."""
-        return max(seat.asked for seat in self.workers)
+        return max(slot.asked for slot in self.workers)

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from .board import Seat
+from .board import WorkerSlot
 from .watcher import Watched
 
 _FEW_ENDS, _FEW_SECONDS = 5, 10.0
@@ -29,7 +29,7 @@ _LONGEST_PAUSE = 30.0
 class Place:
     """A process, and the attempts to keep one there."""
 
-    seat: Seat
+    slot: WorkerSlot
     pid: int = 0
     """Id of the process; 0 while there is none, or it has not told."""
     end: int = -1
@@ -73,7 +73,7 @@ class Place:
         """
         self.pid, self.end, self.ordered = pid, os.pidfd_open(pid), False
         self.silent = 0
-        if memory is not None and self.seat.lane:
+        if memory is not None and self.slot.lane:
             self.watched = Watched(pid, memory)
 
     def leave(self) -> None:
@@ -102,18 +102,18 @@ class Place:
 
     def tick(self) -> bool:
         """Note whether it has been heard of since the last tick; return whether it hangs."""
-        beaten = self.seat.beaten
+        beaten = self.slot.beaten
         self.silent = 0 if beaten != self.beaten else self.silent + 1
         self.beaten = beaten
         if self.ordered or beaten:
             return self.silent > SILENT_TICKS
         # A process that rests is not expected to beat, nor one that has to load all by itself.
-        starts = bool(self.pid and self.seat.lane) and not self.seat.has_begun
+        starts = bool(self.pid and self.slot.lane) and not self.slot.has_begun
         return starts and self.silent > STARTING_TICKS
 
     def silence(self) -> str:
         """Say how long a process that hung has not been heard of."""
-        if self.seat.has_begun:
+        if self.slot.has_begun:
             return f"its event loop stood still for {SILENT_TICKS} seconds"
         return f"it did not begin to serve within {STARTING_TICKS} seconds"
 
@@ -132,12 +132,12 @@ class Place:
             answered: what all workers have answered; those of a process that is no worker.
         """
         now = time.monotonic()
-        if self.seat.answered if self.seat.index >= 0 else answered != self.answered:
+        if self.slot.answered if self.slot.index >= 0 else answered != self.answered:
             self.ends.clear()
         else:
             self.ends.append(now)
         few = len(self.ends) < _FEW_ENDS or now - self.ends[0] >= _FEW_SECONDS
-        if not (self.seat.has_begun and few):
+        if not (self.slot.has_begun and few):
             return self.defer()
         self.failures, self.due = 0, now
         return 0.0

@@ -93,11 +93,11 @@ class BodyProtocol(Leaving):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(_loop or asyncio.get_running_loop(), server_state, config.seat.refusals)
+        super().__init__(_loop or asyncio.get_running_loop(), server_state, config.slot.refusals)
         self._app = config.loaded_app
         self._app_state = app_state
         self._drain = config.drain
-        self._seat = config.seat
+        self._slot = config.slot
         self._head = HeadParser(self.limits, config.root_path)
         self._destination: str | None = None
         """Lane to which the connection goes once the answer before is sent."""
@@ -270,12 +270,12 @@ class BodyProtocol(Leaving):
         task = self.loop.create_task(cycle.run_asgi(self._app))
         task.add_done_callback(self._on_end)
         tasks.add(task)
-        self._seat.note_running(len(tasks))
+        self._slot.note_running(len(tasks))
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         tasks = self.server_state.tasks
         tasks.discard(task)
-        self._seat.note_running(len(tasks))
+        self._slot.note_running(len(tasks))
 
     def _scope(self, head: Head) -> dict[str, Any]:
         extensions: dict[str, Any] = {DRAIN_EXTENSION: self._drain}
@@ -297,7 +297,7 @@ class BodyProtocol(Leaving):
 
     def _stop_expecting(self) -> None:
         if self._is_expected:
-            self._seat.expect(-1)
+            self._slot.expect(-1)
         self._is_expected = False
 
     def _move(self, lane: str, octets: bytes) -> None:

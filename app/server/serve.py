@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from .board import Board, Seat
+from .board import Board, WorkerSlot
 from .drain import Drain
 from .lanes.table import Table
 from .lanes.template import Loading
@@ -29,7 +29,7 @@ BACKLOG = 2048
 
 
 def serve(  # noqa: PLR0913 - the one place where all settings meet
-    create: Callable[[Seat], Any],
+    create: Callable[[WorkerSlot], Any],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -47,12 +47,12 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     This process becomes the supervisor; the application is loaded and run by workers.
 
     Args:
-        create: Returns the ASGI application of the worker with a seat.
+        create: Returns the ASGI application of the worker with a slot.
         host: Address to listen on.
         port: Port to listen on, 0 for a free one; the line ``listening on
             http://host:port`` on stderr tells which.
         uds: Path of a unix socket to listen on instead.
-        board: Has a seat for each worker; default: one worker.
+        board: Has a slot for each worker; default: one worker.
         lanes: What to load; None if all workers serve all requests.
         limits: Limits of every connection.
         drain_seconds: Seconds that running requests have after the sockets closed.
@@ -73,13 +73,13 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     address = describe_address(sock)
     limits = limits or ServerLimits()
 
-    def run(seat: Seat, control: socket.socket | None = None) -> int:
+    def run(slot: WorkerSlot, control: socket.socket | None = None) -> int:
         from .worker import run_worker  # noqa: PLC0415 - only workers need uvicorn
 
-        config = _config(partial(create, seat), limits, trusted_proxies)
+        config = _config(partial(create, slot), limits, trusted_proxies)
         config.drain = Drain()
         config.drain_seconds, config.drain_delay = drain_seconds, drain_delay
-        config.seat, config.address = seat, address
+        config.slot, config.address = slot, address
         if lanes is None or control is None:
             return run_worker(config, [sock])
         bound_memory(2 * (lanes.memory + SLACK_BYTES))

@@ -40,7 +40,7 @@ from types import FrameType
 import structlog
 
 from . import watcher
-from .board import Board, Seat
+from .board import Board, WorkerSlot
 from .exit_reasons import End, count_memory_kills, describe_end
 from .forking import PASSED_ON, adopt_orphans, fork
 from .lanes.wiring import Wiring
@@ -60,8 +60,8 @@ class Supervisor:
     """Keeps workers running until a signal.
 
     Args:
-        board: has a seat for each worker.
-        run: serves in a worker, given its seat; returns its exit code. Unused with lanes.
+        board: has a slot for each worker.
+        run: serves in a worker, given its slot; returns its exit code. Unused with lanes.
         sockets: closed here when draining begins.
         stop_seconds: time after which a worker that was told to end is killed.
 
@@ -79,7 +79,7 @@ class Supervisor:
     def __init__(
         self,
         board: Board,
-        run: Callable[[Seat], int],
+        run: Callable[[WorkerSlot], int],
         sockets: list[socket.socket],
         stop_seconds: float,
     ) -> None:
@@ -101,8 +101,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Start the workers and keep them running; return the exit code of the service."""
-        seats = self._board.workers if self.wiring is None else self.wiring.seats
-        self._places = [Place(seat) for seat in seats]
+        slots = self._board.workers if self.wiring is None else self.wiring.slots
+        self._places = [Place(slot) for slot in slots]
         adopt_orphans()
         with self._woken_by_signals() as wake:
             while not self._signals and not self._code:
@@ -121,7 +121,7 @@ class Supervisor:
                     self._replace_silent(place)
         self._reap()
         self._hear()
-        self._ready.update(_kind(place.seat) for place in self._places if place.seat.has_begun)
+        self._ready.update(_kind(place.slot) for place in self._places if place.slot.has_begun)
         ended = [place for place in self._places if place.pid in self._statuses]
         pids = [place.pid for place in ended]
         for place in ended:
@@ -142,9 +142,9 @@ class Supervisor:
     def _replace_silent(self, place: Place) -> None:
         """Kill a process that hangs: that of a place, or the template that should fork it."""
         if place.ordered and self.wiring is not None:
-            forker = self.wiring.forker(place.seat)
+            forker = self.wiring.forker(place.slot)
             self._give_up_on(place, "it did not tell its pid")
-            place = next((other for other in self._places if other.seat is forker), place)
+            place = next((other for other in self._places if other.slot is forker), place)
         place.kill("hung")
 
     def _reap(self) -> None:
@@ -156,9 +156,9 @@ class Supervisor:
         """Note processes of lanes that have told their pid, or ended before they could."""
         if self.wiring is None:
             return
-        places = {place.seat: place for place in self._places}
-        for seat, pid in self.wiring.hear():
-            place = places[seat]
+        places = {place.slot: place for place in self._places}
+        for slot, pid in self.wiring.hear():
+            place = places[slot]
             if pid in self._statuses:
                 place.pid, place.ordered = pid, False
             elif pid:
@@ -179,15 +179,15 @@ class Supervisor:
         elif place.fault == "memory":
             end = End("memory", "it took more than requests account for: please report it")
         if self.wiring is not None:
-            self.wiring.forget(place.seat)
+            self.wiring.forget(place.slot)
         if self._code:
             # What keeps others from starting too has been said.
             return
-        log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=end.reason)
+        log = structlog.get_logger().bind(worker=place.slot.index, pid=pid, reason=end.reason)
         # With lanes, the kind of process that was killed can start although it never was ready.
         is_final = exit_code >= 0 or self.wiring is None
-        if _kind(place.seat) not in self._ready and is_final:
-            refused = (place.seat.report() or {}).get("refused")
+        if _kind(place.slot) not in self._ready and is_final:
+            refused = (place.slot.report() or {}).get("refused")
             if exit_code == USAGE and refused:
                 sys.stderr.write(f"thalweg-server: {refused}\n")
             else:
@@ -195,13 +195,13 @@ class Supervisor:
             self._code = exit_code if exit_code > 0 else STARTUP_FAILURE
             return
         pause = place.replace(self._answered())
-        place.seat.clear()
+        place.slot.clear()
         self._ends[end.reason] += 1
         self._board.supervisor.publish({"pid": os.getpid(), "ends": self._ends})
         log.error("worker died", hint=end.hint, lived=round(lived, 1), pause=pause)
 
     def _answered(self) -> int:
-        return sum(seat.answered for seat in self._board.workers)
+        return sum(slot.answered for slot in self._board.workers)
 
     def _wait(self, wake: socket.socket) -> None:
         """Wait until a worker ends or tells something, a signal comes or a worker is due."""
@@ -225,7 +225,7 @@ class Supervisor:
     # -- starting ----------------------------------------------------------------------
 
     def _can_start(self, place: Place) -> bool:
-        return self.wiring is None or self.wiring.can_start(place.seat)
+        return self.wiring is None or self.wiring.can_start(place.slot)
 
     def _start(self, place: Place) -> None:
         if not self._can_start(place):
@@ -235,9 +235,9 @@ class Supervisor:
         gc.freeze()
         try:
             if self.wiring is None:
-                pid: int | None = fork(lambda: self._run(place.seat), self._close)
+                pid: int | None = fork(lambda: self._run(place.slot), self._close)
             else:
-                pid = self.wiring.start(place.seat, self._close)
+                pid = self.wiring.start(place.slot, self._close)
             if pid is None:
                 place.ordered = True
             else:
@@ -255,7 +255,7 @@ class Supervisor:
     def _give_up_on(self, place: Place, reason: str) -> None:
         """Try again later to start a process that did not come."""
         if self.wiring is not None:
-            self.wiring.forget(place.seat)
+            self.wiring.forget(place.slot)
         place.leave()
         pause = place.defer()
         structlog.get_logger().error("no worker could be started", reason=reason, pause=pause)
@@ -316,10 +316,10 @@ class Supervisor:
             yield receiver
 
 
-def _kind(seat: Seat) -> str:
-    """Which processes can replace that of a seat."""
+def _kind(slot: WorkerSlot) -> str:
+    """Which processes can replace that of a slot."""
     # A template and its spare are of one kind.
-    return seat.lane if seat.index >= 0 else str(max(seat.index, -3))
+    return slot.lane if slot.index >= 0 else str(max(slot.index, -3))
 
 
 def _wait(wake: socket.socket, sources: Sequence[socket.socket | int], seconds: float) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, cast
 from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 
-from .board import Seat
+from .board import WorkerSlot
 from .drain import Drain
 from .lanes.channel import Message, receive
 from .lanes.lane import Lane
@@ -43,7 +43,7 @@ class ServerConfig(Config):
         drain: Draining state of this process.
         drain_seconds: Seconds that running requests have to finish.
         drain_delay: Seconds for which a draining server still accepts connections.
-        seat: Where to beat.
+        slot: Where to beat.
         table: Lanes of the routes.
         address: What the first worker announces.
     """
@@ -51,7 +51,7 @@ class ServerConfig(Config):
     drain: Drain
     drain_seconds: float
     drain_delay: float
-    seat: Seat
+    slot: WorkerSlot
     table: Table
     address: str
 
@@ -78,18 +78,18 @@ class DrainingServer(Server):
         if self.should_exit:
             return
         self._loop = asyncio.get_running_loop()
-        seat = self._settings.seat
-        seat.beat()
+        slot = self._settings.slot
+        slot.beat()
         if self._control is not None:
             self._join_lane(self._control)
-        if seat.index == 0:
+        if slot.index == 0:
             sys.stderr.write(f"listening on {self._settings.address}\n")
             sys.stderr.flush()
 
     def _join_lane(self, control: socket.socket) -> None:
         """Serve the connections that the acceptor gives us, whichever process it is."""
         loop = asyncio.get_running_loop()
-        lane = self._lane = Lane(self._settings.seat.lane, self._settings.table, loop, self._adopt)
+        lane = self._lane = Lane(self._settings.slot.lane, self._settings.table, loop, self._adopt)
         protocol: Any = self.config.http_protocol_class
         protocol.lane = lane
 
@@ -113,16 +113,16 @@ class DrainingServer(Server):
         task.add_done_callback(self._adoptions.discard)
 
     async def _connect(self, make: Callable[[], asyncio.Protocol], message: Message) -> None:
-        seat, sock = self._settings.seat, message.sock
+        slot, sock = self._settings.slot, message.sock
         assert sock is not None  # noqa: S101 - or it would not be adopted
-        seat.expect(1)
+        slot.expect(1)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(make, sock)
         except OSError as e:
             # The client may have left.
             _logger.debug("connection lost: %s", e)
             sock.close()
-            seat.expect(-1)
+            slot.expect(-1)
             if self._lane is not None:
                 self._lane.note_gone(message.peer or None)
 
@@ -153,7 +153,7 @@ class DrainingServer(Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop accepting; called ten times per second."""
-        self._settings.seat.beat()
+        self._settings.slot.beat()
         if counter % TICKS == 0:
             asyncio.get_running_loop().run_in_executor(None, self._free_memory.look)
         if self._close_at is not None and time.monotonic() >= self._close_at:
@@ -163,7 +163,7 @@ class DrainingServer(Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, wait for running requests, cut the rest."""
         settings = self._settings
-        settings.seat.rest()
+        settings.slot.rest()
         settings.drain.begin(settings.drain_seconds)
         self._notify()
         if self._lane is not None:
@@ -183,8 +183,8 @@ class DrainingServer(Server):
         if self._settings.drain.draining and not self._notified:
             self._notified = True
             self._settings.drain.begun.set()
-            if self._settings.seat.on_drain is not None:
-                self._settings.seat.on_drain()
+            if self._settings.slot.on_drain is not None:
+                self._settings.slot.on_drain()
 
 
 def run_worker(

@@ -34,7 +34,7 @@ def test_processes_of_a_lane_share_the_cores(
     monkeypatch.setattr("app.engine.workers.count_cores", lambda: 8)
     board = Board(lanes=["front", "quick", "long", "long"])
     widths = []
-    for seat in board.workers:
-        app = create_app(Settings(data_dir=tmp_path), board, seat)
+    for slot in board.workers:
+        app = create_app(Settings(data_dir=tmp_path), board, slot)
         widths.append(app.state.watched.width)
     assert widths == [8, 8, 4, 4]

@@ -153,7 +153,7 @@ def test_decoders_that_cannot_start(harmed: Harmed) -> None:
 
 
 def test_requests_that_the_server_refuses_count_as_problems(harmed: Harmed) -> None:
-    harmed.app.state.monitor._seat.refusals["headers-too-slow"] += 3
+    harmed.app.state.monitor._slot.refusals["headers-too-slow"] += 3
     name = 'thalweg_problems_total{code="headers-too-slow"}'
     wait_until(lambda: harmed.metrics().get(name) == 3)
 

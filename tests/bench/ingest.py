@@ -46,7 +46,7 @@ async def sink(request: Request):
         await exchange.end(str(total).encode())
     return ExchangeResponse(handler)
 
-sys.exit(serve(lambda _seat: app, port=0))
+sys.exit(serve(lambda _slot: app, port=0))
 """
 
 DEFAULT = """

@@ -99,7 +99,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/sealing/": _SEALING,
     "app/runs/service.py": _PARTS,
     "app/runs/spec.py": _RUN_ROUTES,
-    "app/runs/uploads/dialect.py": _DIALECTS,
+    "app/runs/uploads/upload_protocol.py": _DIALECTS,
     "app/runs/uploads/sources.py": _UPLOADS,
     "app/state/blob_writing.py": _BLOBS,
     "app/state/copying.py": ("tests/app/command/test_state.py",),

@@ -36,7 +36,7 @@ class Spool:
         assert item != 14
         return min(self.size, item)
 
-    def rehearse(self) -> None:
+    def preload(self) -> None:
         self.put(15, limit=16)
 '''
 CHANGED = [

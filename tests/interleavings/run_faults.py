@@ -298,7 +298,7 @@ class _Look:
             self.found.append(f"the run is {run.state} for ever")
         if run.state != "done":
             return
-        files = published(self.process.workshop, run)
+        files = published(self.process.sealing, run)
         file = files.find("melt.own")
         if file is None:
             self.found.append("the run is done and has no report")

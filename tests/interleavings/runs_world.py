@@ -22,7 +22,7 @@ from app.runs.sealing import lease, sealer
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.lease import Lease
 from app.runs.sealing.sealer import _ATTEMPTS, Sealer
-from app.runs.sealing.work import Workshop
+from app.runs.sealing.work import SealingContext
 from app.runs.store import Runs
 from app.runs.streams import Streams
 from app.runs.sweeping import Removal
@@ -75,8 +75,8 @@ class _Losses:
     threads = _Threads()
 
 
-class _Workshop(Workshop):
-    """A workshop whose requests need no inputs."""
+class _Workshop(SealingContext):
+    """A sealing whose requests need no inputs."""
 
     ends: Callable[[], None] | None = None
     """Raises what ends work on a job before anything is published."""
@@ -96,15 +96,15 @@ class ListingWork:
     """In the place of SealingWork: publishes what streams there are, and their bytes' digests."""
 
     def __init__(
-        self, workshop: Workshop, run: RunRecord, job: Job, proceed: Callable[[int, int], None]
+        self, sealing: SealingContext, run: RunRecord, job: Job, proceed: Callable[[int, int], None]
     ) -> None:
-        streams = workshop.streams
+        streams = sealing.streams
         self._run, self._job, self._proceed = run, job, proceed
         self._stored = [streams.stored(stream) for stream in streams.of(run)]
-        self._files = published(workshop, run)
+        self._files = published(sealing, run)
         # Signs of life are given here, in no thread.
         self._lease = cast("Any", proceed).__self__
-        self._ends = cast("_Workshop", workshop).ends
+        self._ends = cast("_Workshop", sealing).ends
 
     def run(self) -> None:
         self._lease.renew()
@@ -127,10 +127,10 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def published(workshop: Workshop, run: RunRecord) -> Published:
+def published(sealing: SealingContext, run: RunRecord) -> Published:
     """The published reports of a run."""
-    things = Namespaces(workshop.heads, REPORT)
-    return Published(things, workshop.streams.blobs, REPORT, run.owner, run.files)
+    things = Namespaces(sealing.heads, REPORT)
+    return Published(things, sealing.streams.blobs, REPORT, run.owner, run.files)
 
 
 @contextmanager
@@ -162,13 +162,13 @@ class Process:
         self.removal = Removal(self.streams, heads)
         losses = cast("Any", _Losses())
         self.uploads = Uploads(self.streams, losses, losses.threads, MOST)
-        self.workshop = _Workshop(self.streams, heads, losses, cast("Any", None))
+        self.sealing = _Workshop(self.streams, heads, losses, cast("Any", None))
         self._heads, self._blobs = heads, blobs
 
     @cached_property
     def sealer(self) -> Sealer:
         """What seals, which reads files for its name."""
-        return Sealer(self.workshop, Jobs(self._heads, LEASE, self.clock), interval=0.0)
+        return Sealer(self.sealing, Jobs(self._heads, LEASE, self.clock), interval=0.0)
 
     @cached_property
     def chores(self) -> dict[str, Chore]:
@@ -303,7 +303,7 @@ class Process:
         def ends() -> None:
             raise error
 
-        self.workshop.ends = ends
+        self.sealing.ends = ends
         self.sealer.look()
 
     def take_over(self) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from app.command import serving
 from app.command.main import main
 from app.engine.ledger import Ledger
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 from app.settings import Settings
 from tests.app.harness import Service
 from tests.server_process import children_of
@@ -36,8 +36,8 @@ def serve_measured(arguments: Sequence[str]) -> int:
     """Run the command, with a thread in its worker that is asked about memory."""
     create = serving.create
 
-    def create_measured(settings: Settings, board: Board, seat: Seat) -> Any:  # noqa: ANN401
-        app: Any = create(settings, board, seat)
+    def create_measured(settings: Settings, board: Board, slot: WorkerSlot) -> Any:  # noqa: ANN401
+        app: Any = create(settings, board, slot)
         ledger = app.state.watched.ledger
         threading.Thread(target=_answer, args=(ledger,), daemon=True).start()
         return app

@@ -45,7 +45,7 @@ _EXACT_OPPOSITE = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
 _TEXTS = {"detail", "hint", "message", "text", "title", "what", "words", "wrong"}
 """Names of what people read, as variables and as arguments of errors."""
 _FOR_PEOPLE = {"__repr__", "__str__"}
-_REHEARSALS = {"rehearse", "_read_sample"}
+_REHEARSALS = {"preload", "_read_sample"}
 """Functions that have libraries load and start threads: nobody reads the data they make up."""
 _LOGS = {"debug", "info", "warning", "exception"}
 _KEPT_ORDER = {"isinstance", "issubclass", "getattr", "hasattr", "setattr", "cast", "TypeVar"}

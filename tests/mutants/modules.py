@@ -148,7 +148,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/blob_pieces.py": _BLOBS,
     "app/state/blob_writing.py": _BLOBS,
     "app/state/blobs.py": (),
-    "app/state/claims.py": (),
+    "app/state/reservations.py": (),
     "app/state/copying.py": ("tests/app/command/test_state.py",),
     "app/state/durable.py": (),
     "app/state/node_notices.py": _POSTGRES,
@@ -163,7 +163,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/ownership.py": (),
     "app/state/presence.py": (
         "tests/app/state/test_presence.py",
-        "tests/app/state/test_claims.py",
+        "tests/app/state/test_reservations.py",
     ),
     "app/state/private.py": (),
     "app/state/quotas.py": (),

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..errors import ConnectionFailed, ProblemError, ProducerFailed, ProtocolError
 from ..transport.async_channel import AsyncChannel
-from ..transport.async_streams import AsyncResumable, Cure
+from ..transport.async_streams import AsyncResumable, Recovery
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
 from ..transport.retry import shorter
@@ -151,14 +151,14 @@ class AsyncPosting(AsyncResumable[Item]):
     def _forget(self) -> Iterable[Item]:
         return (Undone(),)
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         if problem.code == "input-gone" and self._requests.inputs():
             return self._store_inputs
         most = shorter(problem, self._plan.stop - self.offset)
         # An event that is longer cannot be sent.
         if self._mode == "parts" and most is not None and self.offset + most > self._sent:
             return partial(self._shorten, most)
-        return super()._cure(problem)
+        return super()._recovery(problem)
 
     async def _shorten(self, most: int) -> None:
         self._plan.shorten(self.offset, most)

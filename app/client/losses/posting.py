@@ -31,7 +31,7 @@ from ..transport.channel import Channel
 from ..transport.frames import FrameReader
 from ..transport.requests import BLOCK, Head, Request
 from ..transport.retry import shorter
-from ..transport.streams import Cure, Resumable
+from ..transport.streams import Recovery, Resumable
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
 from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
 from .saving import Observe, Progress
@@ -147,14 +147,14 @@ class Posting(Resumable[Item]):
     def _forget(self) -> Iterable[Item]:
         return (Undone(),)
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         if problem.code == "input-gone" and self._requests.inputs():
             return self._store_inputs
         most = shorter(problem, self._plan.stop - self.offset)
         # An event that is longer cannot be sent.
         if self._mode == "parts" and most is not None and self.offset + most > self._sent:
             return partial(self._shorten, most)
-        return super()._cure(problem)
+        return super()._recovery(problem)
 
     def _shorten(self, most: int) -> None:
         self._plan.shorten(self.offset, most)

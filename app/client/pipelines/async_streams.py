@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 from ..transport.async_channel import AsyncChannel, AsyncClosing, AsyncConnector
-from ..transport.async_streams import AsyncItems, AsyncResumable, Cure
+from ..transport.async_streams import AsyncItems, AsyncResumable, Recovery
 from ..transport.frames import FrameReader
 from ..transport.requests import Job
 from .batch import Batch, EpochEnd
@@ -67,12 +67,12 @@ class AsyncBatchStream(AsyncResumable[Batch | EpochEnd]):
         self._left = limit
         self.done = limit == 0
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         # A service that lost its store answers so until the pipeline is created again; tokens
         # remain valid.
         if problem.status == _STATUS_NOT_FOUND:
             return self._create_again
-        return super()._cure(problem)
+        return super()._recovery(problem)
 
     async def _create_again(self) -> None:
         reply = await self._channel.ask(self._requests.create)

@@ -13,7 +13,7 @@ from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 from ..transport.channel import Channel, Closing, Connector
 from ..transport.frames import FrameReader
 from ..transport.requests import Job
-from ..transport.streams import Cure, Items, Resumable
+from ..transport.streams import Items, Recovery, Resumable
 from .batch import Batch, EpochEnd
 from .layout import BatchesEnd, BatchReader
 from .requests import BatchRequests, PipelineInfo
@@ -68,12 +68,12 @@ class BatchStream(Resumable[Batch | EpochEnd]):
         self._left = limit
         self.done = limit == 0
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         # A service that lost its store answers so until the pipeline is created again; tokens
         # remain valid.
         if problem.status == _STATUS_NOT_FOUND:
             return self._create_again
-        return super()._cure(problem)
+        return super()._recovery(problem)
 
     def _create_again(self) -> None:
         reply = self._channel.ask(self._requests.create)

@@ -1,6 +1,6 @@
 """Uploading the stream of one partition until the service has all of it.
 
-The dialect is the IETF's (interop version 8), not tus: it says with each append whether more
+The protocol is the IETF's (interop version 8), not tus: it says with each append whether more
 follows, so a stream whose length nobody knows ends without a second protocol for lengths; and
 its interim answers tell what is committed while an append goes on (see ``uploading``).
 
@@ -26,7 +26,7 @@ from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
 from ..files.state import PathLike, StateFile
 from ..losses.sources import Source, body_of, open_source
 from ..transport.async_channel import AsyncChannel, pages
-from ..transport.async_streams import AsyncRepeated, Cure
+from ..transport.async_streams import AsyncRepeated, Recovery
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
 from .description import Part, Stream
@@ -156,12 +156,12 @@ class AsyncUpload(AsyncRepeated):
         self._offset_known = False
         return ()
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         if problem.status == _STATUS_CONFLICT and self.stream is not None:
             # Somebody else may have appended, or an append of ours that had seemed lost.
             return self._retrieve_offset
         most = shorter(problem, self._body_size)
-        return super()._cure(problem) if most is None else partial(self._shorten, most)
+        return super()._recovery(problem) if most is None else partial(self._shorten, most)
 
     async def _shorten(self, most: int) -> None:
         self._most = most

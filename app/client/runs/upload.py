@@ -1,7 +1,7 @@
 # Made from async_upload.py by deploy/unasync.py (make fmt): change that one.
 """Uploading the stream of one partition until the service has all of it.
 
-The dialect is the IETF's (interop version 8), not tus: it says with each append whether more
+The protocol is the IETF's (interop version 8), not tus: it says with each append whether more
 follows, so a stream whose length nobody knows ends without a second protocol for lengths; and
 its interim answers tell what is committed while an append goes on (see ``uploading``).
 
@@ -29,7 +29,7 @@ from ..losses.sources import Source, body_of, open_source
 from ..transport.channel import Channel, pages
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
-from ..transport.streams import Cure, Repeated
+from ..transport.streams import Recovery, Repeated
 from .description import Part, Stream
 from .requests import RunRequests, append, retrieve_offset, stream_of_location
 from .uploading import (
@@ -157,12 +157,12 @@ class Upload(Repeated):
         self._offset_known = False
         return ()
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         if problem.status == _STATUS_CONFLICT and self.stream is not None:
             # Somebody else may have appended, or an append of ours that had seemed lost.
             return self._retrieve_offset
         most = shorter(problem, self._body_size)
-        return super()._cure(problem) if most is None else partial(self._shorten, most)
+        return super()._recovery(problem) if most is None else partial(self._shorten, most)
 
     def _shorten(self, most: int) -> None:
         self._most = most

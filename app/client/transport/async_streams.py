@@ -2,7 +2,7 @@
 
 Rows, tiles, batches, raw bytes and reductions all arrive as one long answer. All of them resume
 in the same loop; a product fills in four things: what is *done*, the *position* to resume from,
-one *attempt*, and the *cures* for refusals that can be removed::
+one *attempt*, and the *recoveries* for refusals that can be removed::
 
             ┌──────────────────────────────────────────────┐
             ▼                                              │
@@ -18,7 +18,7 @@ one *attempt*, and the *cures* for refusals that can be removed::
             ▼ broken, damaged, cut, or refused             │
       drop; forget what was yielded but not settled        │
             │                                              │
-            ├─ a cure is known and untried ── cure it ─────┤
+            ├─ a recovery is known and untried ── recovery it ─────┤
             │                                              │
             └─ Backoff: wait, or give up by raising        │
                          └─────────────────────────────────┘
@@ -49,7 +49,7 @@ from .retry import Backoff
 T = TypeVar("T")
 U = TypeVar("U")
 
-Cure: TypeAlias = Callable[[], Awaitable[None]]
+Recovery: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class AsyncItems(AsyncClosing, Generic[T]):
@@ -100,7 +100,7 @@ class AsyncResumable(ABC, Generic[T]):
         self.token = token
         self._channel = channel
         self._backoff = Backoff(channel.retries)
-        self._tried: set[Cure] = set()
+        self._tried: set[Recovery] = set()
 
     @property
     def position(self) -> object:
@@ -123,7 +123,7 @@ class AsyncResumable(ABC, Generic[T]):
         """Whether everything but the end had arrived before a failure."""
         return False
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         """What removes the cause of a refusal, if anything does."""
         if problem.code == "token-retired" and self.token is not None:
             return self._refresh_token
@@ -136,13 +136,13 @@ class AsyncResumable(ABC, Generic[T]):
             ProblemError: the service refused, or the data has changed.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        cure: Cure | None = None
+        recovery: Recovery | None = None
         while not self.done:
             before, failure = self.position, None
             try:
-                if cure is not None:
-                    await cure()
-                    cure, before = None, self.position
+                if recovery is not None:
+                    await recovery()
+                    recovery, before = None, self.position
                 async with aclosing(self._attempt()) as items:
                     async for item in items:
                         yield item
@@ -157,22 +157,24 @@ class AsyncResumable(ABC, Generic[T]):
                     yield item
                 if self._lacks_only_the_end(failure):
                     return
-                cure = await self._prepare_retry(failure, cure)
+                recovery = await self._prepare_retry(failure, recovery)
 
-    async def _prepare_retry(self, failure: ThalwegError, cure: Cure | None) -> Cure | None:
-        """Choose a cure for the next attempt, or wait; a cure that failed is tried again."""
-        if cure is None and isinstance(failure, ProblemError):
-            cure = self._cure(failure)
-            if cure is not None and cure not in self._tried:
-                self._tried.add(cure)
-                return cure
-            cure = None
+    async def _prepare_retry(
+        self, failure: ThalwegError, recovery: Recovery | None
+    ) -> Recovery | None:
+        """Choose a recovery for the next attempt, or wait; one that failed is tried again."""
+        if recovery is None and isinstance(failure, ProblemError):
+            recovery = self._recovery(failure)
+            if recovery is not None and recovery not in self._tried:
+                self._tried.add(recovery)
+                return recovery
+            recovery = None
         await self._channel.sleep(self._backoff.delay(failure))
         self._tried.clear()
-        return cure
+        return recovery
 
     async def _refresh_token(self) -> None:
-        assert self.token is not None  # noqa: S101 - see _cure
+        assert self.token is not None  # noqa: S101 - see _recovery
         self.token = (await self._channel.ask(token_request("refresh", self.token))).text("token")
 
     async def _take(self, answer: FrameAnswer[U, Any], frames: FrameReader) -> U | None:

@@ -3,7 +3,7 @@
 
 Rows, tiles, batches, raw bytes and reductions all arrive as one long answer. All of them resume
 in the same loop; a product fills in four things: what is *done*, the *position* to resume from,
-one *attempt*, and the *cures* for refusals that can be removed::
+one *attempt*, and the *recoveries* for refusals that can be removed::
 
             ┌──────────────────────────────────────────────┐
             ▼                                              │
@@ -19,7 +19,7 @@ one *attempt*, and the *cures* for refusals that can be removed::
             ▼ broken, damaged, cut, or refused             │
       drop; forget what was yielded but not settled        │
             │                                              │
-            ├─ a cure is known and untried ── cure it ─────┤
+            ├─ a recovery is known and untried ── recovery it ─────┤
             │                                              │
             └─ Backoff: wait, or give up by raising        │
                          └─────────────────────────────────┘
@@ -49,7 +49,7 @@ from .retry import Backoff
 T = TypeVar("T")
 U = TypeVar("U")
 
-Cure: TypeAlias = Callable[[], None]
+Recovery: TypeAlias = Callable[[], None]
 
 
 class Items(Closing, Generic[T]):
@@ -100,7 +100,7 @@ class Resumable(ABC, Generic[T]):
         self.token = token
         self._channel = channel
         self._backoff = Backoff(channel.retries)
-        self._tried: set[Cure] = set()
+        self._tried: set[Recovery] = set()
 
     @property
     def position(self) -> object:
@@ -123,7 +123,7 @@ class Resumable(ABC, Generic[T]):
         """Whether everything but the end had arrived before a failure."""
         return False
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
         """What removes the cause of a refusal, if anything does."""
         if problem.code == "token-retired" and self.token is not None:
             return self._refresh_token
@@ -136,13 +136,13 @@ class Resumable(ABC, Generic[T]):
             ProblemError: the service refused, or the data has changed.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         """
-        cure: Cure | None = None
+        recovery: Recovery | None = None
         while not self.done:
             before, failure = self.position, None
             try:
-                if cure is not None:
-                    cure()
-                    cure, before = None, self.position
+                if recovery is not None:
+                    recovery()
+                    recovery, before = None, self.position
                 yield from self._attempt()
             except (ConnectionFailed, ProtocolError, ProblemError) as error:
                 failure = error
@@ -154,22 +154,22 @@ class Resumable(ABC, Generic[T]):
                 yield from self._forget()
                 if self._lacks_only_the_end(failure):
                     return
-                cure = self._prepare_retry(failure, cure)
+                recovery = self._prepare_retry(failure, recovery)
 
-    def _prepare_retry(self, failure: ThalwegError, cure: Cure | None) -> Cure | None:
-        """Choose a cure for the next attempt, or wait; a cure that failed is tried again."""
-        if cure is None and isinstance(failure, ProblemError):
-            cure = self._cure(failure)
-            if cure is not None and cure not in self._tried:
-                self._tried.add(cure)
-                return cure
-            cure = None
+    def _prepare_retry(self, failure: ThalwegError, recovery: Recovery | None) -> Recovery | None:
+        """Choose a recovery for the next attempt, or wait; one that failed is tried again."""
+        if recovery is None and isinstance(failure, ProblemError):
+            recovery = self._recovery(failure)
+            if recovery is not None and recovery not in self._tried:
+                self._tried.add(recovery)
+                return recovery
+            recovery = None
         self._channel.sleep(self._backoff.delay(failure))
         self._tried.clear()
-        return cure
+        return recovery
 
     def _refresh_token(self) -> None:
-        assert self.token is not None  # noqa: S101 - see _cure
+        assert self.token is not None  # noqa: S101 - see _recovery
         self.token = (self._channel.ask(token_request("refresh", self.token))).text("token")
 
     def _take(self, answer: FrameAnswer[U, Any], frames: FrameReader) -> U | None:

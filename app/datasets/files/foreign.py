@@ -17,10 +17,10 @@ from app.decoding.base import (
     Decoders,
     Effort,
     LibraryMissingError,
+    OpenHandle,
     Parse,
     RefusedError,
     Request,
-    Subject,
 )
 from app.errors import DatasetUnreadableError
 from core.errors import FormatError
@@ -79,7 +79,7 @@ class ForeignFile:
                 status = self._files.look(self._file, descriptor)
                 size = self._files.size(self._file)
                 state = _state(status, size)
-                subject = Subject(self._key(state), self._form, {"size": size}, (descriptor,))
+                subject = OpenHandle(self._key(state), self._form, {"size": size}, (descriptor,))
                 request = Request(source, subject, action, arguments, effort=effort)
                 try:
                     result = self._decoders.ask(request, parse)

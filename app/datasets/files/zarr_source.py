@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
-from app.decoding.base import Decoders, LibraryMissingError, RefusedError, Request, Subject
+from app.decoding.base import Decoders, LibraryMissingError, OpenHandle, RefusedError, Request
 from app.errors import DatasetUnreadableError
 from core.arrays import Array
 from core.budget import current
@@ -41,7 +41,7 @@ class ZarrArray(BlockArray):
 
     files: StoreFiles
     decoders: Decoders
-    subject: Subject
+    subject: OpenHandle
     stored: StoredArray
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
@@ -146,7 +146,7 @@ def _open(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArr
     metadata = json.dumps(stored.metadata, sort_keys=True)
     info, dtype = stored.info, stored.info.dtype.str
     key = hashlib.blake2b(f"{dtype} {metadata}".encode(), digest_size=16).hexdigest()
-    subject = Subject(f"{FORM} {key}", FORM, {"metadata": metadata, "dtype": dtype})
+    subject = OpenHandle(f"{FORM} {key}", FORM, {"metadata": metadata, "dtype": dtype})
     source = f"{stored.path}/{METADATA}".lstrip("/")
     try:
         decoders.ask(Request(source, subject, "check"), lambda _, octets: len(octets))

@@ -40,7 +40,7 @@ def max_encoded(nbytes: int) -> int:
     return 2 * nbytes + (1 << 16)
 
 
-def rehearse() -> None:
+def preload() -> None:
     """Decode a chunk with each library."""
     octets = bytes(range(100)) * 10
     blosc.set_nthreads(1)

@@ -47,7 +47,7 @@ def touch() -> None:
     _read_sample()
 
 
-def rehearse() -> None:
+def preload() -> None:
     """Do nothing: HDF5 has no threads."""
 
 
@@ -99,7 +99,7 @@ def _explained(error: Exception) -> Fault:
 
 
 class Hdf5File:
-    """An open HDF5 file; see ``serving.Subject``.
+    """An open HDF5 file; see ``serving.OpenHandle``.
 
     Args:
         file: the file, which ``close`` closes.
@@ -146,7 +146,7 @@ class Hdf5File:
         return values
 
     def explain(self, error: Exception) -> Fault:
-        """See ``serving.Subject``."""
+        """See ``serving.OpenHandle``."""
         return _explained(error)
 
     def close(self) -> None:

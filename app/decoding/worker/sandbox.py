@@ -12,7 +12,7 @@ The last two depend on the kernel. Where one is missing, the others hold.
 
 Libraries import modules, load plugins and start threads with the first file they see. What
 needs files must happen before Landlock (``touch``). Threads must start after it, since it binds
-one thread and those that this one starts (``rehearse``). Seccomp then binds all threads at once.
+one thread and those that this one starts (``preload``). Seccomp then binds all threads at once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def close(limits: Limits, formats: Iterable[Format]) -> dict[str, str | int | No
         prctl(_PR_SET_NO_NEW_PRIVS, 1)
         files = landlock.restrict() if wanted else None
         for form in formats:
-            form.rehearse()
+            form.preload()
         _limit_resources(limits, int(statm.read(100).split()[0]) * resource.getpagesize())
     calls = wanted and seccomp.restrict()
     if limits.mode == "require" and not (files and calls):

@@ -28,7 +28,7 @@ _MODULES = {
 Result = dict[str, Any] | Pending
 
 
-class Subject(Protocol):
+class OpenHandle(Protocol):
     """Something open."""
 
     def act(self, request: Request) -> Result:
@@ -50,7 +50,7 @@ class Format(Protocol):
 
     def open_subject(
         self, form: str, arguments: Mapping[str, Any], descriptors: Sequence[int]
-    ) -> Subject:
+    ) -> OpenHandle:
         """Open something; it closes the descriptors.
 
         Raises:
@@ -60,7 +60,7 @@ class Format(Protocol):
     def touch(self) -> None:
         """Load all files that decoding needs, without starting a thread."""
 
-    def rehearse(self) -> None:
+    def preload(self) -> None:
         """Start the threads that decoding needs, without opening a file."""
 
 
@@ -87,7 +87,7 @@ class Server:
     def __init__(self, channel: socket.socket, formats: Mapping[str, Format]) -> None:
         self._channel = channel
         self._formats = formats
-        self._subjects: dict[str, Subject] = {}
+        self._subjects: dict[str, OpenHandle] = {}
         self._segments: dict[int, mmap.mmap] = {}
 
     def run(self) -> Never:
@@ -133,7 +133,7 @@ class Server:
             for number in [n for n, m in self._segments.items() if len(m) > wire.KEEP_BYTES]:
                 del self._segments[number]
 
-    def _subject(self, values: Mapping[str, Any], files: Files) -> Subject:
+    def _subject(self, values: Mapping[str, Any], files: Files) -> OpenHandle:
         """Return the subject of a request; takes the descriptors that belong to it."""
         key, opening = values["key"], values["open"]
         if opening is not None:

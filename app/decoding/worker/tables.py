@@ -68,7 +68,7 @@ def touch() -> None:
     pa.set_io_thread_count(1)
 
 
-def rehearse() -> None:
+def preload() -> None:
     """Write and read small tables in memory, so that pyarrow starts its threads."""
     table = pa.table(
         {
@@ -123,7 +123,7 @@ def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[
 
 
 class Table:
-    """An open file of one table; see ``serving.Subject``.
+    """An open file of one table; see ``serving.OpenHandle``.
 
     Args:
         file: the file, which ``close`` closes: an Arrow file if it is mapped, else parquet.
@@ -163,7 +163,7 @@ class Table:
         raise ValueError(request.action)
 
     def explain(self, error: Exception) -> Fault:
-        """See ``serving.Subject``."""
+        """See ``serving.OpenHandle``."""
         text = str(error)
         return Fault(f"it cannot be read: {text.splitlines()[0][:200] if text else type(error)}")
 

@@ -29,10 +29,10 @@ Box = list[tuple[int, int]]
 
 def touch() -> None:
     """Decode a chunk with each codec."""
-    codecs.rehearse()
+    codecs.preload()
 
 
-def rehearse() -> None:
+def preload() -> None:
     """Do nothing: the codecs have no threads."""
 
 
@@ -46,7 +46,7 @@ def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[
 
 
 class ZarrArray:
-    """An array; see ``serving.Subject``.
+    """An array; see ``serving.OpenHandle``.
 
     Args:
         metadata: content of its ``zarr.json``.
@@ -112,7 +112,7 @@ class ZarrArray:
                 _copy(values, inner, box, out)
 
     def explain(self, error: Exception) -> Fault:
-        """See ``serving.Subject``."""
+        """See ``serving.OpenHandle``."""
         return Fault(str(error)[:200] or type(error).__name__)
 
     def close(self) -> None:

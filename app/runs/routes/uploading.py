@@ -1,4 +1,4 @@
-"""One request to an upload: its bytes in, its answer out, in the dialect that it speaks."""
+"""One request to an upload: its bytes in, its answer out, in the protocol that it speaks."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from ..service import RunService
 from ..uploads import ietf
 from ..uploads.appending import AppendRequest
 from ..uploads.checksums import check_bytes
-from ..uploads.dialect import Answer, Creation, Dialect, refuse_coding
 from ..uploads.ietf import Ietf
 from ..uploads.sources import Body, Source, Staged
 from ..uploads.tus import Tus
+from ..uploads.upload_protocol import Answer, Creation, UploadProtocol, refuse_coding
 
 CHECKED_BYTES = 64 << 20
 """Maximum bytes of an append with a checksum: they wait in memory until it is verified."""
@@ -69,14 +69,14 @@ class Upload:
         self.service = service
         self.who = who
         self.drain = drain
-        self.dialect: Dialect = Tus()
+        self.protocol: UploadProtocol = Tus()
         if "Tus-Resumable" not in request.headers:
             version = joined(request.headers, ietf.HEADER)
-            self.dialect = Ietf(version, service.uploads.most)
+            self.protocol = Ietf(version, service.uploads.most)
 
     @contextlib.asynccontextmanager
     async def _answering(self, exchange: Exchange) -> AsyncIterator[dict[str, str]]:
-        """Turn errors into problems of the dialect; the headers yielded go with them."""
+        """Turn errors into problems of the protocol; the headers yielded go with them."""
         headers: dict[str, str] = {}
         try:
             yield headers
@@ -88,7 +88,7 @@ class Upload:
             if "expected_offset" in problem.members:
                 headers["Upload-Offset"] = str(problem.members["expected_offset"])
             problem.headers.update(headers)
-            self.dialect.refine(problem)
+            self.protocol.refine(problem)
             raise ProblemError(problem) from e
 
     def _check_version(self) -> None:
@@ -98,7 +98,7 @@ class Upload:
             BadRequestError: it names no version where it has to, or codes its body.
         """
         refuse_coding(self.headers)
-        named = not isinstance(self.dialect, Ietf) or ietf.HEADER in self.headers
+        named = not isinstance(self.protocol, Ietf) or ietf.HEADER in self.headers
         if not (named or self.service.without_version):
             raise BadRequestError(
                 "the request names no version of a protocol for uploads",
@@ -116,7 +116,7 @@ class Upload:
         """Create a stream of a run, with bytes or without, and answer."""
         async with self._answering(exchange) as headers:
             self._check_version()
-            creation = self.dialect.creation(self.headers)
+            creation = self.protocol.creation(self.headers)
             run = await self._run(ident, change=True)
             stream = await self.service.threads.start(self._add, run, creation, partition)
             name_resource(self.scope, stream.id)
@@ -128,7 +128,7 @@ class Upload:
                     self._interim(exchange, None, location)
                     request = creation.append
                     stream = await self._receive(exchange, run, stream.id, request, headers, stream)
-            answer = self.dialect.created(run, stream, appended=creation.append is not None)
+            answer = self.protocol.created(run, stream, appended=creation.append is not None)
         await _send(exchange, answer, stream, {"Location": location})
 
     def _add(self, run: RunRecord, creation: Creation, partition: int | None) -> StreamRecord:
@@ -155,13 +155,13 @@ class Upload:
         """Append the body to a stream, and answer."""
         async with self._answering(exchange) as headers:
             self._check_version()
-            request = self.dialect.append(self.headers)
+            request = self.protocol.append(self.headers)
             run = await self._run(ident, change=True)
             before: StreamRecord | None = None
             if self._wants_rows():
                 before = await self.service.threads.start(self.service.streams.get, run, stream_id)
             stream = await self._receive(exchange, run, stream_id, request, headers)
-            answer = self.dialect.appended(run, stream)
+            answer = self.protocol.appended(run, stream)
         if before is not None and await self._send_rows(exchange, run, before, answer):
             return
         await _send(exchange, answer, stream)
@@ -169,7 +169,7 @@ class Upload:
     def _wants_rows(self) -> bool:
         """Whether the answer to an append is to have its rows: tus has no room for them."""
         prefer = (joined(self.headers, "Prefer") or "").replace(" ", "").lower()
-        return isinstance(self.dialect, Ietf) and _PREFERENCE in prefer.split(",")
+        return isinstance(self.protocol, Ietf) and _PREFERENCE in prefer.split(",")
 
     async def _send_rows(
         self, exchange: Exchange, run: RunRecord, before: StreamRecord, answer: Answer
@@ -266,28 +266,28 @@ class Upload:
             yield Staged(view, losses.threads.start)
 
     def _interim(self, exchange: Exchange, offset: int | None, location: str | None) -> None:
-        headers = self.dialect.interim(offset, location)
+        headers = self.protocol.interim(offset, location)
         if headers is not None:
             exchange.informational(104, headers)
 
     async def look(self, exchange: Exchange, ident: str, stream_id: str) -> None:
         """Answer how far a stream has come."""
         async with self._answering(exchange):
-            if isinstance(self.dialect, Tus):
-                self.dialect.check_version(self.headers)
+            if isinstance(self.protocol, Tus):
+                self.protocol.check_version(self.headers)
             run = await self._run(ident, change=False)
             stream = await self.service.uploads.look(run, stream_id)
-            answer = self.dialect.offset(run, stream)
+            answer = self.protocol.offset(run, stream)
         await _send(exchange, answer, stream)
 
     async def delete(self, exchange: Exchange, ident: str, stream_id: str) -> None:
         """Delete a stream, and answer."""
         async with self._answering(exchange):
-            if isinstance(self.dialect, Tus):
-                self.dialect.check_version(self.headers)
+            if isinstance(self.protocol, Tus):
+                self.protocol.check_version(self.headers)
             run = await self._run(ident, change=not self.who.is_admin)
             await self.service.uploads.delete(run, stream_id)
-        await _send(exchange, self.dialect.deleted(), None)
+        await _send(exchange, self.protocol.deleted(), None)
 
 
 async def _send(

@@ -19,7 +19,7 @@ from ..results.segments import SegmentSums, segments_of
 from ..watching import LOOK_SECONDS, News
 from .jobs import Jobs, Variant
 from .lease import while_wanted
-from .work import Workshop, sums_of_segment
+from .work import SealingContext, sums_of_segment
 
 
 class SegmentsAhead:
@@ -28,26 +28,26 @@ class SegmentsAhead:
     What is not done, because a worker ends or has no memory left, sealing does.
 
     Args:
-        workshop: what to work with.
+        sealing: what to work with.
         jobs: those of all workers.
         news: set when there is something to do.
         stopped: set when the server stops.
     """
 
     def __init__(
-        self, workshop: Workshop, jobs: Jobs, news: News, stopped: threading.Event
+        self, sealing: SealingContext, jobs: Jobs, news: News, stopped: threading.Event
     ) -> None:
-        self._workshop = workshop
+        self._sealing = sealing
         self._jobs = jobs
         self._news = news
         self._stopped = stopped
         self._grown: dict[tuple[str, str, str], None] = {}
         self._lock = threading.Lock()
-        workshop.streams.grown = self.note
+        sealing.streams.grown = self.note
 
     def note(self, before: StreamRecord, after: StreamRecord) -> None:
         """Note that a stream has grown, if that completes a segment."""
-        size = self._workshop.segment
+        size = self._sealing.segment
         ended = after.complete and not before.complete
         if ended or before.offset // size != after.offset // size:
             with self._lock:
@@ -62,41 +62,41 @@ class SegmentsAhead:
             owner, run, stream = next(iter(self._grown))
             del self._grown[owner, run, stream]
         try:
-            record = self._workshop.runs.get(Identity(owner, USER_SCOPES), run)
+            record = self._sealing.runs.get(Identity(owner, USER_SCOPES), run)
             reports = [name for name in record.spec["reports"] if REPORTS[name].scope == "run"]
             # What killed a worker is tried again alone, once the run is sealed.
             if reports and not self._jobs.died_ahead(owner, run):
                 with self._jobs.ahead(owner, run):
-                    self._add_up(record, self._workshop.streams.get(record, stream), reports)
+                    self._add_up(record, self._sealing.streams.get(record, stream), reports)
         except (CoreError, ServiceError) as e:
             structlog.get_logger().debug("segments are left to sealing", reason=str(e))
         return True
 
     def _add_up(self, run: RunRecord, stream: StreamRecord, reports: Sequence[str]) -> None:
-        workshop = self._workshop
-        request = workshop.request(run, Variant(), reports)
-        spill = SpillFiles(workshop.losses.spools.directory)
+        sealing = self._sealing
+        request = sealing.request(run, Variant(), reports)
+        spill = SpillFiles(sealing.losses.spools.directory)
         sums = SegmentSums(
             request,
-            workshop.segments(run),
-            lambda: sums_of_segment(workshop.losses.ledger, run.owner, spill),
+            sealing.segments(run),
+            lambda: sums_of_segment(sealing.losses.ledger, run.owner, spill),
         )
         try:
-            stored = workshop.streams.stored(stream)
+            stored = sealing.streams.stored(stream)
             is_there = partial(self._is_there, run, stream)
-            news = News(run.id, workshop.runs.watch.notices)
+            news = News(run.id, sealing.runs.watch.notices)
             with while_wanted(
                 run.owner, is_there, threading.Event(), self._stopped, news, LOOK_SECONDS
             ):
-                for segment in segments_of(stored, request.policy, workshop.segment):
-                    workshop.engine.submit(sums.publish, segment).result()
+                for segment in segments_of(stored, request.policy, sealing.segment):
+                    sealing.engine.submit(sums.publish, segment).result()
         finally:
             spill.close()
 
     def _is_there(self, run: RunRecord, stream: StreamRecord) -> bool:
         try:
             # The run goes first, and its streams may take a while.
-            self._workshop.streams.get(self._workshop.runs.again(run), stream.id)
+            self._sealing.streams.get(self._sealing.runs.again(run), stream.id)
         except NotFoundError:
             return False
         return True

@@ -19,7 +19,7 @@ from app.http.identity import USER_SCOPES, Identity
 
 from ..watching import News
 from .jobs import Job, Jobs
-from .work import Workshop
+from .work import SealingContext
 
 LOOK_SECONDS = 0.05
 """Seconds between two looks whether work is still wanted, where no news of its run are heard or the
@@ -86,11 +86,13 @@ class StoppedError(Exception):
 class Lease:
     """Gives signs of life for a job until it ends."""
 
-    def __init__(self, jobs: Jobs, job: Job, stopped: threading.Event, workshop: Workshop) -> None:
+    def __init__(
+        self, jobs: Jobs, job: Job, stopped: threading.Event, sealing: SealingContext
+    ) -> None:
         self._jobs = jobs
         self.job = job
         self._stopped = stopped
-        self._workshop = workshop
+        self._sealing = sealing
         self._lost = threading.Event()
         self._step = (0, 0)
         self._pause = jobs.lease / _BEATS
@@ -98,14 +100,14 @@ class Lease:
 
     def kept(self) -> AbstractContextManager[None]:
         """Give signs of life until a block ends; its work stops when the job is lost."""
-        news = News(self.job.run, self._workshop.runs.watch.notices)
+        news = News(self.job.run, self._sealing.runs.watch.notices)
         owner = self.job.owner
         return while_wanted(owner, self._beat, self._lost, self._stopped, news, self._pause)
 
     def _beat(self) -> bool:
         """Give a sign of life if it is due; return whether the job is still to be done here."""
         try:
-            self._workshop.runs.find(Identity(self.job.owner, USER_SCOPES), self.job.run)
+            self._sealing.runs.find(Identity(self.job.owner, USER_SCOPES), self.job.run)
         except NotFoundError:
             return False
         if time.monotonic() < self._due:
@@ -121,7 +123,7 @@ class Lease:
             self._lost.set()
             return False
         self.job = job
-        self._workshop.runs.watch.announce(job.run)
+        self._sealing.runs.watch.announce(job.run)
         return True
 
     def proceed(self, done: int, total: int) -> None:

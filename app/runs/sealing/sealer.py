@@ -55,7 +55,7 @@ from .alone import Alone, Death
 from .checks import check_sealable
 from .jobs import Job, Jobs, Variant, job_of
 from .lease import Lease, StoppedError
-from .work import SealingWork, Workshop
+from .work import SealingContext, SealingWork
 
 _UNDER_WAY = {"sealed", "computing"}
 """States of runs that have a job."""
@@ -75,7 +75,7 @@ class Sealer:
     """Seals runs, and computes their reports in a thread.
 
     Args:
-        workshop: what to work with.
+        sealing: what to work with.
         jobs: those of all workers.
         interval: seconds between two looks for jobs.
         alone: computes suspects; None in a process that is to compute them itself.
@@ -84,20 +84,20 @@ class Sealer:
 
     def __init__(
         self,
-        workshop: Workshop,
+        sealing: SealingContext,
         jobs: Jobs,
         interval: float = INTERVAL,
         alone: Alone | None = None,
         notices: Notices | None = None,
     ) -> None:
-        self.workshop = workshop
+        self.sealing = sealing
         self.jobs = jobs
         self._alone = alone
         self._interval = interval
         self._news = News("jobs", notices)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.ahead = SegmentsAhead(workshop, jobs, self._news, self._stopped)
+        self.ahead = SegmentsAhead(sealing, jobs, self._news, self._stopped)
         self.on_ended: Callable[[str, float], None] = lambda _state, _seconds: None
         """Is told the state and the seconds of each run that was computed, or cannot be."""
 
@@ -138,12 +138,12 @@ class Sealer:
             self.jobs.create(job)
             self._take_back(job, run)
             return run
-        workshop = self.workshop
-        check_sealable(run, workshop.streams.of(run), workshop.spec(run, Variant()).missing)
-        workshop.request(run, Variant(), job.reports)
+        sealing = self.sealing
+        check_sealable(run, sealing.streams.of(run), sealing.spec(run, Variant()).missing)
+        sealing.request(run, Variant(), job.reports)
         self.jobs.create(job)
         try:
-            sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
+            sealed = sealing.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
         except ServiceError:
             with contextlib.suppress(ServiceError):
                 self._take_back(job, run)
@@ -167,7 +167,7 @@ class Sealer:
     def _is_for(self, job: Job, run: RunRecord) -> bool:
         """Whether a run, as it is now, has use for a job."""
         try:
-            now = self.workshop.runs.again(run)
+            now = self.sealing.runs.again(run)
         except NotFoundError:
             return False
         return now.state in _UNDER_WAY if job.seals else now.created == run.created
@@ -178,7 +178,7 @@ class Sealer:
         Raises:
             CoreError, ServiceError: an input is missing, or does not fit the reports.
         """
-        self.workshop.request(run, variant, reports)
+        self.sealing.request(run, variant, reports)
         job = Job(run.owner, run.id, reports, variant, seals=False)
         self.jobs.create(job)
         self._take_back(job, run)
@@ -274,13 +274,13 @@ class Sealer:
 
     def perform(self, job: Job) -> None:
         """Compute a job that was claimed, in this process."""
-        lease = Lease(self.jobs, job, self._stopped, self.workshop)
+        lease = Lease(self.jobs, job, self._stopped, self.sealing)
         begun, ended = time.monotonic(), ""
         try:
             with lease.kept():
                 run = self._begin(job)
                 if run is not None:
-                    SealingWork(self.workshop, run, job, lease.proceed).run()
+                    SealingWork(self.sealing, run, job, lease.proceed).run()
                     lease.check()
                     self._finish(run, job, None)
                     ended = "done"
@@ -294,7 +294,7 @@ class Sealer:
         except (CoreError, ServiceError, MemoryError) as e:
             ended = "failed"
             too_large = isinstance(e, MemoryError)
-            self._fail(lease.job, _too_large(self.workshop.losses.ledger) if too_large else e)
+            self._fail(lease.job, _too_large(self.sealing.losses.ledger) if too_large else e)
         except Exception as e:
             ended = "failed"
             log = structlog.get_logger().bind(run=job.run)
@@ -306,9 +306,9 @@ class Sealer:
     def _count_alone(self, run: RunRecord, begun: float) -> None:
         """Count a run that another process computed: its metrics end with it."""
         with contextlib.suppress(NotFoundError):
-            state = self.workshop.runs.again(run).state
+            state = self.sealing.runs.again(run).state
             if state in {"done", "failed"}:
-                self.workshop.runs.on_state(state)
+                self.sealing.runs.on_state(state)
                 self.on_ended(state, time.monotonic() - begun)
 
     def _leave(self, job: Job) -> None:
@@ -331,7 +331,7 @@ class Sealer:
 
     def _begin(self, job: Job) -> RunRecord | None:
         """Return the run of a job, which is computing now; None if the job is over."""
-        runs = self.workshop.runs
+        runs = self.sealing.runs
         try:
             run = runs.get(Identity(job.owner, USER_SCOPES), job.run)
         except ServiceError as e:
@@ -377,7 +377,7 @@ class Sealer:
                 return run
             return replace(run, results={**run.results, name: result})
 
-        self.workshop.runs.change(run, ended, admit=always)
+        self.sealing.runs.change(run, ended, admit=always)
 
     def _fail(self, job: Job, error: Exception) -> None:
         """Say in the run why a job failed; the job is over, unless it is another worker's now."""
@@ -387,7 +387,7 @@ class Sealer:
         job = held
         problem = problem_of(error.with_traceback(None)).to_json()
         try:
-            run = self.workshop.runs.get(Identity(job.owner, USER_SCOPES), job.run)
+            run = self.sealing.runs.get(Identity(job.owner, USER_SCOPES), job.run)
             self._finish(run, job, problem)
         except NotFoundError:
             structlog.get_logger().info("a run was deleted while it was sealed", run=job.run)

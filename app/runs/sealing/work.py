@@ -105,7 +105,7 @@ _AT_ONCE = 1 << 16
 
 
 @dataclass(slots=True)
-class Workshop:
+class SealingContext:
     """What sealing works with.
 
     Args:
@@ -170,26 +170,26 @@ class SealingWork:
     """Computes the reports of one job.
 
     Args:
-        workshop: what to work with.
+        sealing: what to work with.
         run: the run, which is sealed.
         job: what to compute.
         proceed: told of progress; raises to stop.
     """
 
-    def __init__(self, workshop: Workshop, run: RunRecord, job: Job, proceed: Proceed) -> None:
-        self._workshop = workshop
+    def __init__(self, sealing: SealingContext, run: RunRecord, job: Job, proceed: Proceed) -> None:
+        self._sealing = sealing
         self._run = run
         self._job = job
-        self._request = workshop.request(run, job.variant, job.reports)
-        self._files = workshop.files(run)
+        self._request = sealing.request(run, job.variant, job.reports)
+        self._files = sealing.files(run)
         policy = replace(self._request.policy, event_order="any")
-        stored = [workshop.streams.stored(stream) for stream in workshop.streams.of(run)]
+        stored = [sealing.streams.stored(stream) for stream in sealing.streams.of(run)]
         streams = RunStreams(stored, policy)
         self._stored_bytes = streams.nbytes
-        self._reports = RunReports(self._request, streams, workshop.engine, proceed)
-        spools = workshop.losses.spools
-        self._claim = spools.claims.new(run.owner)
-        self._spill = SpillFiles(spools.directory, _disk_error, self._claim.cover)
+        self._reports = RunReports(self._request, streams, sealing.engine, proceed)
+        spools = sealing.losses.spools
+        self._reservation = spools.reservations.new(run.owner)
+        self._spill = SpillFiles(spools.directory, _disk_error, self._reservation.cover)
         # What a few segments need at a time is bounded by their size.
         self._spill_of_segments = SpillFiles(spools.directory, _disk_error)
 
@@ -200,7 +200,7 @@ class SealingWork:
             CoreError: a stream is faulty, or two do not fit together.
             ServiceError: a store failed, or there is no room.
         """
-        ledger, owner = self._workshop.losses.ledger, self._run.owner
+        ledger, owner = self._sealing.losses.ledger, self._run.owner
         for set_id in self._request.set_ids:
             for report in self._job.reports:
                 file = self._files.find(self._name(set_id, report))
@@ -210,11 +210,11 @@ class SealingWork:
             with ledger.hold(owner, self._row_bytes, "sealing"):
                 self._compute_rows()
             with ledger.hold(owner, 0, "sealing") as hold:
-                self._compute_sums(SumsMemory(hold, self._workshop.sums_bytes))
+                self._compute_sums(SumsMemory(hold, self._sealing.sums_bytes))
         finally:
             self._spill.close()
             self._spill_of_segments.close()
-            self._claim.close()
+            self._reservation.close()
 
     @property
     def _row_bytes(self) -> int:
@@ -222,7 +222,7 @@ class SealingWork:
         quantiles = self._request.inputs.quantiles
         per_byte = _ROWS_PER_BYTE + (0 if quantiles is None else len(quantiles))
         of_thread = min(_ROW_BYTES, _LEAST_ROW_BYTES + per_byte * self._stored_bytes)
-        return of_thread * self._workshop.engine.width + _SET_BYTES * (
+        return of_thread * self._sealing.engine.width + _SET_BYTES * (
             len(self._request.set_ids) - 1
         )
 
@@ -241,8 +241,8 @@ class SealingWork:
         reports = self._reports
         if not self._pending(reports.of_sums):
             return
-        workshop = self._workshop
-        sums = SegmentSums(self._request, workshop.segments(self._run), self._of_segments)
+        sealing = self._sealing
+        sums = SegmentSums(self._request, sealing.segments(self._run), self._of_segments)
 
         def of_run() -> LedgerResources:
             memory.release()
@@ -250,7 +250,7 @@ class SealingWork:
 
         self._write(
             reports.of_sums,
-            lambda sink: reports.compute_sums(sums, workshop.segment, of_run, sink),
+            lambda sink: reports.compute_sums(sums, sealing.segment, of_run, sink),
         )
 
     def _compute_rows(self) -> None:
@@ -268,8 +268,8 @@ class SealingWork:
         self._write(reports.of_rows, lambda sink: self._rows(sink, None))
 
     def _rows(self, sink: RowSink, waiting: int | None) -> None:
-        workshop = self._workshop
-        if workshop.spec(self._run, self._job.variant).options.order != "event":
+        sealing = self._sealing
+        if sealing.spec(self._run, self._job.variant).options.order != "event":
             self._reports.compute_rows(sink, waiting=waiting)
             return
         kept: dict[_Key, SortedRows] = {}
@@ -277,7 +277,7 @@ class SealingWork:
         def keep(set_id: int | None, report: str, rows: Rows) -> None:
             key = (set_id, report)
             if key not in kept:
-                directory = workshop.losses.spools.directory
+                directory = sealing.losses.spools.directory
                 kept[key] = SortedRows(directory, rows.dtype)
             kept[key].add(rows)
 
@@ -312,7 +312,7 @@ class SealingWork:
                 writer.discard()
 
     def _of_segments(self) -> AbstractContextManager[LedgerResources]:
-        ledger = self._workshop.losses.ledger
+        ledger = self._sealing.losses.ledger
         return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)
 
 

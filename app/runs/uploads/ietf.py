@@ -31,7 +31,7 @@ from core.errors import EmptyStreamError
 from ..records import RunRecord, StreamRecord
 from .appending import AppendRequest
 from .checksums import Checksum, parse_digest
-from .dialect import Answer, Creation, has_body, media_type, metadata_of, number, offset_of
+from .upload_protocol import Answer, Creation, has_body, media_type, metadata_of, number, offset_of
 
 VERSIONS = ("5", "6", "8", "9")
 MEDIA_TYPE = "application/partial-upload"
@@ -49,7 +49,7 @@ _FLAGS = {"?0": False, "?1": True}
 
 
 class Ietf:
-    """See Dialect.
+    """See UploadProtocol.
 
     Args:
         version: that of the request; None if it names none.
@@ -61,7 +61,7 @@ class Ietf:
         self._most = most
 
     def creation(self, headers: Headers) -> Creation:
-        """See Dialect."""
+        """See UploadProtocol."""
         last = _flag(headers)
         if last is None:
             # A plain POST: all data is in this request.
@@ -85,7 +85,7 @@ class Ietf:
         return Creation(append, length, metadata, partition, digest)
 
     def append(self, headers: Headers) -> AppendRequest:
-        """See Dialect."""
+        """See UploadProtocol."""
         if self._version != _UNTYPED and media_type(headers) != MEDIA_TYPE:
             raise MediaTypeError(
                 f"the Content-Type is {media_type(headers)[:80]!r}", hint=f"Send {MEDIA_TYPE}"
@@ -101,16 +101,16 @@ class Ietf:
         return AppendRequest(offset_of(headers), last, length, sent, digest)
 
     def created(self, run: RunRecord, stream: StreamRecord, *, appended: bool) -> Answer:  # noqa: ARG002
-        """See Dialect."""
+        """See UploadProtocol."""
         return Answer(201, self._headers(run, stream), describes=True)
 
     def appended(self, run: RunRecord, stream: StreamRecord) -> Answer:
-        """See Dialect."""
+        """See UploadProtocol."""
         complete = stream.complete
         return Answer(200 if complete else 204, self._headers(run, stream), describes=complete)
 
     def offset(self, run: RunRecord, stream: StreamRecord) -> Answer:
-        """See Dialect."""
+        """See UploadProtocol."""
         length = {} if stream.length is None else {"Upload-Length": str(stream.length)}
         return Answer(204, {**self._headers(run, stream), **length})
 
@@ -127,11 +127,11 @@ class Ietf:
         return {} if self._version is None else {HEADER: self._version}
 
     def deleted(self) -> Answer:
-        """See Dialect."""
+        """See UploadProtocol."""
         return Answer(204, {**self._echo(), "Cache-Control": "no-store"})
 
     def refine(self, problem: Problem) -> None:
-        """See Dialect."""
+        """See UploadProtocol."""
         name = _PROBLEMS.get(problem.code)
         if name is not None:
             problem.members["type"] = _TYPES + name
@@ -145,7 +145,7 @@ class Ietf:
             problem.headers["Upload-Complete"] = "?1"
 
     def interim(self, offset: int | None, location: str | None) -> Mapping[str, str] | None:
-        """See Dialect."""
+        """See UploadProtocol."""
         if self._version is None:
             return None
         headers = self._echo()

@@ -12,7 +12,7 @@ from core.errors import EmptyStreamError
 from ..records import RunRecord, StreamRecord
 from .appending import AppendRequest
 from .checksums import TUS_ALGORITHMS, parse_checksum
-from .dialect import (
+from .upload_protocol import (
     Answer,
     Creation,
     has_body,
@@ -37,7 +37,7 @@ _COMMON = {"Tus-Resumable": VERSION, "Cache-Control": "no-store"}
 
 
 class Tus:
-    """See Dialect."""
+    """See UploadProtocol."""
 
     @staticmethod
     def check_version(headers: Headers) -> None:
@@ -53,7 +53,7 @@ class Tus:
             )
 
     def creation(self, headers: Headers) -> Creation:
-        """See Dialect."""
+        """See UploadProtocol."""
         self.check_version(headers)
         length, deferred = number(headers, "Upload-Length"), joined(headers, "Upload-Defer-Length")
         if deferred not in {None, "1"} or (length is None) is (deferred is None):
@@ -74,7 +74,7 @@ class Tus:
         return Creation(append, length, metadata, partition)
 
     def append(self, headers: Headers) -> AppendRequest:
-        """See Dialect."""
+        """See UploadProtocol."""
         self.check_version(headers)
         return self._append(headers, offset_of(headers), number(headers, "Upload-Length"))
 
@@ -93,16 +93,16 @@ class Tus:
         )
 
     def created(self, run: RunRecord, stream: StreamRecord, *, appended: bool) -> Answer:
-        """See Dialect."""
+        """See UploadProtocol."""
         offset = {"Upload-Offset": str(stream.offset)} if appended else {}
         return Answer(201, {**_COMMON, **_expires(run), **offset})
 
     def appended(self, run: RunRecord, stream: StreamRecord) -> Answer:
-        """See Dialect."""
+        """See UploadProtocol."""
         return Answer(204, {**_COMMON, **_expires(run), "Upload-Offset": str(stream.offset)})
 
     def offset(self, run: RunRecord, stream: StreamRecord) -> Answer:
-        """See Dialect."""
+        """See UploadProtocol."""
         length = {"Upload-Defer-Length": "1"}
         if stream.length is not None:
             length = {"Upload-Length": str(stream.length)}
@@ -111,17 +111,17 @@ class Tus:
         return Answer(200, {**_COMMON, **_expires(run), **offset, **length, **metadata})
 
     def deleted(self) -> Answer:
-        """See Dialect."""
+        """See UploadProtocol."""
         return Answer(204, _COMMON)
 
     def refine(self, problem: Problem) -> None:
-        """See Dialect."""
+        """See UploadProtocol."""
         problem.headers["Tus-Resumable"] = VERSION
         if problem.code == ProtocolVersionError.code:
             problem.headers["Tus-Version"] = VERSION
 
     def interim(self, offset: int | None, location: str | None) -> Mapping[str, str] | None:  # noqa: ARG002
-        """See Dialect."""
+        """See UploadProtocol."""
         return None
 
 

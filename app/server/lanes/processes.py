@@ -41,7 +41,7 @@ class _Process:
 
     Attributes:
         lane: its lane.
-        index: number of its seat.
+        index: number of its slot.
         channel: our end of its channel.
         queue: offers that the channel had no room for.
         offered: those that it has not taken yet.

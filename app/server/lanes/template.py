@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 from app.server.forking import fork, fork_for
 
 from .channel import HELLO, LOADED, Message, receive, send
@@ -41,25 +41,25 @@ class Loading:
         compiling: returns what compiles the kernels, in a process of its own; None if they are
             compiled.
         warms: loads the kernels.
-        serves: serves in a lane, given its seat and its control channel; returns an exit code.
+        serves: serves in a lane, given its slot and its control channel; returns an exit code.
     """
 
     imports: Callable[[], object]
     compiling: Callable[[], Callable[[], object] | None]
     warms: Callable[[], object]
-    serves: Callable[[Seat, socket.socket], int]
+    serves: Callable[[WorkerSlot, socket.socket], int]
 
 
-def run_template(loading: Loading, board: Board, seat: Seat, control: socket.socket) -> int:
+def run_template(loading: Loading, board: Board, slot: WorkerSlot, control: socket.socket) -> int:
     """Load, and fork processes as told; until the supervisor is gone.
 
     Args:
         loading: what to load, and to run.
-        board: the seats of all processes.
-        seat: this process's.
+        board: the slots of all processes.
+        slot: this process's.
         control: our end of a channel to the supervisor.
     """
-    template = _Template(loading, board, seat, control)
+    template = _Template(loading, board, slot, control)
     loading.imports()
     template.announce(FRONT)
     compiling = loading.compiling()
@@ -70,10 +70,12 @@ def run_template(loading: Loading, board: Board, seat: Seat, control: socket.soc
 
 
 class _Template:
-    def __init__(self, loading: Loading, board: Board, seat: Seat, control: socket.socket) -> None:
+    def __init__(
+        self, loading: Loading, board: Board, slot: WorkerSlot, control: socket.socket
+    ) -> None:
         self._loading = loading
         self._board = board
-        self._seat = seat
+        self._slot = slot
         self._control = control
         self._supervisor = os.getppid()
         control.setblocking(True)
@@ -83,7 +85,7 @@ class _Template:
         # Collections in a lane would write to, and so copy, every page that it shares.
         gc.collect()
         gc.freeze()
-        self._seat.rest()
+        self._slot.rest()
         send(self._control, Message(LOADED, lane))
 
     def run(self) -> int:

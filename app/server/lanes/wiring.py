@@ -19,7 +19,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
-from app.server.board import Board, Seat
+from app.server.board import Board, WorkerSlot
 from app.server.forking import fork
 from app.server.limits import ServerLimits
 
@@ -33,7 +33,7 @@ class Wiring:
     """Starts and connects the processes of a service, for its supervisor.
 
     Args:
-        board: the seats of all processes.
+        board: the slots of all processes.
         loading: what the template loads.
         listeners: the listening sockets.
         limits: of connections.
@@ -53,15 +53,15 @@ class Wiring:
         self._listeners = listeners
         self._limits = limits
         self._drain_delay = drain_delay
-        self._controls: dict[Seat, socket.socket] = {}
-        self._loaded: dict[Seat, str] = {}
+        self._controls: dict[WorkerSlot, socket.socket] = {}
+        self._loaded: dict[WorkerSlot, str] = {}
         """Which lanes a template can fork: the front, or all."""
-        self._forkers: dict[Seat, Seat] = {}
+        self._forkers: dict[WorkerSlot, WorkerSlot] = {}
         """The template that each process was ordered from."""
 
     @property
-    def seats(self) -> list[Seat]:
-        """Seats of the processes to keep running."""
+    def slots(self) -> list[WorkerSlot]:
+        """Slots of the processes to keep running."""
         template, spare = self._board.templates
         return [self._board.acceptor, template, *self._board.workers, spare]
 
@@ -70,101 +70,101 @@ class Wiring:
         """Sockets that are readable when ``hear`` would have something to tell."""
         return list(self._controls.values())
 
-    def forker(self, seat: Seat) -> Seat | None:
+    def forker(self, slot: WorkerSlot) -> WorkerSlot | None:
         """Return the template that a process was ordered from, if it lives and has loaded all."""
-        forker = self._forkers.get(seat)
+        forker = self._forkers.get(slot)
         return forker if forker and self._loaded.get(forker) == ALL else None
 
-    def can_start(self, seat: Seat) -> bool:
+    def can_start(self, slot: WorkerSlot) -> bool:
         """Whether a process can be started now."""
-        if seat in self._board.templates:
+        if slot in self._board.templates:
             # Either from the other one, or loading anew.
-            return self._source(seat) is not None or not any(
+            return self._source(slot) is not None or not any(
                 other in self._controls for other in self._board.templates
             )
-        return seat is self._board.acceptor or self._source(seat) is not None
+        return slot is self._board.acceptor or self._source(slot) is not None
 
-    def _source(self, seat: Seat) -> Seat | None:
+    def _source(self, slot: WorkerSlot) -> WorkerSlot | None:
         """The template from which a process can be forked."""
-        wanted = {ALL, FRONT} if seat.lane == FRONT else {ALL}
+        wanted = {ALL, FRONT} if slot.lane == FRONT else {ALL}
         found = [template for template, loaded in self._loaded.items() if loaded in wanted]
         return max(found, key=lambda template: self._loaded[template] == ALL, default=None)
 
-    def start(self, seat: Seat, close: Callable[[], None]) -> int | None:
+    def start(self, slot: WorkerSlot, close: Callable[[], None]) -> int | None:
         """Start a process; return its pid, or None if ``hear`` will tell it.
 
         Args:
-            seat: the process's.
+            slot: the process's.
             close: called in a process that is forked here, to close what is the supervisor's.
 
         Raises:
             OSError: the system has no room for it.
         """
-        source = None if seat is self._board.acceptor else self._source(seat)
+        source = None if slot is self._board.acceptor else self._source(slot)
         ours, theirs = make_pair()
-        self._controls[seat] = ours
+        self._controls[slot] = ours
         with theirs:
             if source is not None:
-                self._forkers[seat] = source
+                self._forkers[slot] = source
                 try:
-                    send(self._controls[source], Message(FORK, str(seat.index), sock=theirs))
+                    send(self._controls[source], Message(FORK, str(slot.index), sock=theirs))
                 except (BrokenPipeError, ConnectionResetError):
                     # It has ended a moment ago.
                     self.forget(source)
-                    if not self.can_start(seat):
+                    if not self.can_start(slot):
                         raise
-                    self.forget(seat)
-                    return self.start(seat, close)
+                    self.forget(slot)
+                    return self.start(slot, close)
                 return None
-            pid = fork(lambda: self._run(seat, theirs), close)
-        if seat is self._board.acceptor:
+            pid = fork(lambda: self._run(slot, theirs), close)
+        if slot is self._board.acceptor:
             for worker in self._board.workers:
                 self._connect(worker)
         return pid
 
-    def hear(self) -> Iterator[tuple[Seat, int]]:
+    def hear(self) -> Iterator[tuple[WorkerSlot, int]]:
         """Read what processes tell; yield those that have started, and their pids.
 
         The pid is 0 if the process has ended, perhaps before it could tell.
         """
-        for seat, control in list(self._controls.items()):
+        for slot, control in list(self._controls.items()):
             with contextlib.suppress(BlockingIOError):
                 while message := receive(control):
                     if message.kind == LOADED:
-                        self._loaded[seat] = message.text
+                        self._loaded[slot] = message.text
                     elif message.kind == HELLO:
-                        self._connect(seat)
-                        yield seat, int(message.text)
-                self.forget(seat)
-                yield seat, 0
+                        self._connect(slot)
+                        yield slot, int(message.text)
+                self.forget(slot)
+                yield slot, 0
 
-    def forget(self, seat: Seat) -> None:
+    def forget(self, slot: WorkerSlot) -> None:
         """Close the control channel of a process that has ended, or did not start."""
-        if control := self._controls.pop(seat, None):
+        if control := self._controls.pop(slot, None):
             control.close()
-        self._loaded.pop(seat, None)
+        self._loaded.pop(slot, None)
 
-    def _connect(self, seat: Seat) -> None:
+    def _connect(self, slot: WorkerSlot) -> None:
         """Make the channel between the acceptor and a process of a lane."""
-        acceptor, other = self._controls.get(self._board.acceptor), self._controls.get(seat)
-        if acceptor is None or other is None or not seat.lane:
+        acceptor, other = self._controls.get(self._board.acceptor), self._controls.get(slot)
+        if acceptor is None or other is None or not slot.lane:
             return
         for control, end in zip((acceptor, other), make_pair(), strict=True):
             with end, contextlib.suppress(OSError):
                 # Whose process has died meanwhile is connected with its next one.
-                send(control, Message(PROCESS, f"{seat.lane} {seat.index}", sock=end))
+                send(control, Message(PROCESS, f"{slot.lane} {slot.index}", sock=end))
 
     # In a process that was forked.
 
-    def _run(self, seat: Seat, control: socket.socket) -> int:
+    def _run(self, slot: WorkerSlot, control: socket.socket) -> int:
         for other in self._controls.values():
             other.close()
         self._controls.clear()
-        if seat is self._board.acceptor:
+        if slot is self._board.acceptor:
             load = self._board.workers
             acceptor = Acceptor(self._listeners, self._limits, lambda index: load[index].running)
-            run_acceptor(acceptor, control, seat.beat, self._drain_delay)
+            run_acceptor(acceptor, control, slot.beat, self._drain_delay)
             return 0
         for sock in self._listeners:
             sock.close()
-        return run_template(self._loading, self._board, seat, control)
+        return run_template(self._loading, self._board, slot, control)

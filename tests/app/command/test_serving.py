@@ -200,7 +200,7 @@ def test_workers_get_the_settings_that_were_read(
 def test_what_one_worker_holds_counts_for_all(tmp_path: Path) -> None:
     board = Board(["", ""])
     settings = Settings(data_dir=tmp_path, buffers=4)
-    first, second = (create_app(settings, board, seat).state for seat in board.workers)
+    first, second = (create_app(settings, board, slot).state for slot in board.workers)
     first.throttle.enter("alice")
     first.losses.buffers.take("bob", 2)
     assert second.throttle.running_of("alice") == 1
@@ -227,7 +227,7 @@ def test_processes_are_as_many_as_settings_and_cores_say(
 ) -> None:
     monkeypatch.setattr(serving, "count_cores", lambda: 3)
     board = serving._board(Settings(**settings))
-    assert [seat.lane for seat in board.workers] == lanes
+    assert [slot.lane for slot in board.workers] == lanes
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from app.decoding.base import (
     DecoderLimits,
     Effort,
     LibraryMissingError,
+    OpenHandle,
     RefusedError,
     Request,
-    Subject,
 )
 from app.decoding.process import MAX_OPEN, DecoderProcess, StartError
 from app.engine.budgets import Budgets
@@ -109,7 +109,7 @@ def ready(stage: Stage) -> Stage:
 
 
 def request(key: str = "k", form: str = "hdf5", **effort: int) -> Request:
-    return Request("a.h5", Subject(key, form), "read", effort=Effort(**effort))
+    return Request("a.h5", OpenHandle(key, form), "read", effort=Effort(**effort))
 
 
 def parsed(values: Mapping[str, Any], octets: Octets) -> tuple[Mapping[str, Any], int]:

@@ -33,9 +33,9 @@ class Crew:
         self.readiness = Readiness(self.monitor, self.board, own, lambda: self.poisoned)
 
     def say(self, index: int, parts: dict[str, Any]) -> None:
-        seat = self.board.workers[index]
-        seat.beat()
-        seat.publish({"parts": parts})
+        slot = self.board.workers[index]
+        slot.beat()
+        slot.publish({"parts": parts})
 
     def ask(self, *, draining: bool = False) -> dict[str, Any]:
         return asyncio.run(self.readiness.describe(draining=draining))

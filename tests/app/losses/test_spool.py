@@ -17,8 +17,8 @@ from app.engine.ledger import Ledger
 from app.errors import QuotaExceededError, StorageFullError, TooLargeError
 from app.losses.spool import Item, Mark, Spool, Spools, Table
 from app.state.base import StoreError
-from app.state.claims import LEASE, Claims
 from app.state.presence import Presence
+from app.state.reservations import LEASE, Reservations
 from core.losses.events import Position
 from tests.descriptors import nothing_left_open
 
@@ -114,18 +114,18 @@ def test_too_many_rows_are_refused(spool: Spool) -> None:
 
 
 def test_the_file_counts_in_a_quota_until_it_is_closed(tmp_path: Path) -> None:
-    claims = Claims(Presence(), 2 * LEASE)
-    spools = Spools(tmp_path, 1000, 1 << 40, claims, Ledger(1 << 20, 1 << 20))
+    reservations = Reservations(Presence(), 2 * LEASE)
+    spools = Spools(tmp_path, 1000, 1 << 40, reservations, Ledger(1 << 20, 1 << 20))
     size = LEASE // DTYPE.itemsize - 10
     one, other = spools.new("alice"), spools.new("alice")
     one.put([rows(80)])
-    assert claims._claimed == {}
+    assert reservations._reserved == {}
     one.put([rows(size)])
     other.put([rows(size)])
     with pytest.raises(QuotaExceededError):
         other.put([rows(100)])
     spools.new("bob").put([rows(100)])
-    assert claims._claimed == {"alice": 2 * LEASE, "bob": LEASE}
+    assert reservations._reserved == {"alice": 2 * LEASE, "bob": LEASE}
     # A file does not shrink when its rows are taken.
     drain(one)
     with pytest.raises(QuotaExceededError):
@@ -133,7 +133,7 @@ def test_the_file_counts_in_a_quota_until_it_is_closed(tmp_path: Path) -> None:
     one.close()
     other.put([rows(100)])
     other.close()
-    assert claims._claimed == {"bob": LEASE}
+    assert reservations._reserved == {"bob": LEASE}
 
 
 def test_a_disk_that_fails_is_not_called_full(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ from app.losses.posting import Posting
 from app.losses.request import LossRequest
 from app.losses.spool import Spools, Table
 from app.losses.sums_room import Admission, Followed, SumsRoom, hold_for_request
-from app.state.claims import Claims
 from app.state.presence import Presence
+from app.state.reservations import Reservations
 from core.arrays import Rows
 from core.errors import BudgetExceededError
 from core.losses.analysis import Analysis, aggregate
@@ -72,8 +72,8 @@ class Rooms:
         self, directory: Path, *, disk: int = 1 << 30, quota: int = 1 << 30, limit: int = 1 << 30
     ) -> None:
         self.ledger = Ledger(limit, limit)
-        self.claims = Claims(Presence(), quota)
-        self._spools = Spools(directory, MIB, disk, self.claims, self.ledger)
+        self.reservations = Reservations(Presence(), quota)
+        self._spools = Spools(directory, MIB, disk, self.reservations, self.ledger)
 
     def room(self) -> SumsRoom:
         """A room for the sums of another request."""
@@ -94,7 +94,7 @@ class Rooms:
                 )
                 for begin in range(0, len(STREAM), 4000):
                     analysis.receive(STREAM[begin : begin + 4000])
-                self.claimed = self.claims.claimed
+                self.reserved = self.reservations.reserved
                 analysis.close()
                 self.held = budget.held
         finally:
@@ -110,7 +110,7 @@ def unbounded() -> dict[str, bytes]:
 def test_sums_in_memory_count_in_the_budget_of_the_request(tmp_path: Path) -> None:
     rooms = Rooms(tmp_path)
     assert rooms.compute() == unbounded()
-    assert rooms.claimed == 0
+    assert rooms.reserved == 0
     assert rooms.held > FIRST
     assert rooms.ledger.held == 0
 
@@ -118,8 +118,8 @@ def test_sums_in_memory_count_in_the_budget_of_the_request(tmp_path: Path) -> No
 def test_sums_beyond_the_budget_are_on_the_disk_and_in_the_quota(tmp_path: Path) -> None:
     rooms = Rooms(tmp_path)
     assert rooms.compute(FEW) == unbounded()
-    assert rooms.claimed > 0
-    assert rooms.claims.claimed == 0
+    assert rooms.reserved > 0
+    assert rooms.reservations.reserved == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,7 +129,7 @@ def test_a_summary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         rooms.compute(FIRST + 3000)
     assert caught.value.setting == "request_memory"
     assert "aggregate" in str(caught.value.hint)
-    assert rooms.claims.claimed == 0
+    assert rooms.reservations.reserved == 0
 
 
 def test_a_ledger_that_has_no_memory_at_all_is_refused(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_the_disk_of_a_request_has_a_limit(tmp_path: Path) -> None:
     with pytest.raises(TooLargeError) as caught:
         rooms.compute(FEW)
     assert caught.value.members["setting"] == "THALWEG_SPOOL_LIMIT"
-    assert rooms.claims.claimed == 0
+    assert rooms.reservations.reserved == 0
 
 
 def test_the_disk_of_an_owner_has_a_quota(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_sums_of_items_are_counted_before_they_are_made(tmp_path: Path) -> None:
     xref = Sets(tuple((n, n, number) for n in items for number in (1, 2))).xref
     blocks = tuple(Block(1, n, ((-1, 1.0), (samples, 1.0))) for n in items)
     stream = Stream("loss", samples, 4, blocks).encode()
-    spools = Spools(tmp_path, MIB, MIB, Claims(Presence(), MIB), Ledger(MIB, MIB))
+    spools = Spools(tmp_path, MIB, MIB, Reservations(Presence(), MIB), Ledger(MIB, MIB))
     request = LossRequest(reports=("melt",), sets=SummarySets(xref))
     ledger = Ledger(1 << 30, 1 << 30)
     with Budgets(None, ledger).of_request(OWNER, threading.Event()) as budget:
@@ -301,7 +301,7 @@ def test_more_memory_is_granted_or_required() -> None:
 
 
 def test_a_room_does_not_wait_for_a_collection_of_garbage(tmp_path: Path) -> None:
-    spools = Spools(tmp_path, MIB, MIB, Claims(Presence(), MIB), Ledger(MIB, MIB))
+    spools = Spools(tmp_path, MIB, MIB, Reservations(Presence(), MIB), Ledger(MIB, MIB))
     gc.disable()
     try:
         room = SumsRoom(spools, OWNER)
@@ -319,7 +319,9 @@ def test_what_waits_on_the_disk_is_closed_beside_the_event_loop(
 ) -> None:
     """The kernel frees the pages of a file then, for tens of milliseconds."""
     rooms = Rooms(tmp_path)
-    spools = Spools(tmp_path, 0 if where == "disk" else MIB, 1 << 30, rooms.claims, rooms.ledger)
+    spools = Spools(
+        tmp_path, 0 if where == "disk" else MIB, 1 << 30, rooms.reservations, rooms.ledger
+    )
     spool, room = spools.new(OWNER), SumsRoom(spools, OWNER)
     spool.put([Table("melt", np.zeros(1000, [("Loss", "<f8")]))])
     assert spool.on_disk == (where == "disk")

@@ -54,7 +54,7 @@ def ask_raising(service: Uploads, path: str) -> None:
 @contextlib.contextmanager
 def read_only(service: Uploads) -> Iterator[None]:
     """As on a disk that was mounted again without the right to write."""
-    heads, blobs = service.sealer.workshop.heads, service.streams.blobs
+    heads, blobs = service.sealer.sealing.heads, service.streams.blobs
     while hasattr(heads, "_heads"):
         heads = heads._heads
 
@@ -144,7 +144,7 @@ def damage(directory: Path, kind: str) -> int:
 
 def test_damaged_partial_sums_are_computed_again(tmp_path: Path, case: RunCase) -> None:
     service = Uploads(tmp_path)
-    service.sealer.workshop.segment = 400
+    service.sealer.sealing.segment = 400
     found = []
     for damaged in (False, True):
         run = run_of_sums(service, case)
@@ -256,7 +256,7 @@ def test_a_report_that_is_damaged_further_on_is_broken_off_and_made_again(
 
 def test_partial_sums_and_reports_count_in_quotas(tmp_path: Path, case: RunCase) -> None:
     service = Uploads(tmp_path, quota_reports=2)
-    limits = service.app.state.sealer.workshop.heads._quotas._limits
+    limits = service.app.state.sealer.sealing.heads._quotas._limits
     run = run_of_sums(service, case)
     service.upload(run, case.stream.encode())
     limits["segment"] = Limit("segments", 10, 10)
@@ -284,7 +284,7 @@ def test_a_clock_that_jumps_gives_a_job_to_no_second_worker(
     run = service.run(["melt"])
     service.upload(run, case.stream.encode())
     service.sealer.seal(service.now(run))
-    heads = service.sealer.workshop.heads
+    heads = service.sealer.sealing.heads
     ticks = [0.0]
     workers = [Jobs(heads, clock=lambda: ticks[0]) for _ in range(2)]
     seen = [jobs.claimable()[0] for jobs in workers]

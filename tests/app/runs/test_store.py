@@ -21,7 +21,7 @@ from app.runs.spec import RunSpec
 from app.runs.store import Runs, always
 from app.runs.streams import MAX_STREAMS, Streams
 from app.runs.sweeping import Removal
-from app.runs.uploads.dialect import http_date
+from app.runs.uploads.upload_protocol import http_date
 from app.runs.watching import Watch
 from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError

@@ -52,7 +52,7 @@ def test_expired_runs_go_with_their_streams() -> None:
 
 def test_inputs_that_a_run_names_are_kept_however_old(tmp_path: Path) -> None:
     service = Uploads(tmp_path, input_days=7)
-    heads, blobs = service.sealer.workshop.heads, service.streams.blobs
+    heads, blobs = service.sealer.sealing.heads, service.streams.blobs
     case = random_run(np.random.default_rng(1))
     occurrence = service.occurrence(case)
     put = service.state.losses.inputs.put

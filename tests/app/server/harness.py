@@ -213,7 +213,7 @@ class Harness:
             loop="none",
         )
         seen: Any = config
-        seen.seat, seen.drain = Board().workers[0], Drain()
+        seen.slot, seen.drain = Board().workers[0], Drain()
         self.server = uvicorn.Server(config)
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.socket.getsockname()[1]

@@ -13,7 +13,7 @@ from app.tally import MEMORY, Tally
 def test_what_one_process_publishes_another_reads() -> None:
     board = Board(["", ""])
     first, second = board.workers
-    assert [seat.index for seat in (board.supervisor, first, second)] == [-1, 0, 1]
+    assert [slot.index for slot in (board.supervisor, first, second)] == [-1, 0, 1]
     assert (first.report(), first.beaten) == (None, 0)
     child = os.fork()
     if not child:
@@ -34,16 +34,16 @@ def test_what_one_process_publishes_another_reads() -> None:
 
 
 def test_what_is_known_of_a_process_is_forgotten_with_it() -> None:
-    seat = Board().workers[0]
-    assert (seat.has_begun, seat.running, seat.answered) == (False, 0, 0)
-    seat.beat()
-    seat.rest()
-    assert (seat.has_begun, seat.beaten) == (True, 0)
+    slot = Board().workers[0]
+    assert (slot.has_begun, slot.running, slot.answered) == (False, 0, 0)
+    slot.beat()
+    slot.rest()
+    assert (slot.has_begun, slot.beaten) == (True, 0)
     for count in (1, 2, 1, 2, 0):
-        seat.note_running(count)
-    assert (seat.running, seat.answered) == (0, 2)
-    seat.clear()
-    assert (seat.has_begun, seat.running, seat.answered) == (False, 0, 0)
+        slot.note_running(count)
+    assert (slot.running, slot.answered) == (0, 2)
+    slot.clear()
+    assert (slot.has_begun, slot.running, slot.answered) == (False, 0, 0)
 
 
 def test_a_report_may_fill_its_page_and_no_more() -> None:
@@ -58,19 +58,19 @@ def test_a_report_may_fill_its_page_and_no_more() -> None:
 
 
 def test_half_a_report_is_none() -> None:
-    seat = Board().workers[0]
-    seat.publish({"a": 1})
-    seat._memory[seat._memory.tobytes().index(b'{"a"') + 1] ^= 1
-    assert seat.report() is None
+    slot = Board().workers[0]
+    slot.publish({"a": 1})
+    slot._memory[slot._memory.tobytes().index(b'{"a"') + 1] ^= 1
+    assert slot.report() is None
 
 
 def test_requests_that_are_expected_count_as_running() -> None:
-    seat = Board().workers[0]
-    seat.expect(2)
-    assert seat.running == 2
-    seat.note_running(1)
-    assert seat.running == 3
-    seat.expect(-2)
-    assert (seat.running, seat.expected) == (1, 0)
-    seat.clear()
-    assert seat.running == 0
+    slot = Board().workers[0]
+    slot.expect(2)
+    assert slot.running == 2
+    slot.note_running(1)
+    assert slot.running == 3
+    slot.expect(-2)
+    assert (slot.running, slot.expected) == (1, 0)
+    slot.clear()
+    assert slot.running == 0

@@ -26,16 +26,16 @@ def test_pauses_double_up_to_a_bound_and_begin_anew_after_a_process_that_was_rea
     pauses = [kept.replace(0) for _ in range(40)]
     assert pauses == [*(0.05 * 2**n for n in range(10)), *([30.0] * 30)]
     assert kept.due == now[0] + 30
-    kept.seat.beat()
+    kept.slot.beat()
     now[0] += 100
     assert kept.replace(0) == 0
-    kept.seat.clear()
+    kept.slot.clear()
     assert kept.replace(0) == 0.05
 
 
 def test_the_fifth_in_ten_seconds_is_replaced_after_a_pause(now: list[float]) -> None:
     kept = Place(Board().workers[0])
-    kept.seat.beat()
+    kept.slot.beat()
     pauses = []
     for _ in range(5):
         pauses.append(kept.replace(0))
@@ -63,10 +63,10 @@ def test_a_process_is_silent_until_it_comes_starts_and_beats() -> None:
         kept.arrive(pid, None)
         assert silence(kept) == STARTING_TICKS + 1
         assert "begin to serve" in kept.silence()
-        kept.seat.beat()
+        kept.slot.beat()
         assert silence(kept) == SILENT_TICKS + 2
         assert "stood still" in kept.silence()
-        kept.seat.rest()
+        kept.slot.rest()
         assert not any(kept.tick() for _ in range(1000))
     finally:
         kept.kill("hung")
@@ -91,11 +91,11 @@ def test_whoever_has_answered_requests_is_replaced_at_once(
     pauses = []
     for number in range(8):
         kept.begin(answered=number)
-        kept.seat.beat()
+        kept.slot.beat()
         if worker:
-            kept.seat.note_running(1)
-            kept.seat.note_running(0)
+            kept.slot.note_running(1)
+            kept.slot.note_running(0)
         pauses.append(kept.replace(number + 1))
-        kept.seat.clear()
+        kept.slot.clear()
         now[0] += 0.1
     assert not any(pauses)

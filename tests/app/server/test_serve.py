@@ -71,9 +71,9 @@ async def hold(fifo: str):
 async def turn_number():
     return turns
 
-def create(seat):
+def create(slot):
     # One write: two processes print to the same pipe.
-    seat.on_drain = lambda: os.write(2, b"told\\n")
+    slot.on_drain = lambda: os.write(2, b"told\\n")
     return app
 
 if __name__ == "__main__":

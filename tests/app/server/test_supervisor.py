@@ -32,52 +32,52 @@ supervisor._TICK, place._FIRST_PAUSE, place.SILENT_TICKS = 0.02, 0.001, 20
 def tell(**what):
     os.write(1, json.dumps(what).encode() + b"\\n")
 
-def obey(seat):
+def obey(slot):
     '''Say hello, and end as told through a file of commands.'''
-    seat.beat()
+    slot.beat()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    tell(pid=os.getpid(), worker=seat.index)
+    tell(pid=os.getpid(), worker=slot.index)
     while True:
-        seat.beat()
+        slot.beat()
         time.sleep(0.01)
 
-def crash(seat):
-    seat.beat()
+def crash(slot):
+    slot.beat()
     os._exit(5)
 
-def answer_and_crash(seat):
-    seat.beat()
-    seat.note_running(1)
-    seat.note_running(0)
+def answer_and_crash(slot):
+    slot.beat()
+    slot.note_running(1)
+    slot.note_running(0)
     os._exit(5)
 
-def rest_and_end(seat):
-    seat.beat()
-    seat.rest()
+def rest_and_end(slot):
+    slot.beat()
+    slot.rest()
 
-def refuse(seat):
+def refuse(slot):
     sys.exit(4)
 
-def refuse_when_told(seat):
+def refuse_when_told(slot):
     signal.signal(signal.SIGTERM, lambda *_: os._exit(2))
-    seat.publish({"refused": "a setting cannot be"})
-    tell(pid=os.getpid(), worker=seat.index)
+    slot.publish({"refused": "a setting cannot be"})
+    tell(pid=os.getpid(), worker=slot.index)
     while True:
         time.sleep(0.01)
 
-def fail(seat):
+def fail(slot):
     raise ValueError("a fault")
 
-def stay(seat):
-    seat.beat()
+def stay(slot):
+    slot.beat()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    tell(pid=os.getpid(), worker=seat.index)
+    tell(pid=os.getpid(), worker=slot.index)
     while True:
-        seat.beat()
+        slot.beat()
         time.sleep(0.01)
 
-def obey_late(seat):
-    obey(seat)
+def obey_late(slot):
+    obey(slot)
 
 if sys.argv[1] == "obey_late":
     fork, refusals = supervisor.fork, iter("ab")

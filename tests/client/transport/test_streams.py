@@ -11,7 +11,7 @@ from app.client.errors import ConnectionFailed, ProblemError, ProtocolError, Tha
 from app.client.transport.answers import FrameAnswer
 from app.client.transport.requests import Head
 from app.client.transport.retry import Backoff
-from app.client.transport.streams import Cure, Repeated, Resumable
+from app.client.transport.streams import Recovery, Repeated, Resumable
 
 from ..fakes.channel import FakeChannel
 from ..fakes.frames import BytesReader
@@ -61,8 +61,8 @@ class Stream(Resumable[int]):
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
         return self.lacking and failure is CUT
 
-    def _cure(self, problem: ProblemError) -> Cure | None:
-        return self._mend if problem.code == "mend" else super()._cure(problem)
+    def _recovery(self, problem: ProblemError) -> Recovery | None:
+        return self._mend if problem.code == "mend" else super()._recovery(problem)
 
     def _mend(self) -> None:
         self.cured += 1
@@ -131,7 +131,7 @@ def test_nothing_is_asked_again_where_only_the_end_is_missing() -> None:
     assert stream.channel.log == ["drop"]
 
 
-def test_a_cure_is_tried_once_without_a_pause() -> None:
+def test_a_recovery_is_tried_once_without_a_pause() -> None:
     mend = problem(410, "mend")
     stream = Stream((1, mend), (1, mend), (3, None))
     assert run(stream) == [1, 2, 3, 4, 5]
@@ -142,7 +142,7 @@ def test_a_cure_is_tried_once_without_a_pause() -> None:
     assert stream.cured == 1
 
 
-def test_a_cure_that_failed_is_tried_again() -> None:
+def test_a_recovery_that_failed_is_tried_again() -> None:
     stream = Stream((0, problem(410, "mend")), (-1, CUT), (5, None))
     assert pauses(stream) == [0.25]
     assert stream.cured == 2

@@ -83,7 +83,7 @@ def worker() -> Iterator[Worker]:
     formats, missing = load_libraries()
     assert not missing
     for form in formats.values():
-        form.rehearse()
+        form.preload()
     with served(formats) as made:
         yield made
 
@@ -236,7 +236,7 @@ class Kept:
     def touch(self) -> None:
         pass
 
-    def rehearse(self) -> None:
+    def preload(self) -> None:
         pass
 
 
@@ -261,7 +261,7 @@ class Exhausted:
     def touch(self) -> None:
         pass
 
-    def rehearse(self) -> None:
+    def preload(self) -> None:
         pass
 
 

@@ -19,7 +19,7 @@ def test_sums_added_up_ahead_end_with_their_stream(
     case = random_run(np.random.default_rng(9))
     monkeypatch.setattr("app.losses.sections._WINDOW", 256)
     service = Uploads(tmp_path)
-    service.sealer.workshop.segment = 400
+    service.sealer.sealing.segment = 400
     inputs = {"occurrence": service.occurrence(case)}
     run = service.run(["aal"], inputs, no_of_periods=case.periods)
     stream = service.extend(service.add(run), case.stream.encode()[:900], complete=False)

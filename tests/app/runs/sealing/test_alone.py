@@ -25,7 +25,7 @@ JOB = Job("alice", "run", ("melt",), Variant(), seals=True)
 @pytest.mark.skipif(PURE_PYTHON, reason="the process has kernels of its own")
 def test_a_suspect_is_computed_in_a_process_whose_memory_is_counted(tmp_path: Path) -> None:
     service = Uploads(tmp_path)
-    ledger = service.sealer.workshop.losses.ledger
+    ledger = service.sealer.sealing.losses.ledger
     run = service.run(["melt"])
     service.upload(run, random_run(np.random.default_rng(4)).stream.encode())
     service.sealer.seal(service.now(run))

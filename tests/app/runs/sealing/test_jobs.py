@@ -40,14 +40,14 @@ class Fates(Alone):
         super().__init__(Settings(), Ledger(1, 1))
         self.fates: list[Death | Callable[[], Death]] = []
         self.seen: list[Job] = []
-        self._worker = Sealer(service.sealer.workshop, service.sealer.jobs)
+        self._worker = Sealer(service.sealer.sealing, service.sealer.jobs)
 
     def run(self, job: Job) -> Death | None:
         self.seen.append(job)
         if self.fates:
             fate = self.fates.pop(0)
             return fate if isinstance(fate, Death) else fate()
-        runs = self._worker.workshop.runs
+        runs = self._worker.sealing.runs
         # Another process counts nothing here.
         count, runs.on_state = runs.on_state, lambda _state: None
         self._worker.perform(job)
@@ -166,7 +166,7 @@ def test_who_gives_no_sign_of_life_is_dead_unless_it_is_seen_to_run(
     own = suspects.jobs.presence.name
     suspects.take(own if near else "another-machine 1-x")
     now = [0.0]
-    watching = Jobs(suspects.sealer.workshop.heads, 15.0, lambda: now[0], suspects.jobs.presence)
+    watching = Jobs(suspects.sealer.sealing.heads, 15.0, lambda: now[0], suspects.jobs.presence)
     suspects.sealer.jobs = watching
     suspects.sealer.look()
     assert suspects.job.worker != ""

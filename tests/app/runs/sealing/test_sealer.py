@@ -34,7 +34,7 @@ REPORTS = (*OF_ROWS, *RUN_REPORTS)
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uploads]:
     made = Uploads(tmp_path_factory.mktemp("service"))
-    made.sealer.workshop.segment = 400
+    made.sealer.sealing.segment = 400
     yield made
     made.sealer.close()
 
@@ -117,7 +117,7 @@ def test_sums_that_need_more_memory_than_is_usual_get_it(
         assert service.seal(run).state == "done"
         ends.append(get(service, f"/v1/runs/{run.id}/reports/ept").content)
     assert ends[0] == ends[1]
-    ledger = service.sealer.workshop.losses.ledger
+    ledger = service.sealer.sealing.losses.ledger
     assert ledger.held == ledger.held_for("cached")
 
 
@@ -303,7 +303,7 @@ def test_reports_of_streams_that_were_replaced_are_not_kept(
     assert melt.status_code == 200
     assert melt.content == expected.content
     # What was computed before is removed after a while.
-    heads = service.sealer.workshop.heads
+    heads = service.sealer.sealing.heads
     before = {head.id for head in heads.list("report").heads}
     files_without_runs(heads, "report", lambda: 9e9)()
     (removed,) = before - {head.id for head in heads.list("report").heads}
@@ -377,7 +377,7 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     # It claims the job, and is killed.
     assert service.sealer.jobs.change(job, worker="another", beat=7) is not None
     watching = Jobs(
-        service.sealer.workshop.heads, 15.0, lambda: now[0], service.sealer.jobs.presence
+        service.sealer.sealing.heads, 15.0, lambda: now[0], service.sealer.jobs.presence
     )
     monkeypatch.setattr(service.sealer, "jobs", watching)
     monkeypatch.setattr(service.sealer, "_alone", None)
@@ -433,7 +433,7 @@ def test_a_sealed_run_whose_job_was_lost_is_computed(service: Uploads, case: Run
     jobs.delete_all(run.owner, run.id)
     service.sealer.look()
     assert service.now(run).state == "sealed"
-    sweep = runs_without_jobs(service.state.runs.removal, service.sealer.workshop.heads)
+    sweep = runs_without_jobs(service.state.runs.removal, service.sealer.sealing.heads)
     assert sweep() is False
     service.sealer.look()
     assert service.now(run).state == "done"
@@ -505,7 +505,7 @@ def test_segments_are_added_up_while_streams_arrive(
     case = random_run(np.random.default_rng(9))
     monkeypatch.setattr("app.losses.sections._WINDOW", 256)
     service = Uploads(tmp_path)
-    service.sealer.workshop.segment = 400
+    service.sealer.sealing.segment = 400
     run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)
     data = case.stream.encode()
     stream = service.extend(service.add(run), data[:900], complete=False)
@@ -540,7 +540,7 @@ def test_a_deleted_run_leaves_nothing(tmp_path: Path, case: RunCase) -> None:
 def test_a_run_may_be_sealed_by_several_at_once(service: Uploads, case: RunCase) -> None:
     run = service.run(["melt"])
     service.upload(run, case.stream.encode())
-    others = [Sealer(service.sealer.workshop, Jobs(service.sealer.workshop.heads)) for _ in "ab"]
+    others = [Sealer(service.sealer.sealing, Jobs(service.sealer.sealing.heads)) for _ in "ab"]
     for sealer in others:
         sealer.seal(service.now(run))
     for sealer in others:

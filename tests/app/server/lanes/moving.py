@@ -71,12 +71,12 @@ class Moving:
         self.threads: list[threading.Thread] = []
         self._ended = threading.Event()
         self._open: list[socket.socket] = []
-        seats = self.board.workers
+        slots = self.board.workers
         self.acceptor = None if not lanes else Acceptor([self.listener], limits, self._load)
-        for seat in seats:
-            config = self._config(seat.lane)
-            config.seat = seat
-            control = self._control(seat.lane, seat.index) if lanes else None
+        for slot in slots:
+            config = self._config(slot.lane)
+            config.slot = slot
+            control = self._control(slot.lane, slot.index) if lanes else None
             self.servers.append(DrainingServer(config, control))
             sockets = [] if lanes else [self.listener]
             self._run(self.servers[-1].run, sockets)
@@ -137,7 +137,7 @@ class Moving:
     def quiet(self) -> bool:
         states = [server.server_state for server in self.servers]
         counted = 0 if self._ended.is_set() or self.acceptor is None else self.connections
-        loads = any(seat.running for seat in self.board.workers)
+        loads = any(slot.running for slot in self.board.workers)
         return not (counted or loads or any(s.connections or s.tasks for s in states))
 
     def connect(self) -> socket.socket:

@@ -91,7 +91,7 @@ def fails_to_start():
         return
     os.kill(os.getpid(), signal.SIGKILL) if how == "killed" else time.sleep(60)
 
-def create(seat):
+def create(slot):
     import numpy as np
     fails_to_start()
     held = []
@@ -112,7 +112,7 @@ def create(seat):
             held.append(subprocess.Popen(command, stdout=subprocess.PIPE))
             held[-1].stdout.readline()
         told = {
-            "pid": os.getpid(), "lane": seat.lane, "index": seat.index,
+            "pid": os.getpid(), "lane": slot.lane, "index": slot.index,
             "random": [random.getrandbits(64), int(np.random.randint(1 << 62))],
             "oom": int(open("/proc/self/oom_score_adj").read()),
             "started": [each.pid for each in held if hasattr(each, "pid")],

@@ -47,7 +47,7 @@ class Answer:
     """Whether its body is a description of the stream."""
 
 
-class Dialect(Protocol):
+class UploadProtocol(Protocol):
     """One of the protocols, as one request speaks it."""
 
     def creation(self, headers: Headers) -> Creation:

@@ -1,4 +1,4 @@
-"""Claims of all workers on space for rows that wait, and their end."""
+"""Reservations of all workers on space for rows that wait, and their end."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import pytest
 
 from app.errors import QuotaExceededError, StorageFullError
 from app.state.base import StoreError
-from app.state.claims import LEASE, Claims
 from app.state.presence import Presence
+from app.state.reservations import LEASE, Reservations
 from app.state.space import Space
 
 ROOT = Path(__file__).parents[3]
 OTHER = """
 import sys
 from pathlib import Path
-from app.state.claims import Claims
+from app.state.reservations import Reservations
 from app.state.presence import Presence
-claims = Claims(Presence(Path(sys.argv[1])), 1 << 40)
-claim = claims.new("alice")
-claim.cover(int(sys.argv[2]))
+reservations = Reservations(Presence(Path(sys.argv[1])), 1 << 40)
+reservation = reservations.new("alice")
+reservation.cover(int(sys.argv[2]))
 print("has it", flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture(params=["directory", "memory"])
-def claims(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Claims]:
-    directory = tmp_path / "claims" if request.param == "directory" else None
-    made = Claims(Presence(directory), 4 * LEASE)
+def reservations(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reservations]:
+    directory = tmp_path / "reservations" if request.param == "directory" else None
+    made = Reservations(Presence(directory), 4 * LEASE)
     yield made
     made.close()
     made.close()
 
 
-def test_claims_are_counted_and_given_back(claims: Claims) -> None:
-    one, other = claims.new("alice"), claims.new("alice")
+def test_reservations_are_counted_and_given_back(reservations: Reservations) -> None:
+    one, other = reservations.new("alice"), reservations.new("alice")
     one.cover(1)
     one.cover(LEASE)
     one.cover(LEASE + 1)
@@ -50,26 +50,26 @@ def test_claims_are_counted_and_given_back(claims: Claims) -> None:
     with pytest.raises(QuotaExceededError) as caught:
         other.cover(2 * LEASE + 1)
     assert caught.value.members["limit"] == "spools.bytes"
-    claims.new("bob").cover(4 * LEASE)
+    reservations.new("bob").cover(4 * LEASE)
     one.close()
     one.close()
     other.cover(4 * LEASE)
     other.close()
-    assert claims._claimed == {"bob": 4 * LEASE}
+    assert reservations._reserved == {"bob": 4 * LEASE}
 
 
-def test_the_reserve_is_not_claimed(tmp_path: Path) -> None:
+def test_the_reserve_is_not_reserved(tmp_path: Path) -> None:
     class NoSpace(Space):
         def check(self, nbytes: int) -> None:
             raise StorageFullError(str(nbytes))
 
-    claims = Claims(Presence(), 1 << 40, NoSpace(tmp_path, 0))
+    reservations = Reservations(Presence(), 1 << 40, NoSpace(tmp_path, 0))
     with pytest.raises(StorageFullError):
-        claims.new("alice").cover(1)
+        reservations.new("alice").cover(1)
 
 
 def test_workers_keep_to_one_limit_until_one_dies(tmp_path: Path) -> None:
-    claims = Claims(Presence(tmp_path), 4 * LEASE)
+    reservations = Reservations(Presence(tmp_path), 4 * LEASE)
     other = subprocess.Popen(
         [sys.executable, "-c", OTHER, str(tmp_path), str(3 * LEASE)],
         cwd=ROOT,
@@ -79,27 +79,27 @@ def test_workers_keep_to_one_limit_until_one_dies(tmp_path: Path) -> None:
     )
     assert other.stdout is not None
     assert other.stdout.readline() == "has it\n"
-    claim = claims.new("alice")
-    claim.cover(LEASE)
+    reservation = reservations.new("alice")
+    reservation.cover(LEASE)
     with pytest.raises(QuotaExceededError) as caught:
-        claim.cover(LEASE + 1)
+        reservation.cover(LEASE + 1)
     assert caught.value.members["used"] == 4 * LEASE
     other.send_signal(signal.SIGKILL)
     other.communicate()
-    claim.cover(4 * LEASE)
+    reservation.cover(4 * LEASE)
     assert len(list(tmp_path.glob("*.json"))) == 1
-    claims.close()
+    reservations.close()
 
 
 def test_threads_keep_to_the_limit(tmp_path: Path) -> None:
-    workers = [Claims(Presence(tmp_path), 10 * LEASE) for _ in range(2)]
+    workers = [Reservations(Presence(tmp_path), 10 * LEASE) for _ in range(2)]
     taken: list[int] = []
 
-    def take(claims: Claims) -> None:
-        claim = claims.new("alice")
+    def take(reservations: Reservations) -> None:
+        reservation = reservations.new("alice")
         for k in range(1, 8):
             try:
-                claim.cover(k * LEASE)
+                reservation.cover(k * LEASE)
             except QuotaExceededError:
                 break
             taken.append(k)
@@ -110,12 +110,12 @@ def test_threads_keep_to_the_limit(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(taken) == 10
-    for claims in workers:
-        claims.close()
+    for reservations in workers:
+        reservations.close()
 
 
 def test_a_file_without_sense_counts_nothing(tmp_path: Path) -> None:
-    one, other = Claims(Presence(tmp_path), LEASE), Claims(Presence(tmp_path), LEASE)
+    one, other = Reservations(Presence(tmp_path), LEASE), Reservations(Presence(tmp_path), LEASE)
     assert other.presence.file is not None
     os.pwrite(other.presence.file, b"{nonsense", 0)
     one.new("alice").cover(1)
@@ -126,4 +126,4 @@ def test_a_file_without_sense_counts_nothing(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreError):
-        Presence(tmp_path / "file" / "claims")
+        Presence(tmp_path / "file" / "reservations")
