@@ -266,16 +266,11 @@ BUCKET = {"op": "bucket_batch", "read_ahead": 8, "key": "r", "size": 2}
 NONE = {"op": "filter", "pred": "length_between", "args": {"field": "r", "low": 99, "high": 100}}
 
 
-@pytest.mark.parametrize(
-    ("end", "why"),
-    [
-        (BATCH, " items came in, none came out of filter (stage 1)"),
-        (BUCKET, "no item reached the stage that makes batches"),
-    ],
-)
-def test_what_became_of_the_items(end: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize("end", [BATCH, BUCKET])
+def test_what_became_of_the_items(end: dict[str, Any]) -> None:
     empty = make(SOURCE, NONE, end)
     assert steps(empty) == []
+    why = " items came in, none came out of filter (stage 1)"
     assert empty.emptiness().lstrip("0123456789") == why
 
 
