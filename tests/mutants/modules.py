@@ -99,6 +99,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/decoding/turns.py": ("tests/app/decoding/test_turns.py", *_POOL),
     "app/decoding/wire.py": (),
     "app/decoding/worker/codecs.py": (),
+    "app/decoding/worker/hdf5_places.py": _ARRAYS,
     "app/decoding/worker/hdf5.py": (
         "tests/app/decoding/worker/test_hdf5.py",
         *_WORKER,
