@@ -64,6 +64,7 @@ _HEADERS: dict[str, Any] = {
             *("Thalweg-Events-Only-In-Occurrence", _NUMBER),
             "Events of the occurrences that the stream lacks; if it came in one post",
         ),
+        ("Thalweg-Selected-Rows", _NUMBER, "Rows of the summaries and events that were chosen"),
         (
             *("Thalweg-Ledger-Bound", _NUMBER),
             "Most bytes that the sums of the run can take, if the number of summaries is known",
