@@ -44,7 +44,7 @@ from .blob_pieces import (
     write_new,
 )
 from .blob_writing import FileBlobWriter
-from .blobs import BlobInfo, BlobMissingError, BlobPage, Octets, check_blob
+from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, Octets, check_blob
 from .durable import as_store_errors, make_directories, sync_directory, write_at
 from .space import Space
 from .turns import take_lock
@@ -63,7 +63,7 @@ _ABANDONED = 3600.0
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
-class FileBlobStore:
+class FileBlobStore(GrowingBlobs):
     """A BlobStore in files.
 
     Args:
@@ -112,7 +112,7 @@ class FileBlobStore:
                     # Whoever created it may not have come to this yet.
                     sync_directory(path.parent)
                 except BlobMissingError:
-                    if self._create(kind, blob_id, view, replace=False):
+                    if self._create(kind, blob_id, view):
                         return True
                 except StoreDamagedError:
                     self._create(kind, blob_id, view, replace=True)
@@ -130,7 +130,7 @@ class FileBlobStore:
             for at in range(0, len(view), _COMPARED)
         )
 
-    def _create(self, kind: str, blob_id: str, view: memoryview, *, replace: bool) -> bool:
+    def _create(self, kind: str, blob_id: str, view: memoryview, *, replace: bool = False) -> bool:
         """Create a file durably; return False if another has its name."""
         if self._space is not None:
             self._space.check(len(view))
@@ -153,35 +153,6 @@ class FileBlobStore:
             new.unlink(missing_ok=True)
             os.close(descriptor)
         return True
-
-    def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:
-        """See BlobStore."""
-        check_blob(kind, blob_id, offset)
-        view = memoryview(data).cast("B")
-        with self._using(kind, blob_id):
-            while True:
-                try:
-                    with contextlib.closing(self._writer(kind, blob_id, offset)) as writer:
-                        writer.write(view)
-                        return writer.commit()
-                except BlobMissingError:
-                    if offset:
-                        raise
-                    # Whole or not at all: not created empty, and then appended to.
-                    if self._create(kind, blob_id, view, replace=False):
-                        return len(view)
-
-    def writer(self, kind: str, blob_id: str, offset: int) -> FileBlobWriter:
-        """See BlobStore."""
-        check_blob(kind, blob_id, offset)
-        with self._using(kind, blob_id):
-            while True:
-                try:
-                    return self._writer(kind, blob_id, offset)
-                except BlobMissingError:
-                    if offset:
-                        raise
-                    self._create(kind, blob_id, memoryview(b""), replace=False)
 
     def _writer(self, kind: str, blob_id: str, offset: int) -> FileBlobWriter:
         with self._locked(kind, blob_id, fcntl.LOCK_EX) as descriptor:

@@ -20,6 +20,8 @@ Errors, besides those of ``app.state.base``:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -202,6 +204,51 @@ class BlobStore(Protocol):
 
     def close(self) -> None:
         """Close the store; may be called twice. Other methods then raise StoreError."""
+
+
+class GrowingBlobs(ABC):
+    """Stores in which a blob is created by what is first appended to it."""
+
+    @abstractmethod
+    def _using(self, kind: str, blob_id: str) -> AbstractContextManager[object]:
+        """Raise only errors of a store."""
+
+    @abstractmethod
+    def _writer(self, kind: str, blob_id: str, offset: int) -> BlobWriter:
+        """Open a writer of a blob that exists."""
+
+    @abstractmethod
+    def _create(self, kind: str, blob_id: str, view: memoryview) -> bool:
+        """Create a blob whole; return False if another has its name."""
+
+    def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:
+        """See BlobStore."""
+        check_blob(kind, blob_id, offset)
+        view = memoryview(data).cast("B")
+        with self._using(kind, blob_id):
+            while True:
+                try:
+                    with closing(self._writer(kind, blob_id, offset)) as writer:
+                        writer.write(view)
+                        return writer.commit()
+                except BlobMissingError:
+                    if offset:
+                        raise
+                    # Whole or not at all: not created empty, and then appended to.
+                    if self._create(kind, blob_id, view):
+                        return len(view)
+
+    def writer(self, kind: str, blob_id: str, offset: int) -> BlobWriter:
+        """See BlobStore."""
+        check_blob(kind, blob_id, offset)
+        with self._using(kind, blob_id):
+            while True:
+                try:
+                    return self._writer(kind, blob_id, offset)
+                except BlobMissingError:
+                    if offset:
+                        raise
+                    self._create(kind, blob_id, memoryview(b""))
 
 
 def check_blob(kind: str, blob_id: str, offset: int = 0) -> None:

@@ -44,7 +44,7 @@ from .base import (
     in_use,
 )
 from .blob_pieces import DamageError
-from .blobs import BlobInfo, BlobMissingError, BlobPage, Octets, check_blob
+from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, Octets, check_blob
 from .object_layout import MALFORMED, OBJECT, Entry, Extent, data_size, prefix_of, start_of
 from .object_service import store_error
 from .object_writing import ObjectBlobWriter
@@ -59,8 +59,8 @@ _SWEPT = 1000
 """Objects that are looked at in one call of ``clean``."""
 
 
-class ObjectBlobStore:
-    """A BlobStore in an object store.
+class ObjectBlobStore(GrowingBlobs):
+    """A BlobStore in an object store. What two writers of a blob commit is decided by its head.
 
     Args:
         heads: say what each blob consists of.
@@ -160,34 +160,6 @@ class ObjectBlobStore:
             # All is read: if its other bytes are damaged, it must be replaced.
             same &= self.range(kind, blob_id, at, at + OBJECT) == view[at : at + OBJECT]
         return same
-
-    def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:
-        """See BlobStore."""
-        check_blob(kind, blob_id, offset)
-        view = memoryview(data).cast("B")
-        with self._using(kind, blob_id):
-            while True:
-                try:
-                    with contextlib.closing(self._writer(kind, blob_id, offset)) as writer:
-                        writer.write(view)
-                        return writer.commit()
-                except BlobMissingError:
-                    if offset:
-                        raise
-                    if self._create(kind, blob_id, view):
-                        return len(view)
-
-    def writer(self, kind: str, blob_id: str, offset: int) -> ObjectBlobWriter:
-        """See BlobStore; what two writers of a blob commit is decided by its head."""
-        check_blob(kind, blob_id, offset)
-        with self._using(kind, blob_id):
-            while True:
-                try:
-                    return self._writer(kind, blob_id, offset)
-                except BlobMissingError:
-                    if offset:
-                        raise
-                    self._create(kind, blob_id, memoryview(b""))
 
     def _writer(self, kind: str, blob_id: str, offset: int) -> ObjectBlobWriter:
         entry = self.entry(kind, blob_id)

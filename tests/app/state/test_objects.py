@@ -13,7 +13,7 @@ from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
 from app.state.base import StoreDamagedError, StoreError
-from app.state.blobs import BlobConflictError, BlobStore
+from app.state.blobs import BlobConflictError, BlobStore, BlobWriter
 from app.state.object_layout import OBJECT, Extent
 from app.state.object_service import check_objects, open_objects
 from app.state.object_writing import ObjectBlobWriter
@@ -204,8 +204,9 @@ class TestConditions:
             open_objects(url)
 
 
-def store_only(writer: ObjectBlobWriter) -> None:
+def store_only(writer: BlobWriter) -> None:
     """Store what a writer was given, without the commit: its process died in between."""
+    assert isinstance(writer, ObjectBlobWriter)
     writer._store_waiting()
 
 
