@@ -347,11 +347,13 @@ class Settings(BaseSettings):
             raise ValueError("it must be file:, s3://bucket, gs://bucket or az://account/container")
         return value
 
-    @model_validator(mode="after")
-    def _check_lasting(self) -> Settings:
-        if self.ephemeral and (self.state, self.blobs) != ("sqlite:", "file:"):
-            raise ValueError("ephemeral keeps nothing, but state or blobs name a store that does")
-        return self
+    @field_validator("ephemeral")
+    @classmethod
+    def _check_lasting(cls, value: bool, info: ValidationInfo) -> bool:
+        stores = info.data.get("state", "sqlite:"), info.data.get("blobs", "file:")
+        if value and stores != ("sqlite:", "file:"):
+            raise ValueError("it keeps nothing, but THALWEG_STATE or THALWEG_BLOBS names what does")
+        return value
 
     @field_validator("public_url")
     @classmethod

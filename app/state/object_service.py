@@ -57,6 +57,8 @@ def check_objects(objects: ObjectStore) -> None:
         if bytes(obstore.get_range(objects, path, start=2, end=5)) != _CONTENT[2:5]:
             raise StoreError("the object store answers a range of bytes with others")
     except (BaseError, OSError) as e:
+        if isinstance(e, FileNotFoundError):
+            raise StoreError("there is no such bucket, or its endpoint is another") from e
         if isinstance(e, PermissionDeniedError | UnauthenticatedError):
             raise store_error(e) from e
         raise StoreError(f"the object store cannot be used: {_first_line(e)}") from e

@@ -150,3 +150,23 @@ def test_sizes_have_units(monkeypatch: pytest.MonkeyPatch, text: str, size: int)
     monkeypatch.setenv("THALWEG_MAX_REQUESTS", text)
     with pytest.raises(ValueError, match="max_requests"):
         Settings()
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"state": "s3://bucket"}, "80 conditional writes"),
+        ({"state": "mysql://host/db"}, "sqlite: or postgres://"),
+        ({"blobs": "ftp://host"}, "s3://bucket"),
+        ({"ephemeral": True, "state": "postgres://host/db"}, "it keeps nothing"),
+        ({"ephemeral": True, "blobs": "s3://bucket"}, "it keeps nothing"),
+    ],
+)
+def test_stores_that_cannot_be_named(values: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValidationError, match=match):
+        Settings(**values)
+
+
+def test_the_state_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("postgres://user:secret@host/db\n")
+    assert Settings(state_file=tmp_path / "state").state == "postgres://user:secret@host/db"
