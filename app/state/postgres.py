@@ -1,8 +1,8 @@
 """Heads in a Postgres database, shared by the nodes of a service.
 
 Each call is one statement: it changes the head, counts the usage of its space, and returns what
-the caller has to know. So a database that is far away is asked once; where a quota has to admit the
-change before it is committed, three times, for BEGIN and COMMIT (psycopg's pipeline mode takes more)::
+the caller has to know. So a database that is far away is asked once. Where a quota has to admit the
+change before it is committed, it is asked three times: psycopg's pipeline mode takes more::
 
     WITH old AS (lock the head), changed AS (change it if it is ``old``), counted AS (usage)
 
