@@ -15,6 +15,7 @@ import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,8 +49,8 @@ from core._jit import CACHE_VARIABLE, cache_roots, find_published
 if TYPE_CHECKING:
     from app.state.postgres import PostgresStateStore
 
-from .serving import check_exposure, is_loopback, kept
 from .service import sentence_of, settings_of
+from .serving import check_exposure, is_loopback, kept
 
 OK, WARN, WRONG = "ok", "warn", "wrong"
 _TOUCHES = 5
@@ -62,17 +63,17 @@ was stored an hour ago, and is in no record, for garbage."""
 _FAR = 0.25
 """Seconds of storing a small object from which on uploads are slow."""
 _LESS = (
-    "Lower THALWEG_MEMORY_LIMIT, THALWEG_WORKERS, THALWEG_DECODERS or THALWEG_DECODER_MEMORY, or"
-    " give it more: the kernel would end workers"
+    "Lower THALWEG_MEMORY_LIMIT, THALWEG_WORKERS or THALWEG_DECODER_MEMORY, or give it more: the"
+    " kernel would end workers"
 )
 _OLDEST_POSTGRES = 13
 _SUPERVISOR, _WORKER, _ALONE, _DECODER = 55 * MIB, 300 * MIB, 300 * MIB, 200 * MIB
 """Memory of processes, as ``deploy/README.md`` says."""
 _FILES = 1024
 """Open files of a process besides its connections."""
-_CLOCKS = "Have NTP set both clocks: keys and what is kept expire by them"
-_NOT_SYNCHRONISED = 5
-"""What adjtimex returns where nothing sets the clock."""
+_CLOCKS = "Have NTP keep it right: keys expire by it, and so does what is stored"
+_FREE = 5
+"""What adjtimex returns where nothing keeps the clock right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _examine(args: argparse.Namespace) -> Iterator[tuple[str, Finding]]:
             settings = undo.enter_context(kept(settings_of(args)))
         except (ValueError, ServiceError) as e:
             text = sentence_of(e) if isinstance(e, ValidationError) else str(e)
-            yield "settings", Finding(WRONG, text, "The other checks need settings that can be")
+            yield "settings", Finding(WRONG, text, "The other checks have to wait for that")
             return
         for name, check in CHECKS.items():
             yield name, _finding(check, settings)
@@ -131,25 +132,19 @@ def _finding(check: Callable[[Settings], Finding], settings: Settings) -> Findin
         return Finding(WRONG, f"the check failed: {type(e).__name__}: {e}")
 
 
-_Advice = tuple[bool, str]
-"""Whether something has to be mended, and how."""
-
-
-def _judge(
-    found: str, *, warn: tuple[_Advice, ...] = (), wrong: tuple[_Advice, ...] = ()
-) -> Finding:
-    """Return a finding with the advice that holds: the worst of it decides."""
-    faults, warnings = ([text for holds, text in advice if holds] for advice in (wrong, warn))
-    verdict = WRONG if faults else WARN if warnings else OK
-    return Finding(verdict, found, ". ".join([*faults, *warnings]) or None)
+def _judge(found: str, warn: str = "", wrong: str = "") -> Finding:
+    """Return a finding with the advice that is not empty: the worse decides."""
+    verdict = WRONG if wrong else WARN if warn else OK
+    # The same advice may be both.
+    return Finding(verdict, found, ". ".join(filter(None, dict.fromkeys((wrong, warn)))) or None)
 
 
 def _variables(_settings: Settings) -> Finding:
     unknown = dict(unknown_variables(os.environ))
     if not unknown:
         return Finding(OK, f"{sum(n.startswith('THALWEG_') for n in os.environ)} variables are set")
-    nearest = [f"Did you mean {near} by {name}?" for name, near in unknown.items() if near]
-    mend = " ".join(nearest) or "See Settings in deploy/README.md"
+    meant = [f"Did you mean {nearest} by {name}?" for name, nearest in unknown.items() if nearest]
+    mend = " ".join(meant) or "deploy/README.md lists the settings"
     return Finding(WARN, f"not settings, and ignored: {', '.join(unknown)}", mend)
 
 
@@ -162,48 +157,42 @@ def _data_directory(settings: Settings) -> Finding:
         local, owner = is_local(descriptor), os.fstat(descriptor).st_uid
     finally:
         os.close(descriptor)
-    is_there = place == directory.absolute()
+    made = "" if place == directory.absolute() else ", yet to be made,"
     disk = "a disk of this machine" if local else "a file server, or a disk of an unknown kind"
-    root = f"Run doctor as user {owner}, who owns {place}: root may do what the service may not"
-    return _judge(
-        f"{directory}{'' if is_there else ', yet to be made,'} is on {disk}: {_size(room.free)}"
-        f" free, {_size(room.reserve)} of it reserved",
-        warn=(
-            (not local, "Use a local disk: few servers keep the locks that SQLite needs"),
-            (is_there and not user and owner > 0, root),
-        ),
-        wrong=(
-            (
-                not os.access(place, os.W_OK | os.X_OK),
-                f"User {user} cannot write to {place}: chown it, or set THALWEG_DATA_DIR",
-            ),
-            (room.left <= 0, "Make room: below the reserve nothing new is stored"),
-        ),
-    )
+    warn = wrong = ""
+    if not os.access(place, os.W_OK | os.X_OK):
+        wrong = f"User {user} cannot write to {place}: chown it, or set THALWEG_DATA_DIR"
+    elif room.left <= 0:
+        wrong = "Make room: below the reserve nothing new is stored"
+    elif not local:
+        warn = "Use a local disk: few servers keep the locks that SQLite needs"
+    elif not made and user == 0 != owner:
+        warn = f"Run doctor as its user, {owner}: root may do what the service may not"
+    found = f"{_size(room.free)} free, {_size(room.reserve)} of it reserved"
+    return _judge(f"{directory}{made} is on {disk}: {found}", warn, wrong)
 
 
 def _state(settings: Settings) -> Finding:
     with _heads(settings) as heads:
         commit, apart = _measure(heads)
-        slow = (commit > _SLOW, "Use a faster disk, or a nearer one: parts of uploads wait for it")
+        slow = "Use a faster disk, or a nearer one: uploads wait for it" if commit > _SLOW else ""
+        took = f"a commit takes {_milliseconds(commit)}"
         if isinstance(heads, SqliteStateStore):
-            return _judge(f"SQLite: a commit takes {_milliseconds(commit)}", warn=(slow,))
+            return _judge(f"SQLite: {took}", slow)
         database = heads.describe()
     version = database["server_version"]
     standby = "a" if database["synchronous_standby_names"] else "no"
+    wrong = "" if int(version.partition(".")[0]) >= _OLDEST_POSTGRES else "Use Postgres 13 or newer"
     return _judge(
-        f"Postgres {version} at {redacted(settings.state)}: a commit takes {_milliseconds(commit)};"
-        f" synchronous_commit is {database['synchronous_commit']}, with {standby} synchronous"
-        f" standby; its clock is {apart:+.3f} s from ours",
-        warn=(slow, (_FAR_APART >= abs(apart) > _APART, _CLOCKS)),
-        wrong=(
-            (int(version.partition(".")[0]) < _OLDEST_POSTGRES, "Use Postgres 13 or newer"),
-            (abs(apart) > _FAR_APART, _CLOCKS),
-        ),
+        f"Postgres {version} at {redacted(settings.state)}: {took}; synchronous_commit is"
+        f" {database['synchronous_commit']}, with {standby} synchronous standby; its clock is"
+        f" {apart:+.3f} s from ours",
+        slow or (_CLOCKS if abs(apart) > _APART else ""),
+        wrong or (_CLOCKS if abs(apart) > _FAR_APART else ""),
     )
 
 
-def _measure(heads: StateStore | PostgresStateStore) -> tuple[float, float]:
+def _measure(heads: StateStore) -> tuple[float, float]:
     """Return the seconds of a commit, and by how many the store's clock is ahead of ours."""
     commits, apart = [], []
     for _ in range(_TOUCHES):
@@ -216,15 +205,13 @@ def _measure(heads: StateStore | PostgresStateStore) -> tuple[float, float]:
 
 def _blobs(settings: Settings) -> Finding:
     if settings.blobs == FILES:
-        with _tried(settings, BLOBS) as directory:
-            with contextlib.closing(FileBlobStore(directory / BLOBS)) as blobs:
-                blobs.check()
+        with _tried(settings, BLOBS) as place, closing(FileBlobStore(place / BLOBS)) as blobs:
+            blobs.check()
         return Finding(OK, f"files in {settings.data_dir / BLOBS} can be written")
     _, seconds = try_objects(settings.blobs)
     return _judge(
-        f"{redacted(settings.blobs)} keeps the conditions of writes; one takes"
-        f" {_milliseconds(seconds)}",
-        warn=((seconds > _FAR, "Use a store that is nearer: each part of an upload waits for it"),),
+        f"{redacted(settings.blobs)} heeds conditions; a write takes {_milliseconds(seconds)}",
+        "Use a store that is nearer: uploads wait for it" if seconds > _FAR else "",
     )
 
 
@@ -235,18 +222,13 @@ def _api_keys(settings: Settings) -> Finding:
     if not settings.api_keys and not stored:
         return _judge(
             f"none: everybody who reaches {settings.host} is the one user of the service",
-            warn=((not is_loopback(settings.host), "Add keys, unless others cannot reach it"),),
+            "" if is_loopback(settings.host) else "Add keys, unless only you can reach it",
         )
     valid = sum(key.state(time.time()) == "valid" for key in stored)
     return _judge(
         f"{len(settings.api_keys)} set, {valid} stored and valid, {len(stored) - valid} revoked or"
         f" expired; the service listens on {settings.host}",
-        warn=(
-            (
-                not settings.api_keys and not valid,
-                "Add one: nobody is let in (thalweg-server keys add)",
-            ),
-        ),
+        "" if settings.api_keys or valid else "Nobody is let in: thalweg-server keys add",
     )
 
 
@@ -273,103 +255,83 @@ def _kernels(_settings: Settings) -> Finding:
     if (build := find_published()) is not None:
         return Finding(OK, f"compiled for this CPU in {build}")
     root = next((root for root in cache_roots() if os.access(_existing(root), os.W_OK)), None)
-    return _judge(
-        f"not compiled for this CPU; {root or 'no directory'} can take them",
-        warn=(
-            (
-                root is not None,
-                "Run thalweg-server warmup, or the first start takes a minute of two CPUs",
-            ),
-            (root is None, f"Set {CACHE_VARIABLE} to a directory, or each process compiles them"),
-        ),
-    )
+    if root is None:
+        mend = f"Set {CACHE_VARIABLE} to a directory, or each process compiles them"
+    else:
+        mend = f"Run thalweg-server warmup, or the first start does it: {root} takes them"
+    return Finding(WARN, "not compiled for this CPU, which takes a minute", mend)
 
 
 def _memory(settings: Settings) -> Finding:
-    lanes = _lanes(settings)
     there, limit = count_memory(), settings.memory_limit
-    least = _SUPERVISOR + len(lanes) * _WORKER + limit
-    alone = sum(lane in {"", LONG} for lane in lanes) * _ALONE
-    most = least + alone + settings.decoders * (_DECODER + settings.decoder_memory)
+    workers, long = _workers(settings)
+    least = _SUPERVISOR + workers * _WORKER + limit
+    decoders = settings.decoders * (_DECODER + settings.decoder_memory)
+    most = least + long * _ALONE + decoders
     return _judge(
-        f"{_size(there)}; the service may take {_size(most)}: {_size(limit)} of"
-        f" THALWEG_MEMORY_LIMIT, {_size(least - limit)} of {len(lanes)} workers, {_size(alone)} of"
-        f" runs that are computed, the rest of {settings.decoders} decoders",
-        warn=((least <= there < most, _LESS),),
-        wrong=((there < least, _LESS),),
+        f"{_size(there)}; the service may take {_size(most)}: {_size(limit)} by"
+        f" THALWEG_MEMORY_LIMIT, {_size(least - limit)} by workers,"
+        f" {_size(long * _ALONE)} by runs, {_size(decoders)} by {settings.decoders} decoders",
+        "" if most <= there else _LESS,
+        "" if least <= there else _LESS,
     )
 
 
 def _cpus(settings: Settings) -> Finding:
-    cores, lanes = count_cores(), _lanes(settings)
-    long = sum(lane in {"", LONG} for lane in lanes)
+    cores, (workers, long) = count_cores(), _workers(settings)
     return _judge(
-        f"{cores} of the machine's {os.cpu_count()}, by affinity and quota, for {len(lanes)}"
-        f" workers, {long} of them for long work",
-        warn=((long > cores, "Set THALWEG_WORKERS to the number of CPUs: more take turns"),),
+        f"{cores} of the machine's {os.cpu_count()}, by affinity and quota, for {long} workers for long"
+        f" work and {workers - long} others",
+        "" if long <= cores else "Set THALWEG_WORKERS to the number of CPUs: more take turns",
     )
 
 
 def _open_files(settings: Settings) -> Finding:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.max_connections + _FILES
-    most = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+    mend = f"Raise the limit to {wanted:,} (ulimit -Hn, LimitNOFILE=), or lower the connections"
     return _judge(
-        f"{most} in a process, for {settings.max_connections:,} connections and files of datasets",
-        warn=(
-            (
-                0 <= hard < wanted,
-                f"Raise the limit (ulimit -n, LimitNOFILE, --ulimit nofile) to {wanted:,}, or lower"
-                " THALWEG_MAX_CONNECTIONS",
-            ),
-        ),
+        f"{'any number of' if most == resource.RLIM_INFINITY else f'{most:,}'} in a process, for"
+        f" {settings.max_connections:,} connections (THALWEG_MAX_CONNECTIONS) and its files",
+        mend if 0 <= most < wanted else "",
     )
 
 
 def _sandbox(settings: Settings) -> Finding:
-    limits = DecoderLimits(memory=settings.decoder_memory, sandbox=settings.decoder_sandbox)
-    decoder = DecoderProcess(limits)
-    try:
+    mode = settings.decoder_sandbox
+    decoder = DecoderProcess(DecoderLimits(memory=settings.decoder_memory, sandbox=mode))
+    with contextlib.ExitStack() as undo:
+        undo.callback(decoder.kill)
         decoder.wait_until_ready()
-        held = decoder.protections
-    finally:
-        decoder.kill()
-    missing = [name for name in ("Landlock", "seccomp") if not held.get(name.lower())]
-    if settings.decoder_sandbox == "off":
-        mend = "Set THALWEG_DECODER_SANDBOX to auto unless all files are yours"
-    else:
-        mend = "Use a kernel, and a container, that has them before you open files of strangers"
-    return _judge(
-        f"a decoder starts, without {' and '.join(missing)}"
-        if missing
-        else "a decoder starts, with Landlock and seccomp",
-        warn=((bool(missing), mend),),
-    )
+        lacks = [name for name in ("landlock", "seccomp") if not decoder.protections.get(name)]
+    mend = "Serve no files of strangers, or use a kernel, or a container, that has both"
+    if mode == "off":
+        mend = "Serve no files of strangers, or set THALWEG_DECODER_SANDBOX to auto"
+    found = f"without {' and '.join(lacks)}" if lacks else "with landlock and seccomp"
+    return _judge(f"a decoder starts, {found}", mend if lacks else "")
 
 
 def _dataset_roots(settings: Settings) -> Finding:
-    roots = [Path(root) for root in Roots.parse(settings.dataset_roots, settings.data_dir).roots]
-    missing = [str(root) for root in roots if not root.is_dir()]
-    closed = [
-        str(root) for root in roots if root.is_dir() and not os.access(root, os.R_OK | os.X_OK)
-    ]
+    roots = Roots.parse(settings.dataset_roots, settings.data_dir).roots
+    missing = [root for root in roots if not Path(root).is_dir()]
+    closed = [root for root in roots if not os.access(root, os.R_OK | os.X_OK)]
+    closed = [root for root in closed if root not in missing]
     return _judge(
-        ", ".join(map(str, roots)) or "none: there are no files to serve",
-        warn=((bool(missing), f"Make or mount {', '.join(missing)}"),),
-        wrong=((bool(closed), f"Let user {os.geteuid()} read {', '.join(closed)}"),),
+        ", ".join(roots) or "none: there are no files to serve",
+        f"Make or mount {', '.join(missing)}" if missing else "",
+        f"Let user {os.geteuid()} read {', '.join(closed)}" if closed else "",
     )
 
 
 def _clock(_settings: Settings) -> Finding:
     now, installed = time.time(), Path(__file__).stat().st_mtime
     adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
-    state = adjtimex(ctypes.create_string_buffer(512)) if adjtimex else 0
+    free = adjtimex is not None and adjtimex(ctypes.create_string_buffer(512)) == _FREE
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-    mend = "Have NTP set the clock: keys and what is kept expire by it"
     return _judge(
-        f"{text}{'' if state != _NOT_SYNCHRONISED else ', which nothing keeps right'}",
-        warn=((state == _NOT_SYNCHRONISED and now >= installed, mend),),
-        wrong=((now < installed, f"It is before this program was installed. {mend}"),),
+        f"{text}{', which nothing keeps right' if free else ''}",
+        _CLOCKS if free else "",
+        f"It is before this program was installed. {_CLOCKS}" if now < installed else "",
     )
 
 
@@ -391,8 +353,10 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
 """All checks by name, in the order of their lines."""
 
 
-def _lanes(settings: Settings) -> list[str]:
-    return parse_lanes(settings.lanes, settings.workers, count_cores())
+def _workers(settings: Settings) -> tuple[int, int]:
+    """Return the number of all workers, and of those for long work."""
+    lanes = parse_lanes(settings.lanes, settings.workers, count_cores())
+    return len(lanes), sum(lane in {"", LONG} for lane in lanes)
 
 
 def _existing(path: Path) -> Path:
@@ -405,7 +369,7 @@ def _existing(path: Path) -> Path:
 def _tried(settings: Settings, name: str) -> Iterator[Path]:
     """Provide the data directory; where it lacks a name, one beside it that is removed.
 
-    Who starts the service later may be another user, to whom it would not belong.
+    Who starts the service may be another user, and could not write to what is made here.
 
     Raises:
         StorageError: it cannot be written.
@@ -413,12 +377,12 @@ def _tried(settings: Settings, name: str) -> Iterator[Path]:
     if (settings.data_dir / name).exists():
         yield settings.data_dir
         return
-    with contextlib.ExitStack() as undo:
-        try:
-            place = TemporaryDirectory(prefix=".doctor-", dir=_existing(settings.data_dir))
-        except OSError as e:
-            raise unusable(settings.data_dir, store_error(e, settings.data_dir)) from e
-        yield Path(undo.enter_context(place))
+    try:
+        other = TemporaryDirectory(prefix=".doctor-", dir=_existing(settings.data_dir))
+    except OSError as e:
+        raise unusable(settings.data_dir, store_error(e, settings.data_dir)) from e
+    with other as place:
+        yield Path(place)
 
 
 @contextlib.contextmanager
@@ -430,7 +394,7 @@ def _heads(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore
     """
     if settings.state != SQLITE:
         database = open_database(settings.state, place_of(settings.data_dir, settings.blobs))
-        with contextlib.closing(database):
+        with closing(database):
             database.check()
             yield database
         return
@@ -438,26 +402,27 @@ def _heads(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore
         path = directory / STATE
         _check_version(path)
         heads = SqliteStateStore(path, space=Space(directory, settings.reserve_bytes))
-        with contextlib.closing(Probe(heads, path)) as probe, contextlib.closing(heads):
+        with closing(Probe(heads, path)) as probe, closing(heads):
             probe.check()
             yield heads
 
 
 def _check_version(path: Path) -> None:
-    """Check that opening a state of an earlier version would not bring it up to date.
+    """Check that opening the state would not bring it up to date.
 
     Raises:
         _EarlierStateError: it would.
     """
+    version = 0
     with contextlib.suppress(sqlite3.Error):
         uri = f"{path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if 0 < version < VERSION:
-                raise _EarlierStateError(
-                    f"{path} has version {version}: a start brings it to {VERSION}, which earlier"
-                    " servers cannot read"
-                )
+    if 0 < version < VERSION:
+        raise _EarlierStateError(
+            f"{path} has version {version}, and the first start makes it {VERSION}, which earlier"
+            " servers cannot read"
+        )
 
 
 def _size(nbytes: int) -> str:

@@ -169,9 +169,7 @@ _COMMANDS = {
     "doctor": (
         "parser",
         "look at what the service would meet here",
-        "Look at settings, stores, keys and the machine as a service would find them that is started"
-        " with the same options and variables. No service has to be stopped. The exit code is 1 if"
-        " something is wrong.",
+        "Look at what a service with these options and variables would meet; 1 if a part is wrong.",
     ),
     "inspect": (
         "data_options",

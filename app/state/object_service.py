@@ -60,11 +60,12 @@ def check_objects(objects: ObjectStore) -> float:
         seconds = _check_conditions(objects, path, first["e_tag"])
         if bytes(obstore.get_range(objects, path, start=2, end=5)) != _CONTENT[2:5]:
             raise StoreError("the object store answers a range of bytes with others")
-        return seconds
     except (BaseError, OSError) as e:
         if isinstance(e, PermissionDeniedError | UnauthenticatedError):
             raise store_error(e) from e
         raise StoreError(f"the object store cannot be used: {_first_line(e)}") from e
+    else:
+        return seconds
     finally:
         with contextlib.suppress(BaseError, OSError):
             obstore.delete(objects, path)

@@ -260,9 +260,7 @@ class PostgresStateStore:
 
         return tuple(_head(row) for row in self._rows(query, values))
 
-    def _rows(
-        self, query: LiteralString, values: Sequence[str | int | list[str]]
-    ) -> Sequence[tuple[Any, ...]]:
+    def _rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
         """Return what is found; asked once more if the connection is lost."""
         for again in (True, False):
             with _translated(), self._connections.use() as connection:
