@@ -40,7 +40,7 @@ from app.state.durable import store_error
 from app.state.remote import open_database, redacted, try_objects
 from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
-from app.state.sqlite_schema import VERSION
+from app.state.sqlite_schema import OLDEST, VERSION
 from app.state.storage import BLOBS, FILES, IDENT, KIND, SQLITE, STATE, Probe, place_of, unusable
 from app.state.token_keys import FILE, load_keys, shared_keys
 from app.tokens import KeyRing, parse_key
@@ -117,10 +117,10 @@ def _examine(args: argparse.Namespace) -> Iterator[tuple[str, Finding]]:
             yield "settings", Finding(WRONG, text, "The other checks have to wait for that")
             return
         for name, check in CHECKS.items():
-            yield name, _finding(check, settings)
+            yield name, run_check(check, settings)
 
 
-def _finding(check: Callable[[Settings], Finding], settings: Settings) -> Finding:
+def run_check(check: Callable[[Settings], Finding], settings: Settings) -> Finding:
     """Run a check; whatever it raises is what it has found."""
     try:
         return check(settings)
@@ -280,8 +280,8 @@ def _memory(settings: Settings) -> Finding:
 def _cpus(settings: Settings) -> Finding:
     cores, (workers, long) = count_cores(), _workers(settings)
     return _judge(
-        f"{cores} of the machine's {os.cpu_count()}, by affinity and quota, for {long} workers for long"
-        f" work and {workers - long} others",
+        f"{cores} of the machine's {os.cpu_count()}, by affinity and quota; workers: {workers},"
+        f" {long} of them for long work",
         "" if long <= cores else "Set THALWEG_WORKERS to the number of CPUs: more take turns",
     )
 
@@ -418,7 +418,7 @@ def _check_version(path: Path) -> None:
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if 0 < version < VERSION:
+    if OLDEST <= version < VERSION:
         raise _EarlierStateError(
             f"{path} has version {version}, and the first start makes it {VERSION}, which earlier"
             " servers cannot read"

@@ -53,7 +53,7 @@ def sentence_of(error: ValidationError) -> str:
     sentences = []
     for each in found:
         names = [f"THALWEG_{str(name).upper()}" for name in each["loc"][:1]]
-        sentences.append("".join(names) + wording(each))
+        sentences.append(("".join(names) + wording(each)).removeprefix(": "))
     return "; ".join(sentences)
 
 
