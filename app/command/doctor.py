@@ -71,9 +71,9 @@ _SUPERVISOR, _WORKER, _ALONE, _DECODER = 55 * MIB, 300 * MIB, 300 * MIB, 200 * M
 """Memory of processes, as ``deploy/README.md`` says."""
 _FILES = 1024
 """Open files of a process besides its connections."""
-_CLOCKS = "Have NTP keep it right: keys expire by it, and so does what is stored"
+_CLOCKS = "Have NTP set the clocks: keys expire by them, and so does what is stored"
 _FREE = 5
-"""What adjtimex returns where nothing keeps the clock right."""
+"""What adjtimex returns where no time service sets the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _state(settings: Settings) -> Finding:
     return _judge(
         f"Postgres {version} at {redacted(settings.state)}: {took}; synchronous_commit is"
         f" {database['synchronous_commit']}, with {standby} synchronous standby; its clock is"
-        f" {apart:+.3f} s from ours",
+        f" {apart:+.3f} s from this machine's",
         slow or (_CLOCKS if abs(apart) > _APART else ""),
         wrong or (_CLOCKS if abs(apart) > _FAR_APART else ""),
     )
@@ -329,7 +329,7 @@ def _clock(_settings: Settings) -> Finding:
     free = adjtimex is not None and adjtimex(ctypes.create_string_buffer(512)) == _FREE
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     return _judge(
-        f"{text}{', which nothing keeps right' if free else ''}",
+        f"{text}{', set by no time service' if free else ''}",
         _CLOCKS if free else "",
         f"It is before this program was installed. {_CLOCKS}" if now < installed else "",
     )
