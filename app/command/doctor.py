@@ -34,7 +34,7 @@ from app.logs import configure_logging
 from app.server.lanes.table import LONG, parse_lanes
 from app.settings import MIB, Settings, unknown_variables
 from app.state.api_keys import ApiKeys
-from app.state.base import HeadMissingError, StateStore
+from app.state.base import HeadMissingError, StateStore, StoreError
 from app.state.blob_files import FileBlobStore
 from app.state.durable import store_error
 from app.state.remote import open_database, redacted, try_objects
@@ -374,15 +374,17 @@ def _tried(settings: Settings, name: str) -> Iterator[Path]:
     Raises:
         StorageError: it cannot be written.
     """
-    if (settings.data_dir / name).exists():
-        yield settings.data_dir
-        return
-    try:
-        other = TemporaryDirectory(prefix=".doctor-", dir=_existing(settings.data_dir))
-    except OSError as e:
-        raise unusable(settings.data_dir, store_error(e, settings.data_dir)) from e
-    with other as place:
-        yield Path(place)
+    directory = settings.data_dir
+    with contextlib.ExitStack() as undo:
+        try:
+            if not (directory / name).exists():
+                other = TemporaryDirectory(prefix=".doctor-", dir=_existing(directory))
+                directory = Path(undo.enter_context(other))
+            yield directory
+        except OSError as e:
+            raise unusable(settings.data_dir, store_error(e, directory)) from e
+        except StoreError as e:
+            raise unusable(settings.data_dir, e) from e
 
 
 @contextlib.contextmanager

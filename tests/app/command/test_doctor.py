@@ -27,6 +27,7 @@ from app.state.space import Room, Space
 from app.state.sqlite_schema import VERSION
 from app.state.storage import open_storage
 from app.state.token_keys import load_keys
+from core._jit import CACHE_VARIABLE
 from tests.postgres_server import PostgresServer, running_server
 
 Output = pytest.CaptureFixture[str]
@@ -39,7 +40,7 @@ LANES = {"lanes": "front=1,quick=1,long=2"}
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith("THALWEG_") and name != doctor.CACHE_VARIABLE:
+        if name.startswith("THALWEG_") and name != CACHE_VARIABLE:
             monkeypatch.delenv(name)
 
 
