@@ -46,11 +46,11 @@ from app.state.token_keys import FILE, load_keys, shared_keys
 from app.tokens import KeyRing, parse_key
 from core._jit import CACHE_VARIABLE, cache_roots, find_published
 
-if TYPE_CHECKING:
-    from app.state.postgres import PostgresStateStore
-
 from .service import sentence_of, settings_of
 from .serving import check_exposure, is_loopback, kept
+
+if TYPE_CHECKING:
+    from app.state.postgres import PostgresStateStore
 
 OK, WARN, WRONG = "ok", "warn", "wrong"
 _TOUCHES = 5
@@ -125,11 +125,12 @@ def run_check(check: Callable[[Settings], Finding], settings: Settings) -> Findi
     try:
         return check(settings)
     except _EarlierStateError as e:
-        return Finding(WARN, str(e), "Back it up before this version starts, which is then checked")
-    except (ServiceError, OSError, ValueError, StartError) as e:
-        return Finding(WRONG, str(e), getattr(e, "hint", None))
+        return Finding(WARN, str(e), "Back it up before this version is started")
     except Exception as e:  # noqa: BLE001 - the others go on
-        return Finding(WRONG, f"the check failed: {type(e).__name__}: {e}")
+        text = " ".join(str(e).split())
+        if not isinstance(e, ServiceError | OSError | ValueError | StartError):
+            text = f"the check failed: {type(e).__name__}: {text}"
+        return Finding(WRONG, text, getattr(e, "hint", None))
 
 
 def _judge(found: str, warn: str = "", wrong: str = "") -> Finding:

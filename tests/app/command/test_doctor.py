@@ -106,7 +106,7 @@ def test_a_check_that_fails_stops_no_other(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     def fail(_: Settings) -> Finding:
-        raise RuntimeError("no reason")
+        raise RuntimeError("no\nreason")
 
     for check in CHECKS:
         monkeypatch.setitem(CHECKS, check, fail)
