@@ -141,7 +141,7 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def _roots() -> Iterator[Path]:
+def cache_roots() -> Iterator[Path]:
     """Directories that may hold builds, best first."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
@@ -168,23 +168,30 @@ def _is_ours_alone(directory: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and trusted_owner and not status.st_mode & 0o022
 
 
-def _find_build() -> Path | None:
-    """Find a complete build, else the first directory that one can be saved to.
+def find_published() -> Path | None:
+    """Find a complete build; create nothing.
 
     One for this very CPU comes first, and then those that an image may carry for any.
     """
-    for root in _roots():
+    for root in cache_roots():
         if _is_complete(root / build_digest()):
             return root / build_digest()
     if _setting("CPU_NAME") is None:
-        for name, root in product(portable_targets(), _roots()):
+        for name, root in product(portable_targets(), cache_roots()):
             build = root / build_digest((name, ""))
             if _is_complete(build):
                 # What it holds is found by the CPU that it is for.
                 setattr(numba.config, "CPU_NAME", name)  # noqa: B010 - see _setting
                 setattr(numba.config, "CPU_FEATURES", "")  # noqa: B010 - see _setting
                 return build
-    for root in _roots():
+    return None
+
+
+def _find_build() -> Path | None:
+    """Find a complete build, else the first directory that one can be saved to."""
+    if (published := find_published()) is not None:
+        return published
+    for root in cache_roots():
         build = root / build_digest()
         with contextlib.suppress(OSError):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)

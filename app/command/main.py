@@ -58,6 +58,7 @@ def _fail(error: CoreError, code: int, args: argparse.Namespace) -> int:
 
 _COMMANDS = {
     "aggregate": ("aggregate", "aggregate"),
+    "doctor": ("doctor", "doctor"),
     "inspect": ("inspect", "inspect_command"),
     "sample": ("engine", "sample"),
     "serve": ("service", "serve"),

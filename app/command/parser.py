@@ -40,6 +40,12 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, action="store_const", const=True, help=text)
 
 
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``doctor``: those of ``serve``, and its own."""
+    add_serve(parser)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
 def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     parser = commands.add_parser("openapi", help="print the OpenAPI document")
     parser.set_defaults(command="openapi")
@@ -159,6 +165,11 @@ _COMMANDS = {
         "data_options",
         "compute reports from loss streams",
         "Compute any reports from loss streams in a single pass.",
+    ),
+    "doctor": (
+        "parser",
+        "look at what the service would meet here",
+        "Look at what a service with these options and variables would meet; 1 if a part is wrong.",
     ),
     "inspect": (
         "data_options",

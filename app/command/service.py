@@ -22,10 +22,8 @@ from .parser import FLAGS
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
-    names = [*FLAGS, "scan", "allow_anonymous", "ephemeral", "log_level"]
-    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
-        settings = Settings(**options)
+        settings = settings_of(args)
         configure_logging(settings.log_level)
         for name, nearest in unknown_variables(os.environ):
             structlog.get_logger().warning(
@@ -33,18 +31,29 @@ def serve(args: argparse.Namespace) -> int:
             )
         return serving.run_server(settings)
     except ValidationError as e:
-        raise OptionError(_sentence(e)) from e
+        raise OptionError(sentence_of(e)) from e
     except (ValueError, StorageError) as e:
         raise OptionError(str(e)) from e
 
 
-def _sentence(error: ValidationError) -> str:
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Return the settings that options and variables say.
+
+    Raises:
+        ValidationError: they cannot be.
+    """
+    names = [*FLAGS, "scan", "allow_anonymous", "ephemeral", "log_level"]
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    return Settings(**options)
+
+
+def sentence_of(error: ValidationError) -> str:
     """Say in one line what is wrong with settings, without their values: some are secret."""
     found = error.errors(include_url=False, include_input=False)
     sentences = []
     for each in found:
         names = [f"THALWEG_{str(name).upper()}" for name in each["loc"][:1]]
-        sentences.append("".join(names) + wording(each))
+        sentences.append(("".join(names) + wording(each)).removeprefix(": "))
     return "; ".join(sentences)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 import obstore
@@ -44,8 +45,11 @@ def open_objects(url: str) -> ObjectStore:
         raise StoreError(f"the address of the object store is malformed: {_first_line(e)}") from e
 
 
-def check_objects(objects: ObjectStore) -> None:
+def check_objects(objects: ObjectStore) -> float:
     """Check that a store refuses to create what exists, and to replace what has changed.
+
+    Returns:
+        The seconds that it took to store a small object.
 
     Raises:
         StoreError: it does not, or cannot be used; the message says why.
@@ -53,7 +57,7 @@ def check_objects(objects: ObjectStore) -> None:
     path = f"probe/{secrets.token_hex(8)}"
     try:
         first = obstore.put(objects, path, _CONTENT, mode="create", use_multipart=False)
-        _check_conditions(objects, path, first["e_tag"])
+        seconds = _check_conditions(objects, path, first["e_tag"])
         if bytes(obstore.get_range(objects, path, start=2, end=5)) != _CONTENT[2:5]:
             raise StoreError("the object store answers a range of bytes with others")
     except (BaseError, OSError) as e:
@@ -62,12 +66,14 @@ def check_objects(objects: ObjectStore) -> None:
         if isinstance(e, PermissionDeniedError | UnauthenticatedError):
             raise store_error(e) from e
         raise StoreError(f"the object store cannot be used: {_first_line(e)}") from e
+    else:
+        return seconds
     finally:
         with contextlib.suppress(BaseError, OSError):
             obstore.delete(objects, path)
 
 
-def _check_conditions(objects: ObjectStore, path: str, e_tag: str | None) -> None:
+def _check_conditions(objects: ObjectStore, path: str, e_tag: str | None) -> float:
     with contextlib.suppress(AlreadyExistsError):
         obstore.put(objects, path, _CONTENT, mode="create", use_multipart=False)
         raise _ignoring("If-None-Match: it created an object twice")
@@ -75,7 +81,9 @@ def _check_conditions(objects: ObjectStore, path: str, e_tag: str | None) -> Non
     with contextlib.suppress(PreconditionError):
         obstore.put(objects, path, b"", mode={"e_tag": e_tag}, use_multipart=False)
         raise _ignoring("If-Match: it replaced an object that had changed")
+    started = time.monotonic()
     obstore.put(objects, path, _CONTENT, use_multipart=False)
+    return time.monotonic() - started
 
 
 def _ignoring(what: str) -> StoreError:

@@ -37,6 +37,7 @@ from .postgres_connections import Connection, Connections
 VERSION = 1
 KIND, IDENT = "probe", "readiness"
 """The head that is written to see whether any can be."""
+_SHOWN = (["server_version", "synchronous_commit", "synchronous_standby_names"],)
 _LAST = "\x7f"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS thalweg_head (
@@ -259,7 +260,7 @@ class PostgresStateStore:
 
         return tuple(_head(row) for row in self._rows(query, values))
 
-    def _rows(self, query: LiteralString, values: Sequence[str | int]) -> Sequence[tuple[Any, ...]]:
+    def _rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
         """Return what is found; asked once more if the connection is lost."""
         for again in (True, False):
             with _translated(), self._connections.use() as connection:
@@ -281,6 +282,16 @@ class PostgresStateStore:
             WHERE kind = %s
         """
         return Usage(*self._rows(query, (kind,))[0])
+
+    def describe(self) -> dict[str, str]:
+        """Return the version of the database, and settings that its commits depend on, by name.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        return dict(
+            self._rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", _SHOWN)
+        )
 
     @contextlib.contextmanager
     def turn(self, name: str) -> Iterator[None]:

@@ -6,14 +6,20 @@ neither.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from .base import StateStore, StorageError, StoreError
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
     from .objects import ObjectBlobStore
     from .postgres import PostgresStateStore
+
+_SECRET = re.compile(r"(?i)([?&][^=&]*(?:password|secret|key|token|sig)[^=&]*=)[^&]+")
+"""A parameter of an address that may hold a secret."""
 
 
 def open_database(url: str, blobs: str) -> PostgresStateStore:
@@ -42,17 +48,30 @@ def open_object_blobs(url: str, heads: StateStore) -> ObjectBlobStore:
     Raises:
         StorageError: the library is missing, or the store cannot be used.
     """
+    objects, _ = try_objects(url)
+    from .objects import ObjectBlobStore  # noqa: PLC0415 - an extra
+
+    return ObjectBlobStore(heads, objects)
+
+
+def try_objects(url: str) -> tuple[ObjectStore, float]:
+    """Open an object store, and check that it keeps its promises.
+
+    Returns:
+        The store, and the seconds that it took to store a small object.
+
+    Raises:
+        StorageError: the library is missing, or the store cannot be used.
+    """
     try:
         from .object_service import check_objects, open_objects  # noqa: PLC0415 - an extra
-        from .objects import ObjectBlobStore  # noqa: PLC0415 - as above
     except ImportError as e:
         _refuse("THALWEG_BLOBS", url, f"{e}; pip install obstore", e)
     try:
         objects = open_objects(url)
-        check_objects(objects)
+        return objects, check_objects(objects)
     except StoreError as e:
         _refuse("THALWEG_BLOBS", url, _reason(e), e)
-    return ObjectBlobStore(heads, objects)
 
 
 def _reason(error: StoreError) -> str:
@@ -67,6 +86,7 @@ def _refuse(setting: str, url: str, reason: str, cause: Exception) -> NoReturn:
 
 
 def redacted(url: str) -> str:
-    """Return an address without its password."""
+    """Return an address without its secrets."""
     password = urlsplit(url).password
-    return url.replace(f":{password}@", ":…@", 1) if password else url
+    shown = url.replace(f":{password}@", ":…@", 1) if password else url
+    return _SECRET.sub(r"\1…", shown)

@@ -14,7 +14,7 @@ from .base import StoreError, StoreForeignError, checksum_of, space_of
 
 VERSION = 4
 """Version of the schema; in 3 streams of runs had the partition and a random end as their key."""
-_OLDEST = 3
+OLDEST = 3
 """Oldest version that is brought up to date."""
 _APPLICATION = 0x54575331
 """What SQLite files of ours call themselves."""
@@ -71,7 +71,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             hint="Run the newer server that wrote it, or use another data directory",
             retry_after=None,
         )
-    if tables and (version < _OLDEST or (version < VERSION and _scalar(connection, _UNOWNED))):
+    if tables and (version < OLDEST or (version < VERSION and _scalar(connection, _UNOWNED))):
         raise too_old("the state", path)
     if _scalar(connection, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreError(

@@ -181,8 +181,7 @@ def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Stora
             undo.callback(probe.close)
             turn = undo.enter_context(contextlib.closing(SharingTurns(directory))).turn
         else:
-            place = f"the files of node {node_of(directory / CLAIMS)}" if blobs == FILES else blobs
-            heads = probe = database = open_database(state, place)
+            heads = probe = database = open_database(state, place_of(directory, blobs))
             turn = partial(database.turn, "sharing")
         undo.callback(heads.close)
         found: CheckedBlobs
@@ -194,6 +193,15 @@ def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Stora
         return Storage(
             heads, found, turn, space, probe, directory, database, resources=undo.pop_all()
         )
+
+
+def place_of(directory: Path, blobs: str) -> str:
+    """Return where the blobs of a service are, for the database that has its heads.
+
+    Raises:
+        StoreError: the data directory cannot be written.
+    """
+    return f"the files of node {node_of(directory / CLAIMS)}" if blobs == FILES else blobs
 
 
 def unusable(directory: Path, reason: StoreError) -> StorageError:

@@ -38,10 +38,21 @@ def resolve_keys(texts: Sequence[str], storage: Storage) -> list[Key]:
     return _load_shared(storage.heads)
 
 
+def shared_keys(heads: StateStore) -> list[Key]:
+    """Return the keys that are stored in a database.
+
+    Raises:
+        HeadMissingError: there are none.
+        ValueError: one is malformed.
+        StoreError: the database failed.
+    """
+    return _parse(heads.get(_KIND, _ID).value.decode())
+
+
 def _load_shared(heads: StateStore) -> list[Key]:
     while True:
         with contextlib.suppress(HeadMissingError):
-            return _parse(heads.get(_KIND, _ID).value.decode())
+            return shared_keys(heads)
         with contextlib.suppress(HeadExistsError):
             heads.create(_KIND, _ID, new_key().to_text().encode())
 

@@ -1,4 +1,4 @@
-"""The number of cores, by what the system says of affinity and quotas."""
+"""The number of cores and the memory, by what the system says of affinity, quotas and limits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from app.cores import count_cores
+from app.cores import count_cores, count_memory
 
 V2 = "0::/pods/this"
 V1 = "5:memory:/other\n4:cpu,cpuacct:/pods/this"
+
+
+def lay_out(tmp_path: Path, group: str, files: Mapping[str, str]) -> None:
+    """Write what the kernel says of control groups."""
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(group)
+    for name, content in files.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +61,35 @@ def test_cores_are_the_lesser_of_affinity_and_quota(
     cores: int,
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    (tmp_path / "proc" / "self").mkdir(parents=True)
-    (tmp_path / "proc" / "self" / "cgroup").write_text(group)
-    for name, content in files.items():
-        path = tmp_path / "cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+    lay_out(tmp_path, group, files)
     assert count_cores(tmp_path / "cgroup", tmp_path / "proc") == cores
 
 
 def test_this_machine_has_some() -> None:
     assert 1 <= count_cores() <= len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "nbytes"),
+    [
+        (V2, {}, 8 << 30),
+        (V2, {"pods/this/memory.max": "max"}, 8 << 30),
+        (V2, {"pods/this/memory.max": "1073741824", "pods/memory.max": "2147483648"}, 1 << 30),
+        (V2, {"memory.max": "1073741824"}, 1 << 30),
+        (V2, {"pods/this/memory.max": str(64 << 30)}, 8 << 30),
+        (V1, {"memory/other/memory.limit_in_bytes": "1073741824"}, 1 << 30),
+        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712"}, 8 << 30),
+        ("", {}, 8 << 30),
+    ],
+)
+def test_memory_is_the_least_of_machine_and_limits(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    files: Mapping[str, str],
+    nbytes: int,
+) -> None:
+    pages = {"SC_PHYS_PAGES": 2 << 20, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    lay_out(tmp_path, group, files)
+    assert count_memory(tmp_path / "cgroup", tmp_path / "proc") == nbytes

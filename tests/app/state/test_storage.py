@@ -145,6 +145,7 @@ def test_the_largest_usage_is_that_of_one_owner(storage: Storage) -> None:
     ("state", "blobs", "match"),
     [
         ("postgres://u:secret@127.0.0.1:1/db", "file:", "THALWEG_STATE postgres://u:…@127.0.0.1:1"),
+        ("postgres://127.0.0.1:1/d?password=secret&user=u", "file:", "1/d?password=…&user=u: the"),
         ("sqlite:", "s3://bucket", "THALWEG_BLOBS s3://bucket: the object store cannot be used"),
     ],
 )

@@ -1,0 +1,436 @@
+"""The command ``doctor``: what a service would meet that is started with the same settings.
+
+A check looks at one thing and returns a finding. It changes nothing but what opening a store does;
+what a service has yet to make is tried out beside it and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import resource
+import sqlite3
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import orjson
+from pydantic import ValidationError
+
+from app.cores import count_cores, count_memory
+from app.datasets.files.mapped import is_local
+from app.datasets.files.roots import Roots
+from app.decoding.base import DecoderLimits
+from app.decoding.process import DecoderProcess, StartError
+from app.errors import ServiceError
+from app.logs import configure_logging
+from app.server.lanes.table import LONG, parse_lanes
+from app.settings import MIB, Settings, unknown_variables
+from app.state.api_keys import ApiKeys
+from app.state.base import HeadMissingError, StateStore, StoreError
+from app.state.blob_files import FileBlobStore
+from app.state.durable import store_error
+from app.state.remote import open_database, redacted, try_objects
+from app.state.space import Space
+from app.state.sqlite import SqliteStateStore
+from app.state.sqlite_schema import OLDEST, VERSION
+from app.state.storage import BLOBS, FILES, IDENT, KIND, SQLITE, STATE, Probe, place_of, unusable
+from app.state.token_keys import FILE, load_keys, shared_keys
+from app.tokens import KeyRing, parse_key
+from core._jit import CACHE_VARIABLE, cache_roots, find_published
+
+from .service import sentence_of, settings_of
+from .serving import check_exposure, is_loopback, kept
+
+if TYPE_CHECKING:
+    from app.state.postgres import PostgresStateStore
+
+OK, WARN, WRONG = "ok", "warn", "wrong"
+_TOUCHES = 5
+"""Commits that are measured."""
+_SLOW = 0.05
+"""Seconds of a commit from which on uploads are slow."""
+_APART, _FAR_APART = 5.0, 600.0
+"""Seconds between two clocks that deserve a warning, and that are wrong: the sweeper takes what
+was stored an hour ago, and is in no record, for garbage."""
+_FAR = 0.25
+"""Seconds of storing a small object from which on uploads are slow."""
+_LESS = (
+    "Lower THALWEG_MEMORY_LIMIT, THALWEG_WORKERS or THALWEG_DECODER_MEMORY, or give it more: the"
+    " kernel would end workers"
+)
+_OLDEST_POSTGRES = 13
+_SUPERVISOR, _WORKER, _ALONE, _DECODER = 55 * MIB, 300 * MIB, 300 * MIB, 200 * MIB
+"""Memory of processes, as ``deploy/README.md`` says."""
+_FILES = 1024
+"""Open files of a process besides its connections."""
+_CLOCKS = "Have NTP set the clocks: keys expire by them, and so does what is stored"
+_FREE = 5
+"""What adjtimex returns where no time service sets the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check has found."""
+
+    verdict: str
+    """``ok``, ``warn`` or ``wrong``."""
+    found: str
+    mend: str | None = None
+    """How to mend it; None where it is well."""
+
+
+class _EarlierStateError(Exception):
+    """To open the state would change it for good."""
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Print a line for each check; return 1 if something is wrong."""
+    configure_logging(args.log_level or "warning")
+    findings = {}
+    for name, finding in _examine(args):
+        findings[name] = finding
+        if not args.json:
+            mend = f". {finding.mend}" if finding.mend else ""
+            print(f"{finding.verdict:<6}{name:<16}{finding.found}{mend}", flush=True)  # noqa: T201 - the command's output
+    is_wrong = any(finding.verdict == WRONG for finding in findings.values())
+    if args.json:
+        checks = [{"check": name, **asdict(finding)} for name, finding in findings.items()]
+        document = orjson.dumps({"wrong": is_wrong, "checks": checks}, option=orjson.OPT_INDENT_2)
+        print(document.decode())  # noqa: T201 - as above
+    return int(is_wrong)
+
+
+def _examine(args: argparse.Namespace) -> Iterator[tuple[str, Finding]]:
+    with contextlib.ExitStack() as undo:
+        try:
+            settings = undo.enter_context(kept(settings_of(args)))
+        except (ValueError, ServiceError) as e:
+            text = sentence_of(e) if isinstance(e, ValidationError) else str(e)
+            yield "settings", Finding(WRONG, text, "The other checks have to wait for that")
+            return
+        for name, check in CHECKS.items():
+            yield name, run_check(check, settings)
+
+
+def run_check(check: Callable[[Settings], Finding], settings: Settings) -> Finding:
+    """Run a check; whatever it raises is what it has found."""
+    try:
+        return check(settings)
+    except _EarlierStateError as e:
+        return Finding(WARN, str(e), "Back it up before this version is started")
+    except Exception as e:  # noqa: BLE001 - the others go on
+        text = " ".join(str(e).split())
+        if not isinstance(e, ServiceError | OSError | ValueError | StartError):
+            text = f"the check failed: {type(e).__name__}: {text}"
+        return Finding(WRONG, text, getattr(e, "hint", None))
+
+
+def _judge(found: str, warn: str = "", wrong: str = "") -> Finding:
+    """Return a finding with the advice that is not empty: the worse decides."""
+    verdict = WRONG if wrong else WARN if warn else OK
+    # The same advice may be both.
+    return Finding(verdict, found, ". ".join(filter(None, dict.fromkeys((wrong, warn)))) or None)
+
+
+def _variables(_settings: Settings) -> Finding:
+    unknown = dict(unknown_variables(os.environ))
+    if not unknown:
+        return Finding(OK, f"{sum(n.startswith('THALWEG_') for n in os.environ)} variables are set")
+    meant = [f"Did you mean {nearest} by {name}?" for name, nearest in unknown.items() if nearest]
+    mend = " ".join(meant) or "deploy/README.md lists the settings"
+    return Finding(WARN, f"not settings, and ignored: {', '.join(unknown)}", mend)
+
+
+def _data_directory(settings: Settings) -> Finding:
+    directory, user = settings.data_dir, os.geteuid()
+    place = _existing(directory)
+    room = Space(place, settings.reserve_bytes).room()
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        local, owner = is_local(descriptor), os.fstat(descriptor).st_uid
+    finally:
+        os.close(descriptor)
+    made = "" if place == directory.absolute() else ", yet to be made,"
+    disk = "a disk of this machine" if local else "a file server, or a disk of an unknown kind"
+    warn = wrong = ""
+    if not os.access(place, os.W_OK | os.X_OK):
+        wrong = f"User {user} cannot write to {place}: chown it, or set THALWEG_DATA_DIR"
+    elif room.left <= 0:
+        wrong = "Make room: below the reserve nothing new is stored"
+    elif not local:
+        warn = "Use a local disk: few servers keep the locks that SQLite needs"
+    elif not made and user == 0 != owner:
+        warn = f"Run doctor as its user, {owner}: root may do what the service may not"
+    found = f"{_size(room.free)} free, {_size(room.reserve)} of it reserved"
+    return _judge(f"{directory}{made} is on {disk}: {found}", warn, wrong)
+
+
+def _state(settings: Settings) -> Finding:
+    with _heads(settings) as heads:
+        commit, apart = _measure(heads)
+        slow = "Use a faster disk, or a nearer one: uploads wait for it" if commit > _SLOW else ""
+        took = f"a commit takes {_milliseconds(commit)}"
+        if isinstance(heads, SqliteStateStore):
+            return _judge(f"SQLite: {took}", slow)
+        database = heads.describe()
+    version = database["server_version"]
+    standby = "a" if database["synchronous_standby_names"] else "no"
+    wrong = "" if int(version.partition(".")[0]) >= _OLDEST_POSTGRES else "Use Postgres 13 or newer"
+    return _judge(
+        f"Postgres {version} at {redacted(settings.state)}: {took}; synchronous_commit is"
+        f" {database['synchronous_commit']}, with {standby} synchronous standby; its clock is"
+        f" {apart:+.3f} s from this machine's",
+        slow or (_CLOCKS if abs(apart) > _APART else ""),
+        wrong or (_CLOCKS if abs(apart) > _FAR_APART else ""),
+    )
+
+
+def _measure(heads: StateStore) -> tuple[float, float]:
+    """Return the seconds of a commit, and by how many the store's clock is ahead of ours."""
+    commits, apart = [], []
+    for _ in range(_TOUCHES):
+        began, now = time.monotonic(), time.time()
+        heads.touch(KIND, IDENT)
+        commits.append(time.monotonic() - began)
+        apart.append(heads.get(KIND, IDENT).used - now - commits[-1] / 2)
+    return statistics.median(commits), statistics.median(apart)
+
+
+def _blobs(settings: Settings) -> Finding:
+    if settings.blobs == FILES:
+        with _tried(settings, BLOBS) as place, closing(FileBlobStore(place / BLOBS)) as blobs:
+            blobs.check()
+        return Finding(OK, f"files in {settings.data_dir / BLOBS} can be written")
+    _, seconds = try_objects(settings.blobs)
+    return _judge(
+        f"{redacted(settings.blobs)} heeds conditions; a write takes {_milliseconds(seconds)}",
+        "Use a store that is nearer: uploads wait for it" if seconds > _FAR else "",
+    )
+
+
+def _api_keys(settings: Settings) -> Finding:
+    with _heads(settings) as heads:
+        stored = list(ApiKeys(heads).records())
+    check_exposure(settings, has_stored_keys=bool(stored))
+    if not settings.api_keys and not stored:
+        return _judge(
+            f"none: everybody who reaches {settings.host} is the one user of the service",
+            "" if is_loopback(settings.host) else "Add keys, unless only you can reach it",
+        )
+    valid = sum(key.state(time.time()) == "valid" for key in stored)
+    return _judge(
+        f"{len(settings.api_keys)} set, {valid} stored and valid, {len(stored) - valid} revoked or"
+        f" expired; the service listens on {settings.host}",
+        "" if settings.api_keys or valid else "Nobody is let in: thalweg-server keys add",
+    )
+
+
+def _token_keys(settings: Settings) -> Finding:
+    place, keys = "THALWEG_TOKEN_KEYS", [parse_key(text) for text in settings.token_keys]
+    if not keys and settings.state != SQLITE:
+        place = "the database"
+        with _heads(settings) as heads, contextlib.suppress(HeadMissingError):
+            keys = shared_keys(heads)
+    elif not keys:
+        place = str(settings.data_dir / FILE)
+        keys = load_keys(settings.data_dir) if (settings.data_dir / FILE).exists() else []
+    if not keys:
+        return Finding(OK, f"none: the service will create one in {place}")
+    try:
+        signer = KeyRing(keys).signer
+    except ValueError as e:
+        return Finding(WRONG, f"{place}: {e}", "Give each an id of its own, and one the use sign")
+    uses = ", ".join(f"{key.ident} ({key.use})" for key in keys)
+    return Finding(OK, f"{uses} in {place}: {signer} signs")
+
+
+def _kernels(_settings: Settings) -> Finding:
+    if (build := find_published()) is not None:
+        return Finding(OK, f"compiled for this CPU in {build}")
+    root = next((root for root in cache_roots() if os.access(_existing(root), os.W_OK)), None)
+    if root is None:
+        mend = f"Set {CACHE_VARIABLE} to a directory, or each process compiles them"
+    else:
+        mend = f"Run thalweg-server warmup, or the first start does it: {root} takes them"
+    return Finding(WARN, "not compiled for this CPU, which takes a minute", mend)
+
+
+def _memory(settings: Settings) -> Finding:
+    there, limit = count_memory(), settings.memory_limit
+    workers, long = _workers(settings)
+    least = _SUPERVISOR + workers * _WORKER + limit
+    decoders = settings.decoders * (_DECODER + settings.decoder_memory)
+    most = least + long * _ALONE + decoders
+    return _judge(
+        f"{_size(there)}; the service may take {_size(most)}: {_size(limit)} by"
+        f" THALWEG_MEMORY_LIMIT, {_size(least - limit)} by workers,"
+        f" {_size(long * _ALONE)} by runs, {_size(decoders)} by {settings.decoders} decoders",
+        "" if most <= there else _LESS,
+        "" if least <= there else _LESS,
+    )
+
+
+def _cpus(settings: Settings) -> Finding:
+    cores, (workers, long) = count_cores(), _workers(settings)
+    return _judge(
+        f"{cores} of the machine's {os.cpu_count()}, by affinity and quota; workers: {workers},"
+        f" {long} of them for long work",
+        "" if long <= cores else "Set THALWEG_WORKERS to the number of CPUs: more take turns",
+    )
+
+
+def _open_files(settings: Settings) -> Finding:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.max_connections + _FILES
+    mend = f"Raise the limit to {wanted:,} (ulimit -Hn, LimitNOFILE=), or lower the connections"
+    return _judge(
+        f"{'any number of' if most == resource.RLIM_INFINITY else f'{most:,}'} in a process, for"
+        f" {settings.max_connections:,} connections (THALWEG_MAX_CONNECTIONS) and its files",
+        mend if 0 <= most < wanted else "",
+    )
+
+
+def _sandbox(settings: Settings) -> Finding:
+    mode = settings.decoder_sandbox
+    decoder = DecoderProcess(DecoderLimits(memory=settings.decoder_memory, sandbox=mode))
+    with contextlib.ExitStack() as undo:
+        undo.callback(decoder.kill)
+        decoder.wait_until_ready()
+        lacks = [name for name in ("landlock", "seccomp") if not decoder.protections.get(name)]
+    mend = "Serve no files of strangers, or use a kernel, or a container, that has both"
+    if mode == "off":
+        mend = "Serve no files of strangers, or set THALWEG_DECODER_SANDBOX to auto"
+    found = f"without {' and '.join(lacks)}" if lacks else "with landlock and seccomp"
+    return _judge(f"a decoder starts, {found}", mend if lacks else "")
+
+
+def _dataset_roots(settings: Settings) -> Finding:
+    roots = Roots.parse(settings.dataset_roots, settings.data_dir).roots
+    missing = [root for root in roots if not Path(root).is_dir()]
+    closed = [root for root in roots if not os.access(root, os.R_OK | os.X_OK)]
+    closed = [root for root in closed if root not in missing]
+    return _judge(
+        ", ".join(roots) or "none: there are no files to serve",
+        f"Make or mount {', '.join(missing)}" if missing else "",
+        f"Let user {os.geteuid()} read {', '.join(closed)}" if closed else "",
+    )
+
+
+def _clock(_settings: Settings) -> Finding:
+    now, installed = time.time(), Path(__file__).stat().st_mtime
+    adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
+    free = adjtimex is not None and adjtimex(ctypes.create_string_buffer(512)) == _FREE
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    return _judge(
+        f"{text}{', set by no time service' if free else ''}",
+        _CLOCKS if free else "",
+        f"It is before this program was installed. {_CLOCKS}" if now < installed else "",
+    )
+
+
+CHECKS: dict[str, Callable[[Settings], Finding]] = {
+    "settings": _variables,
+    "data directory": _data_directory,
+    "state": _state,
+    "blobs": _blobs,
+    "API keys": _api_keys,
+    "token keys": _token_keys,
+    "kernels": _kernels,
+    "memory": _memory,
+    "CPUs": _cpus,
+    "open files": _open_files,
+    "sandbox": _sandbox,
+    "dataset roots": _dataset_roots,
+    "clock": _clock,
+}
+"""All checks by name, in the order of their lines."""
+
+
+def _workers(settings: Settings) -> tuple[int, int]:
+    """Return the number of all workers, and of those for long work."""
+    lanes = parse_lanes(settings.lanes, settings.workers, count_cores())
+    return len(lanes), sum(lane in {"", LONG} for lane in lanes)
+
+
+def _existing(path: Path) -> Path:
+    """Return a path, or the nearest directory above it that exists."""
+    path = path.absolute()
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+@contextlib.contextmanager
+def _tried(settings: Settings, name: str) -> Iterator[Path]:
+    """Provide the data directory; where it lacks a name, one beside it that is removed.
+
+    Who starts the service may be another user, and could not write to what is made here.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    directory = settings.data_dir
+    with contextlib.ExitStack() as undo:
+        try:
+            if not (directory / name).exists():
+                other = TemporaryDirectory(prefix=".doctor-", dir=_existing(directory))
+                directory = Path(undo.enter_context(other))
+            yield directory
+        except OSError as e:
+            raise unusable(settings.data_dir, store_error(e, directory)) from e
+        except StoreError as e:
+            raise unusable(settings.data_dir, e) from e
+
+
+@contextlib.contextmanager
+def _heads(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore]:
+    """Open the heads of the service, and check that they can be written.
+
+    Raises:
+        StorageError, StoreError: they cannot.
+    """
+    if settings.state != SQLITE:
+        database = open_database(settings.state, place_of(settings.data_dir, settings.blobs))
+        with closing(database):
+            database.check()
+            yield database
+        return
+    with _tried(settings, STATE) as directory:
+        path = directory / STATE
+        _check_version(path)
+        heads = SqliteStateStore(path, space=Space(directory, settings.reserve_bytes))
+        with closing(Probe(heads, path)) as probe, closing(heads):
+            probe.check()
+            yield heads
+
+
+def _check_version(path: Path) -> None:
+    """Check that opening the state would not bring it up to date.
+
+    Raises:
+        _EarlierStateError: it would.
+    """
+    version = 0
+    with contextlib.suppress(sqlite3.Error):
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if OLDEST <= version < VERSION:
+        raise _EarlierStateError(
+            f"{path} has version {version}, and the first start makes it {VERSION}, which earlier"
+            " servers cannot read"
+        )
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / MIB:,.0f} MiB" if nbytes < 10240 * MIB else f"{nbytes / MIB / 1024:,.0f} GiB"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms"
