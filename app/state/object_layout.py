@@ -20,7 +20,7 @@ import json
 from dataclasses import dataclass, field
 
 from .base import Head, StoreError
-from .blob_pieces import PIECE, PIECE_HEADER, DamageError, Name
+from .blob_pieces import PIECE, PIECE_HEADER, Name
 
 OBJECT = 8 * PIECE
 """Bytes of data in an object, at most: what a writer holds until it is stored."""
@@ -111,8 +111,6 @@ class Extent:
         """
         name = self._name
         begin, end = self.span(start, stop)
-        if len(data) != end - begin:
-            raise DamageError
         parts = []
         for at in range(begin, end, _WHOLE):
             first = self.start + at // _WHOLE * PIECE

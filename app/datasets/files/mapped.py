@@ -10,7 +10,7 @@ the disk cannot deliver. Three things keep both from happening; a fourth makes t
    writing. Renaming or removing a file cuts nothing while it is open. So while the lease is
    intact, the file keeps its length, and a page fault finds its page.
 2. **The file is as long as the map**, looked at under the lease: a lease says nothing about
-   what happened before. And it lies in a file system of this machine (:class:`Mounts`): a
+   what happened before. And it lies in a file system of this machine (:func:`is_local`): a
    server elsewhere cuts files without asking our kernel.
 3. **Its pages were delivered once.** MADV_POPULATE_READ reads them in and maps them; where the
    disk fails or the file ends, it returns an error instead of raising a signal, and the bytes
@@ -129,7 +129,7 @@ class Leases:
             return True
 
     def is_local(self, file: int, descriptor: int) -> bool:
-        """Whether a file lies in a file system of this machine; see :class:`Mounts`."""
+        """Whether a file lies in a file system of this machine; see :func:`is_local`."""
         local = self._local.get(file)
         if local is None:
             local = self._local[file] = is_local(descriptor)

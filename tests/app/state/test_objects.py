@@ -12,8 +12,8 @@ import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from app.state.base import StoreDamagedError, StoreError
-from app.state.blobs import BlobConflictError, BlobStore, BlobWriter
+from app.state.base import Head, StoreDamagedError, StoreError
+from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore, BlobWriter
 from app.state.object_layout import OBJECT, Extent
 from app.state.object_service import check_objects, open_objects
 from app.state.object_writing import ObjectBlobWriter
@@ -150,6 +150,33 @@ class TestFaults:
         assert len(paths(objects)) == len(kept) + 2
         store.delete("run", "x")
         assert paths(objects) == ["somebody"]
+
+    @pytest.mark.parametrize("place", [0, OBJECT - 1, OBJECT, OBJECT + 4])
+    def test_a_single_other_byte_is_other_content(self, store: ObjectBlobStore, place: int) -> None:
+        data = bytearray(pattern(OBJECT + 5))
+        assert store.put("input", "x", data)
+        assert not store.put("input", "x", data)
+        data[place] ^= 1
+        with pytest.raises(BlobConflictError):
+            store.put("input", "x", data)
+
+    def test_what_is_touched_while_it_is_deleted_is_deleted(
+        self, store: ObjectBlobStore, objects: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.put("input", "x", b"1")
+        delete = store.heads.delete
+        touches = iter([5000.0])
+
+        def touch_first(kind: str, head_id: str, seen: Head) -> None:
+            for when in touches:
+                store.touch("input", "x", when)
+            delete(kind, head_id, seen)
+
+        monkeypatch.setattr(store.heads, "delete", touch_first)
+        store.delete("input", "x")
+        assert paths(objects) == []
+        with pytest.raises(BlobMissingError):
+            store.info("input", "x")
 
     def test_a_head_that_is_none_of_a_blob(self, store: ObjectBlobStore) -> None:
         store.heads.create("b_run", "x", b"[]")

@@ -174,6 +174,25 @@ class TestServer:
         with store.turn("a"):
             pass
 
+    def test_connections_that_nobody_uses_are_closed(
+        self, store: PostgresStateStore, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with store._connections.use(), store._connections.use():
+            pass
+        with psycopg.connect(url, autocommit=True) as other:
+
+            def wait_for(number: int) -> None:
+                count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                end = time.monotonic() + 20
+                while (found := other.execute(count).fetchone()) != (number,):
+                    # What is closed here ends there a moment later.
+                    assert time.monotonic() < end, found
+
+            wait_for(3)
+            monkeypatch.setattr("app.state.postgres_connections._IDLE_SECONDS", 0.0)
+            store.list("view")
+            wait_for(2)
+
     def test_notices_reach_other_nodes(
         self, store: PostgresStateStore, url: str, tmp_path: Path
     ) -> None:
