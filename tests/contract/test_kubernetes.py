@@ -175,11 +175,17 @@ def test_the_limit_of_memory_is_the_one_documented() -> None:
         f"add {supervisor} (mul {worker} $workers) .limitMiB (mul {alone} $workers)"
         f" (mul .decoders (add {decoder} .decoderMiB)) .spareMiB"
     ) in HELPERS
-    assert VALUES["memory"]["spareMiB"] * MIB >= SLACK_BYTES
+    memory = VALUES["memory"]
+    assert memory["spareMiB"] * MIB >= SLACK_BYTES
+    # the sum in the chart's own page
+    processes = (2 + VALUES["cpus"]) * (int(worker) + int(alone))
+    decoders = memory["decoders"] * (int(decoder) + memory["decoderMiB"])
+    most = int(supervisor) + processes + memory["limitMiB"] + decoders + memory["spareMiB"]
+    assert f"| | | {most:,} |" in (CHART / "README.md").read_text()
     for name, unit, value in (
-        ("memory_limit", MIB, VALUES["memory"]["limitMiB"]),
-        ("decoder_memory", MIB, VALUES["memory"]["decoderMiB"]),
-        ("decoders", 1, VALUES["memory"]["decoders"]),
+        ("memory_limit", MIB, memory["limitMiB"]),
+        ("decoder_memory", MIB, memory["decoderMiB"]),
+        ("decoders", 1, memory["decoders"]),
     ):
         assert Settings.model_fields[name].default == value * unit
 
@@ -206,7 +212,11 @@ EVERYTHING: dict[str, Any] = {
     "metrics": {"open": True, "serviceMonitor": {"enabled": True}},
     "affinity": {"nodeAffinity": {}},
 }
-CASES = [ENOUGH, *(load(path) for path in EXAMPLES), EVERYTHING]
+SLOW: dict[str, Any] = ENOUGH | {
+    "drain": {"preStopSeconds": 300, "delaySeconds": 600, "seconds": 2400},
+    "autoscaling": {"scaleDownSeconds": 3600},
+}
+CASES = [ENOUGH, *(load(path) for path in EXAMPLES), EVERYTHING, SLOW]
 
 
 def render(*cases: dict[str, Any]) -> list[dict[str, Any]]:
@@ -288,7 +298,13 @@ def test_the_service_takes_its_settings(
         assert int(limit["memory"].removesuffix("Mi")) * MIB >= most
         hook = container.get("lifecycle", {"preStop": {"sleep": {"seconds": 0}}})["preStop"]
         drain = hook["sleep"]["seconds"] + settings.drain_delay + settings.drain_seconds
-        assert pod(result)["terminationGracePeriodSeconds"] > drain + END_SECONDS
+        grace = pod(result)["terminationGracePeriodSeconds"]
+        assert grace > drain + END_SECONDS
+        if "HorizontalPodAutoscaler" in kinds(result):
+            behaviour = kinds(result)["HorizontalPodAutoscaler"]["spec"]["behavior"]["scaleDown"]
+            # Schemas do not know the most that Kubernetes takes: an hour, and half an hour.
+            assert grace <= behaviour["stabilizationWindowSeconds"] <= 3600
+            assert [p["periodSeconds"] for p in behaviour["policies"]] == [min(grace, 1800)]
 
 
 @helm
@@ -339,6 +355,10 @@ def test_selectors_find_the_pods(rendered: list[dict[str, Any]]) -> None:
         ({"autoscaling": {"minReplicas": 9}}, "is more than autoscaling.maxReplicas"),
         (
             {"metrics": {"open": True}, "ingress": {"enabled": True, "hosts": ["a.example"]}},
+            "would publish /metrics",
+        ),
+        (
+            {"metrics": {"open": True}, "service": {"type": "LoadBalancer"}},
             "would publish /metrics",
         ),
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, "/metrics needs a key"),

@@ -72,8 +72,8 @@ process of its own for each worker; decoders. */ -}}
 {{- if not (has "state" (include "thalweg.files" . | fromJsonArray)) -}}
 {{- fail "no Secret holds the address of the database: set secret.name to a Secret with the entry state, or secret.values.state to postgres://user:password@host/database" -}}
 {{- end -}}
-{{- if and .Values.metrics.open (or .Values.ingress.enabled .Values.httpRoute.enabled) -}}
-{{- fail "metrics.open would publish /metrics through the Ingress or HTTPRoute: set it to false, and metrics.serviceMonitor.keySecret to a key for Prometheus" -}}
+{{- if and .Values.metrics.open (or .Values.ingress.enabled .Values.httpRoute.enabled (ne .Values.service.type "ClusterIP")) -}}
+{{- fail "metrics.open would publish /metrics through the Ingress, HTTPRoute or Service: set it to false, and metrics.serviceMonitor.keySecret to a key for Prometheus" -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.open) (not .Values.allowAnonymous) (not .Values.metrics.serviceMonitor.keySecret.name) -}}
 {{- fail "/metrics needs a key: set metrics.serviceMonitor.keySecret to the Secret that holds one, or metrics.open to true" -}}
