@@ -173,12 +173,12 @@ def test_the_limit_of_memory_is_the_one_documented() -> None:
     supervisor, worker, alone, decoder = documented.groups()
     assert (
         f"add {supervisor} (mul {worker} $workers) .limitMiB (mul 24 .uploads)"
-        f" (mul {alone} $workers) (mul .decoders (add {decoder} .decoderMiB)) .spareMiB"
+        f" (mul {alone} $.Values.cpus) (mul .decoders (add {decoder} .decoderMiB)) .spareMiB"
     ) in HELPERS
     memory = VALUES["memory"]
     assert memory["spareMiB"] * MIB >= SLACK_BYTES
     # the sum in the chart's own page
-    processes = (2 + VALUES["cpus"]) * (int(worker) + int(alone))
+    processes = (2 + VALUES["cpus"]) * int(worker) + VALUES["cpus"] * int(alone)
     decoders = memory["decoders"] * (int(decoder) + memory["decoderMiB"])
     held = memory["limitMiB"] + 24 * memory["uploads"] + memory["spareMiB"]
     most = int(supervisor) + processes + decoders + held
@@ -293,9 +293,10 @@ def test_the_service_takes_its_settings(
         assert settings.state == held["state"]
         assert bool(settings.token_keys) is ("token-keys" in {item["path"] for item in items})
         limit = container["resources"]["limits"]
-        processes = settings.workers + 2  # type: ignore[operator]
+        assert settings.workers is not None
+        processes = 300 * (2 + settings.workers) + 300 * settings.workers
         decoders = settings.decoders * (200 * MIB + settings.decoder_memory)
-        most = 55 * MIB + 600 * MIB * processes + settings.memory_limit + decoders + SLACK_BYTES
+        most = 55 * MIB + processes * MIB + settings.memory_limit + decoders + SLACK_BYTES
         assert int(limit["memory"].removesuffix("Mi")) * MIB >= most
         hook = container.get("lifecycle", {"preStop": {"sleep": {"seconds": 0}}})["preStop"]
         drain = hook["sleep"]["seconds"] + settings.drain_delay + settings.drain_seconds

@@ -51,11 +51,11 @@ its drain, and 5 are spare. */ -}}
 {{- /* MiB that a node may take at most, as deploy/README.md has it: the supervisor; each worker (one
 for small requests, one for single reads, one for each CPU); what requests hold; uploads to an object
 store, of which each holds 24 MiB that nobody accounts; a run computed in a process of its own for each
-worker; decoders. */ -}}
+CPU; decoders. */ -}}
 {{- define "thalweg.memory" -}}
 {{- $workers := add 2 .Values.cpus -}}
 {{- with .Values.memory -}}
-{{- add 55 (mul 300 $workers) .limitMiB (mul 24 .uploads) (mul 300 $workers) (mul .decoders (add 200 .decoderMiB)) .spareMiB -}}
+{{- add 55 (mul 300 $workers) .limitMiB (mul 24 .uploads) (mul 300 $.Values.cpus) (mul .decoders (add 200 .decoderMiB)) .spareMiB -}}
 {{- end -}}
 {{- end -}}
 
