@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n 4 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes interop mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -153,6 +153,20 @@ nodes: install $(TOOLS) $(OBJECTS)  ## several nodes on Postgres and on object s
 		tests/app/state/test_postgres.py
 	THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m tests.durable --replicas 2 --kills 100 --cuts 100 --mib 4
 
+# Helm as a library, and the schemas of Kubernetes, in an environment of their own. Those of custom
+# resources are in packages of Node, and left out where that is missing.
+$(VENV)-kubernetes/bin/python: deploy/requirements-kubernetes.txt
+	$(PYTHON) -m venv $(VENV)-kubernetes
+	$(VENV)-kubernetes/bin/pip install --quiet --disable-pip-version-check -r deploy/requirements-kubernetes.txt
+	@touch $@
+
+kubernetes: $(RUNTIME) $(TOOLS) $(VENV)-kubernetes/bin/python  ## the Helm chart: lint, renderings, strict schemas
+	@if command -v npm > /dev/null; then \
+		npm install --silent --no-audit --no-fund --prefix $(VENV)-kubernetes \
+			@kubernetes-models/gateway-api@2.0.0 @kubernetes-models/prometheus-operator@6.0.0; fi
+	THALWEG_KUBERNETES_PYTHON=$(VENV)-kubernetes/bin/python THALWEG_NODE_MODULES=$(VENV)-kubernetes/node_modules \
+		$(BIN)/python -m pytest -q tests/contract/test_kubernetes.py
+
 interop: install $(TOOLS)  ## uploads by tus-js-client in Node, and by Uppy in Chromium
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
@@ -185,4 +199,4 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-objects $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-objects $(VENV)-kubernetes $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BIN = Path(sys.executable).parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-COMPOSE = DEPLOY / "compose.yaml"
+COMPOSE, CLUSTER = DEPLOY / "compose.yaml", DEPLOY / "cluster.yaml"
 NGINX = (DEPLOY / "nginx.conf").read_text()
 NGINX_TLS = (DEPLOY / "nginx-tls.conf").read_text()
 README = (DEPLOY / "README.md").read_text()
@@ -45,8 +45,8 @@ def instruction(name: str) -> str:
     return re.findall(rf"^{name}\s+(.*)", joined, re.MULTILINE)[-1]  # type: ignore[no-any-return]
 
 
-def compose() -> dict[str, Any]:
-    loaded: dict[str, Any] = YAML(typ="safe").load(COMPOSE)
+def compose(path: Path = COMPOSE) -> dict[str, Any]:
+    loaded: dict[str, Any] = YAML(typ="safe").load(path)
     return loaded
 
 
@@ -192,16 +192,17 @@ def test_every_setting_named_exists() -> None:
     documents = [
         DEPLOY / name for name in ("nginx.conf", "nginx-tls.conf", "README.md", "SECURITY.md")
     ]
-    for path in [ROOT / "Dockerfile", COMPOSE, *documents]:
+    for path in [ROOT / "Dockerfile", COMPOSE, CLUSTER, *documents]:
         assert set(re.findall(r"THALWEG_[A-Z_]+", path.read_text())) <= known
 
 
 def test_compose_follows_its_schema() -> None:
-    check(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
+    check(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE, CLUSTER)
 
 
-def test_compose_services_have_no_more_rights_than_they_need() -> None:
-    for service in compose()["services"].values():
+@pytest.mark.parametrize("path", [COMPOSE, CLUSTER], ids=lambda path: path.name)
+def test_compose_services_have_no_more_rights_than_they_need(path: Path) -> None:
+    for service in compose(path)["services"].values():
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
@@ -220,18 +221,45 @@ def test_compose_publishes_on_loopback_only() -> None:
     assert "THALWEG_ALLOW_ANONYMOUS=true" in run
 
 
-def test_compose_waits_longer_than_the_service_drains() -> None:
-    services = compose()["services"]
-    drain = float(services["thalweg"]["environment"]["THALWEG_DRAIN_SECONDS"])
-    grace = seconds(services["thalweg"]["stop_grace_period"])
+@pytest.mark.parametrize(("path", "name"), [(COMPOSE, "thalweg"), (CLUSTER, "node-1")])
+def test_compose_waits_longer_than_the_service_drains(path: Path, name: str) -> None:
+    services = compose(path)["services"]
+    drain = float(services[name]["environment"]["THALWEG_DRAIN_SECONDS"])
+    grace = seconds(services[name]["stop_grace_period"])
     assert grace >= drain + Settings().drain_delay + 10
     assert seconds(services["nginx"]["stop_grace_period"]) > grace
 
 
-def test_only_nginx_is_trusted_with_forwarded_headers() -> None:
-    services = compose()["services"]
+@pytest.mark.parametrize(("path", "name"), [(COMPOSE, "thalweg"), (CLUSTER, "node-1")])
+def test_only_nginx_is_trusted_with_forwarded_headers(path: Path, name: str) -> None:
+    services = compose(path)["services"]
     address = services["nginx"]["networks"]["front"]["ipv4_address"]
-    assert services["thalweg"]["environment"]["THALWEG_TRUSTED_PROXIES"] == address
+    assert services[name]["environment"]["THALWEG_TRUSTED_PROXIES"] == address
+
+
+def test_a_cluster_has_two_equal_nodes_that_only_nginx_publishes() -> None:
+    services = compose(CLUSTER)["services"]
+    nodes = [services[name] for name in ("node-1", "node-2")]
+    # The configuration of nginx names one host, which is both.
+    assert all(node["networks"]["front"].pop("aliases") == ["thalweg"] for node in nodes)
+    assert len({node["networks"]["front"].pop("ipv4_address") for node in nodes}) == 2
+    assert nodes[0] == nodes[1]
+    environment = Settings(
+        **{
+            name.removeprefix("THALWEG_").lower(): value
+            for name, value in nodes[0]["environment"].items()
+            if name in {"THALWEG_STATE", "THALWEG_BLOBS"}
+        }
+    )
+    assert "database" in services
+    assert "@database/" in environment.state
+    assert environment.blobs.startswith("s3://")
+    assert set(services["nginx"]["depends_on"]) == {"node-1", "node-2"}
+    published = [port for service in services.values() for port in service.get("ports", [])]
+    assert published == ["127.0.0.1:8080:8080"]
+    for name in ("database", "objects"):
+        assert services[name]["networks"] == ["back"]
+    assert compose(CLUSTER)["networks"]["back"]["internal"] is True
 
 
 def test_nginx_is_told_where_the_service_is() -> None:

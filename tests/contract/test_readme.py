@@ -36,6 +36,7 @@ PAGES = {
     "CONTRIBUTING.md": CONTRIBUTING,
     "deploy/README.md": DEPLOY,
     "deploy/SECURITY.md": (ROOT / "deploy" / "SECURITY.md").read_text(),
+    "deploy/kubernetes/README.md": (ROOT / "deploy" / "kubernetes" / "README.md").read_text(),
     "CHANGELOG.md": CHANGELOG,
 }
 
