@@ -374,7 +374,8 @@ def _parsed(stored: bytes) -> DatasetSpec:
 
 
 def _missing(ident: str) -> NotFoundError:
-    return NotFoundError(f"there is no dataset {ident[:80]!r}")
+    hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
+    return NotFoundError(f"there is no dataset {ident[:80]!r}", hint=hint)
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:

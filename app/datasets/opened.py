@@ -100,6 +100,11 @@ class OpenDataset(_Open):
                 f"but the array has {len(shape)} axes, of {list(shape)}",
                 "Describe each axis, those of the scan first",
             )
+        names = [axis.name for axis in axes]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise _wrong_axes(
+                f"has the name {twice[0][:40]!r} twice", "Give each axis its own name"
+            )
         for k, (axis, size) in enumerate(zip(axes, shape, strict=False)):
             grows = self.spec.growing and k < scan
             if axis.size not in {0, size} and not grows:

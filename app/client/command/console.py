@@ -81,16 +81,14 @@ def is_stale(error: BaseException | None) -> bool:
     return isinstance(error, StateError) and not isinstance(error, OtherFileError)
 
 
-def stopped(bar: Bar | None, state: str | None, way_out: str = "remove it to start over") -> None:
+def stopped(bar: Bar | None, state: str | None) -> None:
     """Clear the bar, and say how to complete what was not finished."""
     if bar is not None:
         bar.clear()
     if state is None or not Path(state).exists():
         return
     error = sys.exc_info()[1]
-    if is_stale(error):
-        say(f"{state} is of something else: {way_out}")
-    elif not isinstance(error, StateError):
+    if not is_stale(error) and not isinstance(error, StateError):
         say(f"progress is saved in {state}: the same command resumes from there")
 
 
