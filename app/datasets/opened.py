@@ -253,7 +253,7 @@ class OpenDataset(_Open):
             "frames_inserted_end": max(0, positions + sync - frames),
         }
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return what people should know of the files and of the scan over them."""
         sync, entry = self.sync_info(), self.spec
         counts = {
@@ -288,7 +288,7 @@ class OpenDataset(_Open):
             "immutable": self.spec.immutable,
             "growing": self.spec.growing,
             "metadata": dict(recording.metadata),
-            "notes": self._notes(),
+            "notes": self.notes(),
             "fingerprint": self.fingerprint.hex(),
         }
 
