@@ -143,7 +143,9 @@ class Catalogue:
         if spec.id in self._entries:
             if who.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
-            raise HeadExistsError(f"the server's catalogue has another dataset {spec.id!r}")
+            raise HeadExistsError(
+                f"the server's catalogue has another dataset {spec.id!r}", hint="Give another id"
+            )
         return (who.owner, spec.id), self._registered.create(who.owner, spec.id, value)
 
     def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:

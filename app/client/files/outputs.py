@@ -253,10 +253,10 @@ def check_target(path: Path, *endings: str) -> None:
         ValueError: it has another ending.
         OSError: it is a directory, or in none.
     """
-    if path.suffix not in endings:
-        raise ValueError(f"{path} must end in {' or '.join(endings)}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory: name a file in it")
+    if path.suffix not in endings:
+        raise ValueError(f"{path} must end in {' or '.join(endings)}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {path.parent}")
 

@@ -122,7 +122,11 @@ def json_request(target: str, content: Mapping[str, Any]) -> Request:
         ValueError: it has a number that is not finite.
     """
     headers = {"Content-Type": "application/json"}
-    return Request("POST", target, headers, json.dumps(content, allow_nan=False).encode())
+    try:
+        body = json.dumps(content, allow_nan=False).encode()
+    except ValueError as e:
+        raise ValueError("a number is NaN or infinite, which cannot be sent") from e
+    return Request("POST", target, headers, body)
 
 
 def token_request(action: Literal["inspect", "refresh"], token: str) -> Request:

@@ -50,6 +50,7 @@ def test_the_catalogue(
         ("tiles scan --mask ints.npy -o o.npy", "ints.npy holds int64: --mask takes"),
         ("tiles scan -o none/o.npy", "there is no directory none\n"),
         ("tiles scan -o d.npy", "d.npy is a directory: name a file in it\n"),
+        ("tiles scan -o /", "/ is a directory: name a file in it\n"),
         ("reduce scan sum -o sum.png", "sum.png must end in .npy or .npz\n"),
         ("reduce scan disk:2,2,nan -o o.npy", "'disk:2,2,nan' has a number that is not finite"),
         ("frame scan -3,-1 -o o.npy", "nav has the index -3, but positions are 0 to 1"),
