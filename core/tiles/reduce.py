@@ -158,7 +158,7 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
     if kind == "disk":
         (outer,) = _numbers([value.get("radius")], 1, "radius")
     else:
-        inner, outer = _numbers([value.get("inner"), value.get("outer")], 2, "inner, outer")
+        inner, outer = (_numbers([value[name]], 1, name)[0] for name in members[1:])
     if not 0 <= inner <= outer:
         needs = "radius must be positive" if kind == "disk" else "0 <= inner <= outer is required"
         raise OptionError(f"{name} from {inner:g} to {outer:g} has no pixels: {needs}")

@@ -144,6 +144,7 @@ def test_results_over_pixels_are_copied_once_and_some_at_a_time() -> None:
     [
         ({"point": [48, 1]}, r"a point \[48, 1\] is not inside a frame of \[48, 48\]"),
         ({"annulus": {"centre": [1, 1], "outer": 3}}, "an annulus lacks inner: its members are"),
+        ({"annulus": {"centre": [1, 1], "inner": None, "outer": 3}}, "inner has None, which"),
         ({"disk": {"centre": [1, 1]}}, "a disk lacks radius"),
     ],
 )
