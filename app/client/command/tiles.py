@@ -234,7 +234,7 @@ def _tiles(args: argparse.Namespace, client: Client) -> None:
         Path(state).unlink(missing_ok=True)
         save()
     finally:
-        stopped(bar, state)
+        stopped(bar, state, error_tells=True)
     if not args.quiet:
         shape = " x ".join(map(str, view.shape))
         say(f"{args.out}: {shape} of {view.dtype.str}, {view.nbytes} bytes")
