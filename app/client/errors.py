@@ -104,6 +104,10 @@ class StateError(ThalwegError):
     """A state file is damaged, in use, or of another call."""
 
 
+START_OVER = ": remove the state file to start over"
+"""How errors end that are of a state file of something else."""
+
+
 class OtherFileError(StateError):
     """Another process writes the file, or it is no state file: it is left alone."""
 
@@ -128,8 +132,7 @@ def problem_error(status: int, body: bytes, headers: Mapping[str, str]) -> Probl
     return ProblemError(status, problem, seconds)
 
 
-def data_changed(detail: str) -> ProblemError:
-    """The error for changed data, where the client notices it before the service."""
+def data_changed(detail: str, hint: str = "Open the dataset anew") -> ProblemError:
+    """The error for changed data, where the client notices it before the service, or knows more."""
     problem = {"code": "data-changed", "title": "Data changed", "status": 412, "detail": detail}
-    problem["hint"] = "Open the dataset anew"
-    return ProblemError(412, problem)
+    return ProblemError(412, {**problem, "hint": hint})

@@ -41,6 +41,18 @@ _HINTS = {
         "Once all streams are complete: thalweg run seal RUN",
         "Once all streams are complete: client.runs.seal(run)",
     ),
+    "Open the dataset anew, and start without after": _Hint(
+        "Run the command again",
+        "Open the dataset anew: client.datasets[id]",
+    ),
+    "Delete the dataset first, or give another id": _Hint(
+        "Delete it first: thalweg datasets delete ID; or give another id",
+        "Delete it first: client.datasets[id].delete(); or give another id",
+    ),
+    "GET /v1/datasets lists those there are, POST /v1/datasets registers one": _Hint(
+        "thalweg datasets list prints those there are, thalweg datasets register adds one",
+        "client.datasets.list() lists those there are, client.datasets.register(…) adds one",
+    ),
     "POST it to /v1/pipelines": _Hint(
         "thalweg pipelines list prints those there are, thalweg pipelines register SPEC adds one",
         "client.pipelines() lists those there are, client.pipeline(spec) adds one",
@@ -52,9 +64,9 @@ _HINTS = {
 def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     """The hint of a problem document, for a command or for Python where that differs."""
     own: str | None = problem.get("hint")
-    if command and own is not None and "without after" in own:
-        return "Start over without the state or token file"
     hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
+    if hint is None and command and own is not None and "without after" in own:
+        return "Start over without the state or token file"
     if hint is None or problem.get("state") == "failed":
         return own  # what has failed is not waited for: the service says what to do instead
     names = [""] if hint.member is None else problem.get(hint.member)

@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.datasets.files.backends import DEFAULT, open_backend
+from app.datasets.files.buffers import BufferPool
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.roots import Roots
 from app.datasets.files.zarr_files import StoredArray, open_store
+from app.datasets.opened import OpenDataset
+from app.datasets.opening import Source as ArraySource
 from app.datasets.opening import parse_source
+from app.datasets.spec import DatasetSpec
 from app.decoding.base import Decoders
 from app.decoding.pool import DecoderPool
-from app.errors import ServiceError
+from app.errors import InvalidOptionError, ServiceError
 from app.losses.sources import Source, Sources
 from core.arrays import Rows
 from core.errors import CoreError, InputError
@@ -28,6 +33,7 @@ from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
 from core.losses.format import SOURCE_CDF, TYPE_SIZE, TYPES
 from core.losses.policy import Policy
+from core.tiles.corrections import Corrections
 from core.tiles.recording import Hints
 from core.tiles.view import parse_dtype
 
@@ -133,6 +139,18 @@ def _opened(paths: Sequence[Path], array: str | None) -> tuple[FileSet, StoredAr
     return FileSet([path.absolute() for path in paths], _open), None
 
 
+def _opened_as(hints: Hints, form: str | None, files: FileSet, source: ArraySource) -> OpenDataset:
+    """The dataset that the files would be registered as, with the same checks."""
+    dtype = None if hints.dtype is None else hints.dtype.str
+    spec = DatasetSpec(id="", format=form, dtype=dtype, nav_shape=hints.nav_shape)
+    backend = open_backend(DEFAULT, files, BufferPool())
+    corrections = Corrections(source.recording.sig_shape)
+    dataset = OpenDataset(spec, files, bytes(8), source, backend, corrections)
+    dataset.check_headerless()
+    dataset.check_scan(None)
+    return dataset
+
+
 def inspect_files(
     paths: Sequence[Path],
     hints: Hints,
@@ -151,6 +169,7 @@ def inspect_files(
 
     Raises:
         FormatError, AmbiguousFormatError, ShapeError: the files cannot be understood.
+        InvalidOptionError: the scan has other positions than there are frames.
         InputError: the files cannot be read.
     """
     try:
@@ -158,6 +177,9 @@ def inspect_files(
         with files:
             source = parse_source(files, stored, hints, decoders=decoders, form=form, array=array)
             recording = source.recording
+            dataset = _opened_as(hints, form, files, source)
+    except InvalidOptionError:
+        raise
     except (ServiceError, OSError, ValueError) as e:
         raise InputError(f"cannot be read: {e}", source=str(paths[0])) from e
     built_in = recording.built_in
@@ -175,7 +197,7 @@ def inspect_files(
         "corrections": [name for name, image in corrections.items() if image is not None],
         "axes": [f"{axis.name} {axis.size} {axis.scale} {axis.unit}" for axis in recording.axes],
         "metadata": dict(recording.metadata),
-        "notes": list(recording.notes),
+        "notes": dataset.notes(),
     }
 
 

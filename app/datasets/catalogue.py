@@ -143,7 +143,9 @@ class Catalogue:
         if spec.id in self._entries:
             if who.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
-            raise HeadExistsError(f"the server's catalogue has another dataset {spec.id!r}")
+            raise HeadExistsError(
+                f"the server's catalogue has another dataset {spec.id!r}", hint="Give another id"
+            )
         return (who.owner, spec.id), self._registered.create(who.owner, spec.id, value)
 
     def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:
@@ -374,7 +376,8 @@ def _parsed(stored: bytes) -> DatasetSpec:
 
 
 def _missing(ident: str) -> NotFoundError:
-    return NotFoundError(f"there is no dataset {ident[:80]!r}")
+    hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
+    return NotFoundError(f"there is no dataset {ident[:80]!r}", hint=hint)
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:

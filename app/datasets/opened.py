@@ -100,6 +100,11 @@ class OpenDataset(_Open):
                 f"but the array has {len(shape)} axes, of {list(shape)}",
                 "Describe each axis, those of the scan first",
             )
+        names = [axis.name for axis in axes]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise _wrong_axes(
+                f"has the name {twice[0][:40]!r} twice", "Give each axis its own name"
+            )
         for k, (axis, size) in enumerate(zip(axes, shape, strict=False)):
             grows = self.spec.growing and k < scan
             if axis.size not in {0, size} and not grows:
@@ -248,7 +253,7 @@ class OpenDataset(_Open):
             "frames_inserted_end": max(0, positions + sync - frames),
         }
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return what people should know of the files and of the scan over them."""
         sync, entry = self.sync_info(), self.spec
         counts = {
@@ -283,7 +288,7 @@ class OpenDataset(_Open):
             "immutable": self.spec.immutable,
             "growing": self.spec.growing,
             "metadata": dict(recording.metadata),
-            "notes": self._notes(),
+            "notes": self.notes(),
             "fingerprint": self.fingerprint.hex(),
         }
 

@@ -135,6 +135,7 @@ class DatasetSpec:
 
 
 _MEMBERS = frozenset(DatasetSpec.__dataclass_fields__)
+_CORRECTIONS = frozenset(CorrectionSpec.__dataclass_fields__)
 _AXIS_MEMBERS = frozenset(Axis.__dataclass_fields__)
 
 
@@ -147,7 +148,7 @@ def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> Dataset
 
     Raises:
         InvalidOptionError: a member is unknown or invalid; names the member.
-        CastingError: ``dtype`` is not a numeric dtype.
+        OptionError: ``dtype`` is not a numeric dtype.
     """
     known = _MEMBERS if operator else _MEMBERS.difference(OPERATORS)
     if reserved := sorted(set(spec).intersection(OPERATORS) - known):
@@ -157,7 +158,10 @@ def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> Dataset
             f"Omit {reserved[0]}, or ask the operator to list the dataset",
         )
     if unknown := sorted(set(spec) - known):
-        raise _invalid(unknown[0][:80], "is unknown", names_hint(unknown[0], sorted(known)))
+        hint = names_hint(unknown[0], sorted(known))
+        if unknown[0] in _CORRECTIONS:
+            hint = f'Put it in corrections: "corrections": {{"{unknown[0]}": …}}'
+        raise _invalid(unknown[0][:80], "is unknown", hint)
     files = _strings(spec.get("files", []), "files")
     glob = _string(spec, "glob")
     if bool(files) is (glob is not None):
@@ -335,7 +339,7 @@ def _axes(value: Any) -> tuple[Axis, ...]:  # noqa: ANN401 - JSON
 
 
 def _corrections(value: Any) -> CorrectionSpec:  # noqa: ANN401 - JSON
-    if not isinstance(value, Mapping) or set(value) - {"dark", "gain", "excluded"}:
+    if not isinstance(value, Mapping) or set(value) - _CORRECTIONS:
         raise _invalid(
             "corrections",
             "is not an object, or has an unknown member",

@@ -116,7 +116,10 @@ class Namespaces:
             with contextlib.suppress(HeadMissingError):
                 if self.head(owner, ident).value == _encoded(owner, value):
                     return False
-                raise HeadExistsError(f"the {self._kind} {ident} already exists")
+                raise HeadExistsError(
+                    f"the {self._kind} {ident} already exists",
+                    hint=f"Delete the {self._kind} first, or give another id",
+                )
 
     def insert(
         self,

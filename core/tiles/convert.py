@@ -7,6 +7,7 @@ before 2**31 values, more than are ever summed into one.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,9 @@ def _to_integers(values: Array, out: Array, casting: Casting) -> None:
             fits &= truncated <= float(limits.max)
         if not fits.all():
             wrong = values[~fits].flat[0]
-            raise CastingError(f"{out.dtype.str} cannot hold the value {wrong!s}", hint=_HINT)
+            part = math.isfinite(wrong) and wrong != np.trunc(wrong)
+            hint = _HINT.replace("wider", "floating") if part else _HINT
+            raise CastingError(f"{out.dtype.str} cannot hold the value {wrong!s}", hint=hint)
         np.copyto(out, truncated, casting="unsafe")
         return
     if not (np.abs(truncated) < 2.0**63).all():

@@ -131,13 +131,15 @@ def _detector(item: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN40
     axes = len(sig_shape)
     if kind == "point":
         box = tuple((i, i + 1) for i in _indices(value, axes, "point"))
-        return Detector("point", box=_inside(box, sig_shape, "point"))
+        return Detector("point", box=_inside(box, sig_shape, f"point {list(value)}"))
     if kind == "rectangle":
         if not isinstance(value, Sequence) or len(value) != axes:
             raise OptionError(f"a rectangle needs [start, stop] for each of {axes} axes")
         pairs = [_indices(pair, 2, "rectangle") for pair in value]
         box = tuple((low, high) for low, high in pairs)
-        return Detector("rectangle", box=_inside(box, sig_shape, "rectangle"))
+        return Detector(
+            "rectangle", box=_inside(box, sig_shape, f"rectangle {list(map(list, box))}")
+        )
     if kind not in _ROUND:
         hint = names_hint(kind, (*_ROUND, "rectangle", "point"))
         raise OptionError(f"there is no detector {kind!r}", hint=hint)
@@ -149,12 +151,14 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
     if not isinstance(value, Mapping):
         raise OptionError(f"{name} is an object with the members {', '.join(members)}")
     _check_members(value, members, name)
+    if missing := [member for member in members if member not in value]:
+        raise OptionError(f"{name} lacks {missing[0]}: its members are {', '.join(members)}")
     centre = _numbers(value.get("centre"), len(sig_shape), "centre")
     inner, outer = 0.0, 0.0
     if kind == "disk":
         (outer,) = _numbers([value.get("radius")], 1, "radius")
     else:
-        inner, outer = _numbers([value.get("inner"), value.get("outer")], 2, "inner, outer")
+        inner, outer = (_numbers([value[name]], 1, name)[0] for name in members[1:])
     if not 0 <= inner <= outer:
         needs = "radius must be positive" if kind == "disk" else "0 <= inner <= outer is required"
         raise OptionError(f"{name} from {inner:g} to {outer:g} has no pixels: {needs}")
@@ -196,9 +200,7 @@ def _inside(
 ) -> tuple[tuple[int, int], ...]:
     for (low, high), length in zip(box, sig_shape, strict=True):
         if not 0 <= low < high <= length:
-            raise ShapeError(
-                f"a {name} {list(map(list, box))} is not inside a frame of {list(sig_shape)}"
-            )
+            raise ShapeError(f"a {name} is not inside a frame of {list(sig_shape)}")
     return box
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays import Indices, Integers
 from ..budget import current
-from ..errors import CastingError, OptionError, SelectionError, ShapeError, names_hint
+from ..errors import OptionError, SelectionError, ShapeError, names_hint
 
 Casting = Literal["safe", "wrap", "clip"]
 Missing = Literal["skip", "zero", "nan"]
@@ -210,7 +210,6 @@ def parse_view(spec: Mapping[str, Any]) -> View:
         OptionError: a member is unknown or has the wrong type.
         SelectionError: a selection is empty or too large.
         ShapeError: tile_shape has too few or too many axes.
-        CastingError: dtype is not a numeric type.
     """
     _reject_unknown(spec, MEMBERS, "a view")
     binning = _mapping(spec.get("bin", {}), "bin")
@@ -236,8 +235,7 @@ def parse_dtype(text: Any) -> str | None:  # noqa: ANN401 - JSON
     """Return the canonical numpy type string of a requested dtype; None for None.
 
     Raises:
-        OptionError: the value is not a string.
-        CastingError: it does not name a numeric type.
+        OptionError: the value does not name a numeric type.
     """
     if text is None:
         return None
@@ -246,9 +244,10 @@ def parse_dtype(text: Any) -> str | None:  # noqa: ANN401 - JSON
     try:
         dtype = np.dtype(text)
     except (TypeError, ValueError, SyntaxError) as e:
-        raise CastingError(f"there is no type {text[:80]!r}", hint="Try '<f4' or 'uint16'") from e
+        hint = "Try '<f4' or 'uint16'"
+        raise OptionError(f"dtype is {text[:80]!r}, which is no type", hint=hint) from e
     if dtype.kind not in "biufc" or dtype.subdtype is not None:
-        raise CastingError(f"{text[:80]!r} is not a numeric type")
+        raise OptionError(f"dtype is {text[:80]!r}, which is not numeric")
     return dtype.str
 
 

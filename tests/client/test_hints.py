@@ -26,6 +26,24 @@ CASES = [
         "Start over without the state or token file",
         "Start without after",
     ),
+    (
+        {"code": "data-changed", "hint": "Open the dataset anew, and start without after"},
+        "Run the command again",
+        "Open the dataset anew: client.datasets[id]",
+    ),
+    (
+        {"code": "head-exists", "hint": "Delete the dataset first, or give another id"},
+        "thalweg datasets delete ID",
+        "client.datasets[id].delete()",
+    ),
+    (
+        {
+            "code": "not-found",
+            "hint": "GET /v1/datasets lists those there are, POST /v1/datasets registers one",
+        },
+        "thalweg datasets list",
+        "client.datasets.list()",
+    ),
     ({"code": "report-not-ready", "state": "created"}, "thalweg run seal RUN", "runs.seal(run)"),
     (
         {"code": "not-found", "hint": "POST it to /v1/pipelines"},

@@ -81,15 +81,22 @@ def is_stale(error: BaseException | None) -> bool:
     return isinstance(error, StateError) and not isinstance(error, OtherFileError)
 
 
-def stopped(bar: Bar | None, state: str | None, way_out: str = "remove it to start over") -> None:
-    """Clear the bar, and say how to complete what was not finished."""
+def stopped(bar: Bar | None, state: str | None, *, error_tells: bool = False) -> None:
+    """Clear the bar, and say how to complete what was not finished.
+
+    Args:
+        bar: to clear.
+        state: path of the state file.
+        error_tells: whether the error itself says how to start over.
+    """
     if bar is not None:
         bar.clear()
     if state is None or not Path(state).exists():
         return
     error = sys.exc_info()[1]
     if is_stale(error):
-        say(f"{state} is of something else: {way_out}")
+        if not error_tells:
+            say(f"{state} is of something else: remove it to start over")
     elif not isinstance(error, StateError):
         say(f"progress is saved in {state}: the same command resumes from there")
 

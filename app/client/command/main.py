@@ -38,6 +38,9 @@ from .console import (
     print_json,
 )
 
+_NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
+"""Positions and slices that count from the end."""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line, with its help texts."""
@@ -144,7 +147,11 @@ def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse a command line; files may follow options, and unknown options are told the nearest."""
-    args, rest = build_parser().parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--exec" not in words:
+        # What follows a blank is no option.
+        words = [f" {word}" if _NEGATIVE.fullmatch(word) else word for word in words]
+    args, rest = build_parser().parse_known_args(words)
     unknown = [text for text in rest if text.startswith("-")]
     if unknown:
         known = set(re.findall(r"--[a-z-]+", args.parser.format_help()))

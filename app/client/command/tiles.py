@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client import Client
-from ..errors import ProblemError, StateError
-from ..files.outputs import write_file
+from ..errors import START_OVER, ProblemError, StateError, ThalwegError, data_changed
+from ..files.outputs import check_target, write_file
 from ..tiles.options import ViewOptions
 from .arguments import (
     add_behaviour,
@@ -32,7 +32,7 @@ from .arguments import (
 from .console import is_stale, make_bar, print_json, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-_SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(\d+)?)?")
+_SLICE = re.compile(r" ?(-?\d+)?:(-?\d+)?(?::(0*[1-9]\d*)?)?")
 _FOREIGN = {
     b"\x1f\x8b": "compressed with gzip",
     b"PK\3\4": "a zip archive, as .npz files are",
@@ -41,6 +41,7 @@ _FOREIGN = {
     b"MM\0*": "a TIFF picture",
 }
 """How files begin that people take for masks."""
+_MASK = "--mask takes what numpy.save wrote, bool and in the shape of the scan"
 _DATASET = (
     "To register a data file below the dataset roots of the service, describe it: thalweg datasets"
     """ register '{"files": ["scan.raw"], "dtype": "<u2", "sig_shape": [256, 256]}'"""
@@ -59,7 +60,7 @@ _PICTURES: dict[str, dict[str, Any]] = {
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the commands to a command line."""
     about = "list, show, register and delete datasets"
-    datasets = new_command(commands, "datasets", _datasets, about)
+    datasets = new_command(commands, "datasets", _datasets, about, _DATASET)
     datasets.add_argument(
         "action", nargs="?", choices=tuple(_NEEDS), default="list", help="default: list"
     )
@@ -84,7 +85,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     add_behaviour(tiles)
     frame = new_command(commands, "frame", _frame, "read one frame of a dataset into a file")
     frame.add_argument("dataset", metavar="DATASET", help="id of the dataset")
-    frame.add_argument("position", type=_lengths, metavar="Y,X", help="in the scan, such as 5,7")
+    frame.add_argument("position", type=_position, metavar="Y,X", help="in the scan, such as 5,7")
     _add_out(frame, "FILE.npy", "to write")
     about = "reduce frames to an image, or pixels to a map of the scan"
     reduce = new_command(commands, "reduce", _reduce, about)
@@ -109,10 +110,9 @@ def _check_out(args: argparse.Namespace, *endings: str) -> None:
     """Check before anything is asked for that the output can be written.
 
     Raises:
-        ValueError: it has another ending, or is there.
+        OSError, ValueError: it has another ending, cannot be there, or is there.
     """
-    if endings and Path(args.out).suffix not in endings:
-        raise ValueError(f"--out must end in {' or '.join(endings)}")
+    check_target(Path(args.out), *endings)
     if Path(args.out).exists() and not args.force:
         raise ValueError(f"{args.out} exists, perhaps of another view: --force replaces it")
 
@@ -124,7 +124,9 @@ def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
         nargs=None if required else "?",
         metavar="REDUCTION",
         help="sum, mean, std, min or max over the frames, com, disk:Y,X,RADIUS,"
-        " annulus:Y,X,INNER,OUTER, or JSON",
+        " annulus:Y,X,INNER,OUTER, or JSON; several detectors are "
+        """'{"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}, """
+        """{"rectangle": [[0, 32], [0, 64]]}]}'""",
     )
     _add_view(parser)
 
@@ -169,10 +171,17 @@ def _slices(text: str) -> list[slice]:
         match = _SLICE.fullmatch(part)
         if not match:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not a list of slices such as 0:10,5:50:5"
+                f"{text!r} is not a list of slices such as 0:10,5:50:5, with steps from 1"
             )
         slices.append(slice(*(int(n) if n else None for n in match.groups())))
     return slices
+
+
+def _position(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a position such as 5,7") from e
 
 
 def _lengths(text: str) -> list[int]:
@@ -191,8 +200,6 @@ def _options(args: argparse.Namespace) -> ViewOptions:
         options["mask"] = _mask(args.mask)
     if any(n is not None for n in binning.values()):
         options["bin"] = {name: n for name, n in binning.items() if n is not None}
-    if args.dtype is not None:
-        options["dtype"] = _dtype(args.dtype)
     if args.no_corrections:
         options["corrections"] = False
     view: ViewOptions = options
@@ -204,19 +211,11 @@ def _mask(path: Path) -> npt.NDArray[Any]:
         head = file.read(6)
     if head != np.lib.format.MAGIC_PREFIX:
         found = next((name for magic, name in _FOREIGN.items() if head.startswith(magic)), "")
-        raise ValueError(
-            f"{path} is {found or 'no .npy file'}: --mask takes what numpy.save wrote, bool and in"
-            " the shape of the scan"
-        )
+        raise ValueError(f"{path} is {found or 'no .npy file'}: {_MASK}")
     mask: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+    if mask.dtype != np.bool_:
+        raise ValueError(f"{path} holds {mask.dtype}: {_MASK}")
     return mask
-
-
-def _dtype(text: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(text)
-    except (TypeError, SyntaxError) as e:
-        raise ValueError(f"there is no type {text!r}") from e
 
 
 def _tiles(args: argparse.Namespace, client: Client) -> None:
@@ -228,26 +227,35 @@ def _tiles(args: argparse.Namespace, client: Client) -> None:
     try:
         save()
     except (ProblemError, StateError) as error:
-        if not args.force or not is_stale(error):
+        if not is_stale(error):
             raise
+        if not args.force:
+            raise _with_force(error) from None
         Path(state).unlink(missing_ok=True)
         save()
     finally:
-        stopped(bar, state, "--force starts over")
+        stopped(bar, state, error_tells=True)
     if not args.quiet:
         shape = " x ".join(map(str, view.shape))
         say(f"{args.out}: {shape} of {view.dtype.str}, {view.nbytes} bytes")
 
 
+def _with_force(error: ProblemError | StateError) -> ThalwegError:
+    """The error of a state file of something else, in the words of the command."""
+    if isinstance(error, ProblemError):
+        return data_changed(error.detail, "--force starts over")
+    return StateError(f"{str(error).removesuffix(START_OVER)}: --force starts over")
+
+
 def _frame(args: argparse.Namespace, client: Client) -> None:
-    _check_out(args)
+    _check_out(args, ".npy", ".npz")
     _write_arrays(args.out, {"frame": client.datasets[args.dataset].frame(*args.position)})
 
 
 def _reduce(args: argparse.Namespace, client: Client) -> None:
     if args.dtype or args.casting:
         raise ValueError("--dtype and --casting are of tiles: results of reductions are float64")
-    _check_out(args)
+    _check_out(args, ".npy", ".npz")
     dataset = client.datasets[args.dataset]
     _write_arrays(args.out, dataset.reduce(_reduction(args), dataset.view(**_options(args))))
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ProtocolError, data_changed
-from ..files.outputs import write_file
+from ..files.outputs import check_target, write_file
 from ..tiles.blocking import View
 from ..tiles.options import ViewOptions, ViewSpec
 from ..tiles.requests import TileRequests, dataset_spec, image
@@ -117,6 +117,7 @@ class Dataset:
 
         Raises:
             TypeError, ValueError: an option is wrong.
+            IndexError: an index or a slice goes beyond an axis.
             ThalwegError: slices need the shape, and it could not be asked for.
         """
         spec = ViewSpec(options)
@@ -138,9 +139,10 @@ class Dataset:
         axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
         if not all(isinstance(axis, int | np.integer | slice) for axis in axes):
             return self._frames_at(axes)
+        shape, sig = self.nav_shape, self.sig_shape
+        axes = (*map(_clipped, axes, shape), *axes[len(shape) :])
         view = self.view(nav=axes)
         frames = view.read()
-        shape, sig = self.nav_shape, self.sig_shape
         wanted = np.broadcast_to(True, shape)[axes].size
         _check_present(frames.size // math.prod(sig), wanted)
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
@@ -213,11 +215,12 @@ class Dataset:
             The results by name.
 
         Raises:
+            TypeError, ValueError: an argument is wrong.
             ThalwegError: the service refused, or could not be reached.
         """
-        pinned = self._pin()
-        requests = TileRequests(self.id, {} if view is None else view.spec)
+        requests = TileRequests(self.id, _spec_of(view) or {})
         request = requests.reduce(reduction_json(reduction))
+        pinned = self._pin()
         with self._connector.channel() as channel:
             operation = Reduction(channel, request, progress)
             operation.complete()
@@ -234,20 +237,22 @@ class Dataset:
         """Write a reduction as a picture (PNG) to a file.
 
         Args:
-            path: of the file; it appears once it is complete.
+            path: of the file, which ends in .png; it appears once it is complete.
             reduction: as for ``reduce``; the sum of all frames by default.
             view: as for ``reduce``.
             **options: of the picture: ``result``, ``low``, ``high``, ``map``, ``scale``.
 
         Raises:
+            TypeError, ValueError: an argument is wrong.
             ThalwegError: the service refused, or could not be reached.
             OSError: the file cannot be written.
         """
         query = {
             "reduction": None if reduction is None else reduction_json(reduction),
-            "view": None if view is None else view.spec,
+            "view": _spec_of(view),
             **options,
         }
+        check_target(Path(path), ".png")
         pinned = self._pin()
         with self._connector.channel() as channel:
             picture = (channel.call(image(self.id, query))).body
@@ -255,6 +260,22 @@ class Dataset:
                 raise ProtocolError("the answer is not a picture")
             self._check(pinned)
             channel.work(partial(write_file, Path(path), picture))
+
+
+def _spec_of(view: View | None) -> Info | None:
+    """The view as JSON values.
+
+    Raises:
+        TypeError: it is no view.
+    """
+    if not isinstance(view, View | None):
+        raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
+    return None if view is None else view.spec
+
+
+def _clipped(axis: Any, length: int) -> Any:  # noqa: ANN401 - of __getitem__
+    """An index of an axis; a slice ends with the axis, as in NumPy."""
+    return slice(*axis.indices(length)) if isinstance(axis, slice) else axis
 
 
 def _dtype(info: Mapping[str, Any]) -> str:
@@ -302,9 +323,10 @@ class Datasets(Calls):
             **more: members of the same.
 
         Raises:
+            TypeError: it is no description.
             ThalwegError: the service refused, or could not be reached.
         """
-        request = json_request("/v1/datasets", dataset_spec({**(spec or {}), **more}))
+        request = json_request("/v1/datasets", dataset_spec(spec, **more))
         info = (self._connector.call(request)).json()
         return Dataset(self._connector, str(info.get("id")), info)
 

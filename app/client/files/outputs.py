@@ -246,6 +246,21 @@ Output: TypeAlias = FileOutput | StreamOutput
 """Where a table is written to."""
 
 
+def check_target(path: Path, *endings: str) -> None:
+    """Check before anything is asked for that a file can be written there.
+
+    Raises:
+        ValueError: it has another ending.
+        OSError: it is a directory, or in none.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory: name a file in it")
+    if path.suffix not in endings:
+        raise ValueError(f"{path} must end in {' or '.join(endings)}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no directory {path.parent}")
+
+
 def open_output(path: Path | int, mark: Mark | None = None, *, live: bool = False) -> Output:
     """Open an output: a new file, or an existing pipe or device.
 

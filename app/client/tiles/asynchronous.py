@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProtocolError, data_changed
+from ..errors import ProblemError, ProtocolError, data_changed
 from ..files.async_downloads import AsyncDownload
+from ..files.outputs import check_target
 from ..transport.async_channel import AsyncChannel, AsyncConnector
 from ..transport.async_streams import AsyncItems
 from ..transport.frames import Array
@@ -324,8 +325,10 @@ class AsyncView:
         Raises:
             ThalwegError: as for iterating over ``tiles``; StateError if the state does
                 not fit.
+            ValueError: it has another ending.
             OSError: the file cannot be written.
         """
+        check_target(Path(path), ".npy", ".raw")
         plan = await self.plan()
         view = {"dataset": self.dataset, "view": self.spec}
         saving = TileSaving(Path(path), plan, view, state)
@@ -339,6 +342,11 @@ class AsyncView:
                     if progress is not None:
                         progress(saving.progress())
                 await channel.work(saving.finish)
+            except ProblemError as error:
+                if error.code != "data-changed" or state is None:
+                    raise
+                hint = f"Open the dataset anew, and remove {state} to start over"
+                raise data_changed(error.detail, hint) from None
             finally:
                 saving.stop()
 

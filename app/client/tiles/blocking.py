@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProtocolError, data_changed
+from ..errors import ProblemError, ProtocolError, data_changed
 from ..files.downloads import Download
+from ..files.outputs import check_target
 from ..transport.channel import Channel, Connector
 from ..transport.frames import Array
 from ..transport.streams import Items
@@ -326,8 +327,10 @@ class View:
         Raises:
             ThalwegError: as for iterating over ``tiles``; StateError if the state does
                 not fit.
+            ValueError: it has another ending.
             OSError: the file cannot be written.
         """
+        check_target(Path(path), ".npy", ".raw")
         plan = self.plan
         view = {"dataset": self.dataset, "view": self.spec}
         saving = TileSaving(Path(path), plan, view, state)
@@ -341,6 +344,11 @@ class View:
                     if progress is not None:
                         progress(saving.progress())
                 channel.work(saving.finish)
+            except ProblemError as error:
+                if error.code != "data-changed" or state is None:
+                    raise
+                hint = f"Open the dataset anew, and remove {state} to start over"
+                raise data_changed(error.detail, hint) from None
             finally:
                 saving.stop()
 

@@ -27,7 +27,8 @@ class ViewOptions(TypedDict, total=False):
     mask: npt.ArrayLike
     """Bool, one value per position of the scan."""
     nav: int | slice | Sequence[Index]
-    """An index or a slice for each axis of the scan, as in NumPy; missing ones are taken whole."""
+    """An index or a slice for each axis of the scan, as in NumPy, but none goes beyond the axis,
+    and an index keeps it, with a length of 1; missing ones are taken whole."""
     shuffle: int
     """Seed of a random order of all frames."""
     sig: slice | Sequence[Range]
@@ -71,7 +72,7 @@ class ViewSpec:
         if "tile_shape" in given:
             self._json["tile_shape"] = _integers(given["tile_shape"], "tile_shape")
         if "dtype" in given:
-            self._json["dtype"] = np.dtype(given["dtype"]).str  # type: ignore[call-overload]
+            self._json["dtype"] = dtype_text(given["dtype"])
         self._mask_shape = np.asarray(given["mask"]).shape if "mask" in given else None
         self._ranges = {name: _ranges(given[name]) for name in ("nav", "sig") if name in given}
         if any(isinstance(axis, int) for axis in self._ranges.get("sig", ())):
@@ -93,7 +94,8 @@ class ViewSpec:
             sig_shape: of the dataset, if needed.
 
         Raises:
-            ValueError: slices do not fit the shape.
+            IndexError: an index or a slice goes beyond an axis.
+            ValueError: there are more than there are axes, or a mask has another shape.
         """
         spec = dict(self._json)
         if self._mask_shape not in {None, nav_shape}:
@@ -124,6 +126,18 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - JSON, or nearly
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return [plain(item) for item in value]
     return value
+
+
+def dtype_text(dtype: Any) -> str:  # noqa: ANN401 - as numpy takes it
+    """A numpy type string.
+
+    Raises:
+        TypeError: there is no such type.
+    """
+    try:
+        return str(np.dtype(dtype).str)
+    except (TypeError, ValueError, SyntaxError) as e:
+        raise TypeError(f"dtype is {dtype!r}, which is no type: try '<f4' or 'uint16'") from e
 
 
 def _integers(value: Any, name: str) -> list[int]:  # noqa: ANN401 - anything iterable
@@ -158,25 +172,31 @@ def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several
 
 def _resolved(ranges: list[Index], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:
     if len(ranges) > len(shape):
-        raise ValueError(
-            f"{name} has {len(ranges)} indices for {len(shape)} axes; a range is slice(5, 7)"
-        )
+        meant = "; a range is slice(5, 7)" if any(isinstance(axis, int) for axis in ranges) else ""
+        raise ValueError(f"{name} has {len(ranges)} indices for {len(shape)} axes{meant}")
     resolved = []
     missing: list[Index] = [slice(None)] * (len(shape) - len(ranges))
-    for axis, length in zip([*ranges, *missing], shape, strict=True):
-        if isinstance(axis, int):
-            if not -length <= axis < length:
+    for number, (index, length) in enumerate(zip([*ranges, *missing], shape, strict=True)):
+        axis = _slice(index, length, name)
+        for bound in (axis.start, axis.stop):
+            if bound is not None and not -length <= bound <= length:
                 raise IndexError(
-                    f"{name} has the index {axis}, but positions are 0 to {length - 1}"
+                    f"{name} goes to {bound} along axis {number}, which has a length of {length}"
                 )
-            start, stop, step = axis % length, axis % length + 1, 1
-        elif isinstance(axis, slice):
-            start, stop, step = axis.indices(length)
-        else:
-            if len(axis) not in {2, 3}:
-                raise ValueError(f"{name} takes (start, stop) or (start, stop, step) per axis")
-            start, stop, step = (*map(int, axis), 1)[:3]
-        if step < 1:
-            raise ValueError(f"{name} only goes forward: steps must be positive")
-        resolved.append((start, stop, step))
+        resolved.append(axis.indices(length))
     return resolved
+
+
+def _slice(index: Index, length: int, name: str) -> slice:
+    """A position or range of an axis as a slice that goes forward."""
+    if isinstance(index, int):
+        if not -length <= index < length:
+            raise IndexError(f"{name} has the index {index}, but positions are 0 to {length - 1}")
+        return slice(index % length, index % length + 1)
+    if not isinstance(index, slice):
+        if len(index) not in {2, 3}:
+            raise ValueError(f"{name} takes (start, stop) or (start, stop, step) per axis")
+        index = slice(*map(int, index))
+    if (1 if index.step is None else index.step) < 1:
+        raise ValueError(f"{name} only goes forward: steps must be positive")
+    return index

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from ..transport.requests import Request, json_request, path_of
-from .options import plain
+from .options import dtype_text, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,15 @@ class TileRequests:
         return json_request(path_of("datasets", self.dataset, "reduce"), content)
 
 
-def dataset_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+def dataset_spec(spec: Mapping[str, Any] | None = None, /, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in the contract
     """The description of a dataset as JSON values.
 
     Raises:
-        TypeError: it holds an image, instead of the path of its file.
+        TypeError: it is none, or holds an image instead of the path of its file.
     """
+    if not isinstance(spec, Mapping | None):
+        raise TypeError(f"{spec!r:.80} describes no dataset: give register(files=[…]) paths")
+    spec = {**(spec or {}), **more}
     for name in ("dark", "gain"):
         if isinstance((spec.get("corrections") or {}).get(name), np.ndarray | list | tuple):
             raise TypeError(
@@ -73,7 +76,7 @@ def dataset_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
             )
     content: dict[str, Any] = plain({name: v for name, v in spec.items() if v is not None})
     if "dtype" in content:
-        content["dtype"] = np.dtype(content["dtype"]).str
+        content["dtype"] = dtype_text(content["dtype"])
     return content
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
-from ..errors import StateError
+from ..errors import START_OVER, StateError
 from ..files.outputs import PartialFile
 from ..files.state import StateFile
 from .plan import Box, Plan, Tile
@@ -162,7 +162,7 @@ class TileSaving:
         if state is not None and (
             state.view != self._view or not 0 < state.tile <= self._plan.tiles
         ):
-            raise StateError(f"{self._state.path} is of another view: remove it to start over")
+            raise StateError(f"{self._state.path} is of another view{START_OVER}")
         file = TileFile(self._path, self._plan, self._form)
         try:
             if state is not None:
@@ -176,7 +176,7 @@ class TileSaving:
         for index in range(state.tile):
             self._digest.update(file.read(self._plan.box(index)))
         if self._digest.hexdigest() != state.xxh3:
-            raise StateError(f"{self._path}.partial has changed since: remove the state file")
+            raise StateError(f"{self._path}.partial has changed since{START_OVER}")
         self.start = Start(state.token, state.tile)
         self._next = (state.tile, state.token)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -210,7 +211,8 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
     ``annulus:32,30,10,20`` an annulus from a radius of 10 to 20.
 
     Raises:
-        ValueError: the numbers of a detector are malformed.
+        TypeError: it is neither.
+        ValueError: the numbers of a detector are malformed, or not finite.
     """
     if isinstance(reduction, str):
         form, colon, text = reduction.partition(":")
@@ -223,9 +225,16 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
             numbers = []
         if not radii or len(numbers) < 2 + len(radii):
             raise ValueError(f"{reduction!r} is neither disk:Y,X,R nor annulus:Y,X,INNER,OUTER")
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError(f"{reduction!r} has a number that is not finite")
         centre, sizes = numbers[: -len(radii)], numbers[-len(radii) :]
         detector = {"centre": centre, **dict(zip(radii, sizes, strict=True))}
         return {"op": "virtual", "detectors": [{form: detector}]}
+    if not isinstance(reduction, Mapping):
+        raise TypeError(
+            f"a reduction is a name such as 'com' or a dict, not a {type(reduction).__name__}:"
+            " frames are chosen by a view"
+        )
     content: dict[str, Any] = plain(reduction)
     return content
 

@@ -116,9 +116,17 @@ def path_of(*names: str) -> str:
 
 
 def json_request(target: str, content: Mapping[str, Any]) -> Request:
-    """Post a JSON object."""
+    """Post a JSON object.
+
+    Raises:
+        ValueError: it has a number that is not finite.
+    """
     headers = {"Content-Type": "application/json"}
-    return Request("POST", target, headers, json.dumps(content).encode())
+    try:
+        body = json.dumps(content, allow_nan=False).encode()
+    except ValueError as e:
+        raise ValueError("a number is NaN or infinite, which cannot be sent") from e
+    return Request("POST", target, headers, body)
 
 
 def token_request(action: Literal["inspect", "refresh"], token: str) -> Request:

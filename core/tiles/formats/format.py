@@ -164,7 +164,7 @@ def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
     for option, (requested, actual) in sizes.items():
         if requested is not None and requested != actual:
             raise FormatError(
-                f"{option} is {requested} in the catalogue and {actual} in a {form} file",
+                f"{option} is stated as {requested}, but a {form} file has {actual}",
                 source=name,
                 offset=0,
                 hint=f"Leave {option} out",
@@ -176,7 +176,7 @@ def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
     other_order = not hints.dtype.isnative and found.decoder is None and found.stored.isnative
     if other_values or other_order:
         raise FormatError(
-            f"dtype is {hints.dtype.str} in the catalogue and {found.stored.str} in the file",
+            f"dtype is stated as {hints.dtype.str}, but the file has {found.stored.str}",
             source=name,
             offset=0,
             hint="Leave dtype out; a view can convert",

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -682,3 +683,15 @@ def test_the_nearest_word_is_named(
         main(line.split())
     assert caught.value.code == 2
     assert capsys.readouterr().err.endswith(f"Did you mean {nearest}?\n")
+
+
+def test_what_registration_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And what it would note."""
+    np.zeros((6, 4, 4), "<u2").tofile(tmp_path / "scan.raw")
+    args = ["inspect", str(tmp_path / "scan.raw"), "--dtype", "<u2", "--sig-shape", "4,4"]
+    assert main([*args, "--nav-shape", "2,2"]) == 2
+    assert "--nav-shape [2, 2] has 4 positions, but there are 6 frames" in capsys.readouterr().err
+    assert main([*args, "--nav-shape", "2,3"]) == 0
+    assert "nothing confirms" not in capsys.readouterr().out
+    assert main(args) == 0
+    assert "nothing confirms dtype and sig_shape" in capsys.readouterr().out

@@ -136,6 +136,7 @@ WRONG: list[tuple[list[dict[str, Any]], str]] = [
     ([{"name": name} for name in "abcd"], "'a', 'b', 'c', 'd'"),
     ([{"name": "n"}, {"name": "y", "size": 99}, {"name": "x"}], "'y'.*99.*8"),
     ([{"name": "n"}, {"name": "y"}, {"name": "x", "scale": 0}], "'x'"),
+    ([{"name": "n"}, {"name": "y"}, {"name": "y"}], "the name 'y' twice"),
 ]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from app.datasets.files.backends import BACKENDS
 from app.datasets.spec import CorrectionSpec, DatasetSpec, parse_dataset
+from app.errors import InvalidOptionError
 from core.tiles.recording import Axis
 
 CONTENTS = bytes(range(8))
@@ -74,3 +75,9 @@ def test_entries_of_defaults_have_the_fingerprint_of_their_files() -> None:
     entry: dict[str, Any] = {"growing": False, "axes": [], "corrections": {}, "dtype": None}
     assert fingerprint({}) == fingerprint(entry) == CONTENTS
     assert fingerprint({"nav_shape": [2, 3]}).hex() == "a486c6b7af22c3cf"
+
+
+def test_corrections_are_not_members_of_the_entry() -> None:
+    with pytest.raises(InvalidOptionError, match="dark is unknown") as caught:
+        parse_dataset({"files": ["a"], "dark": "d.npy"})
+    assert caught.value.hint == 'Put it in corrections: "corrections": {"dark": …}'

@@ -41,6 +41,57 @@ def test_the_catalogue(
 
 
 @pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("tiles scan --nav 0:3 -o o.npy", "nav goes to 3 along axis 0, which has a length of 2"),
+        ("tiles scan --sig :,0:4 -o o.npy", "sig goes to 4 along axis 1"),
+        ("tiles scan --nav :,:,: -o o.npy", "nav has 3 indices for 2 axes\n"),
+        ("tiles scan --dtype uint12 -o o.npy", "dtype is 'uint12', which is no type"),
+        ("tiles scan --mask ints.npy -o o.npy", "ints.npy holds int64: --mask takes"),
+        ("tiles scan -o none/o.npy", "there is no directory none\n"),
+        ("tiles scan -o d.npy", "d.npy is a directory: name a file in it\n"),
+        ("tiles scan -o /", "/ is a directory: name a file in it\n"),
+        ("reduce scan sum -o sum.png", "sum.png must end in .npy or .npz\n"),
+        ("reduce scan disk:2,2,nan -o o.npy", "'disk:2,2,nan' has a number that is not finite"),
+        ("frame scan -3,-1 -o o.npy", "nav has the index -3, but positions are 0 to 1"),
+        ('datasets register {"dtype":"uint12"}', "dtype is 'uint12', which is no type"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    service: FakeService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.npy").mkdir()
+    np.save("ints.npy", np.ones((2, 3), np.int64))
+    assert run(service, *args.split()) in {1, 2}
+    assert f"thalweg: {said}" in capsys.readouterr().err
+
+
+def test_positions_and_slices_may_count_from_the_end(
+    service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    summary = FakeScan.summary
+
+    def note(self: FakeScan, view: Any) -> dict[str, Any]:  # noqa: ANN401
+        asked.append(view)
+        return summary(self, {})
+
+    monkeypatch.setattr(FakeScan, "summary", note)
+    run(service, "tiles", "scan", "-o", tmp_path / "o.npy", "--nav", "-1:", "--sig", "-3:,-2:-1")
+    run(service, "frame", "scan", "-1,-2", "-o", tmp_path / "p.npy")
+    assert asked == [
+        {"select": {"nav": [[1, 2, 1], [0, 3, 1]]}, "sig": [[1, 4], [1, 2]]},
+        {"select": {"nav": [[1, 2, 1], [1, 2, 1]]}},
+    ]
+
+
+@pytest.mark.parametrize(
     "args",
     [
         ["datasets", "show"],
@@ -68,6 +119,7 @@ def test_wrong_usage(service: FakeService, args: list[str]) -> None:
         ["--frames", "1", "--nav", "1:2"],
         ["--frames", "x"],
         ["--nav", "1"],
+        ["--nav", "0:2:0"],
         ["--tile-shape", "a"],
     ],
 )
@@ -111,10 +163,10 @@ def test_giving_up_and_going_on(
     capsys.readouterr()
     assert run(service, "tiles", "scan", "-o", out) == 1
     said = capsys.readouterr().err
-    assert "data-changed" in said
-    assert f"{out}.thalweg-state is of something else: --force starts over" in said
+    assert said == "thalweg: [data-changed] other data. --force starts over\n"
     assert run(service, "tiles", "scan", "-o", out, "--frames", 1) == 1
-    assert "--force starts over" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said == f"thalweg: {out}.thalweg-state is of another view: --force starts over\n"
     assert run(service, "tiles", "scan", "-o", out, "--force") == 0
     assert np.array_equal(np.load(out), VALUES)
     assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]

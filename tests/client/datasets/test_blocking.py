@@ -12,7 +12,7 @@ import pytest
 from app.client import Client, Dataset, ProblemError, ProtocolError
 
 from ..fakes.service import FakeService
-from ..fakes.tiles import VALUES
+from ..fakes.tiles import VALUES, FakeScan
 
 
 def test_listing_and_registering(client: Client, scan: Dataset) -> None:
@@ -124,12 +124,54 @@ def test_a_handle_is_of_the_data_as_it_was(
         with pytest.raises(ProblemError) as changed:
             read()
         assert (changed.value.code, changed.value.status) == ("data-changed", 412)
+        assert "after" not in str(changed.value)
+    state = tmp_path / "w.state"
+    with pytest.raises(ProblemError, match=f"anew, and remove {state} to start over"):
+        view.to_npy(tmp_path / "a.npy", state=state)
     assert not list(tmp_path.iterdir())
     assert np.array_equal(client.datasets["scan"].view().read(), VALUES)
     growing = client.datasets.register(id="scan", growing=True)
     service.scan.fingerprint = "f2"
     assert np.array_equal(growing.view().read(), VALUES)
     assert growing.reduce("sum")
+
+
+def test_slices_end_with_the_axis_as_in_numpy(
+    scan: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view refuses them."""
+    asked: list[Any] = []
+    summary = FakeScan.summary
+
+    def note(self: FakeScan, view: Any) -> dict[str, Any]:  # noqa: ANN401
+        asked.append(view)
+        return summary(self, {})
+
+    monkeypatch.setattr(FakeScan, "summary", note)
+    scan[0:100, -7:2]
+    assert asked == [{"select": {"nav": [[0, 2, 1], [0, 2, 1]]}}]
+    with pytest.raises(IndexError, match="nav goes to 100"):
+        scan.view(nav=slice(0, 100))
+
+
+def test_what_cannot_be_reduced(scan: Dataset) -> None:
+    for wrong, found in ((VALUES > 7, "ndarray"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"a name such as 'com' or a dict, not a {found}"):
+            scan.reduce(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"view is a dict: pass the result of view\("):
+        scan.reduce("sum", view={"nav": 3})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        scan.reduce({"op": "virtual", "detectors": [{"disk": {"centre": [np.nan, 1]}}]})
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "sum"])
+def test_endings_tell_the_truth(scan: Dataset, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"must end in \.png"):
+        scan.image(tmp_path / name)
+    with pytest.raises(ValueError, match=r"must end in \.npy or \.raw"):
+        scan.view().to_npy(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="there is no directory"):
+        scan.view().to_npy(tmp_path / "none" / "a.npy")
 
 
 def test_the_type_is_that_of_the_values_that_come(client: Client) -> None:

@@ -24,7 +24,7 @@ MASK = np.array([[True, False, True], [False, False, True]])
         ({"frames": np.array([3, 1], "u2")}, {"select": {"frames": [3, 1]}}),
         ({"frames": range(2, 4)}, {"select": {"frames": [2, 3]}}),
         ({"nav": slice(1, None)}, {"select": {"nav": [[1, 10, 1], [0, 20, 1]]}}),
-        ({"nav": (slice(-3, -1), slice(1, 99, 5))}, {"select": {"nav": [[7, 9, 1], [1, 20, 5]]}}),
+        ({"nav": (slice(-3, -1), slice(1, None, 5))}, {"select": {"nav": [[7, 9, 1], [1, 20, 5]]}}),
         ({"nav": [(1, 4), (2, 9, 3)]}, {"select": {"nav": [[1, 4, 1], [2, 9, 3]]}}),
         ({"nav": (1, 4)}, {"select": {"nav": [[1, 2, 1], [4, 5, 1]]}}),
         ({"nav": np.int64(-1)}, {"select": {"nav": [[9, 10, 1], [0, 20, 1]]}}),
@@ -50,6 +50,7 @@ def test_options(options: Any, wanted: dict[str, Any]) -> None:  # noqa: ANN401
         {"frames": [True, False]},
         {"mask": [0, 1]},
         {"nav": slice(None, None, -1)},
+        {"nav": slice(0, 5, 0)},
         {"nav": [slice(1)] * 3},
         {"nav": [(1, 2, 3, 4)]},
         {"sig": slice(0, 8, 2)},
@@ -58,7 +59,7 @@ def test_options(options: Any, wanted: dict[str, Any]) -> None:  # noqa: ANN401
     ],
 )
 def test_options_that_cannot_be(options: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ValueError, match=r"exclude|list|mask|forward|slice|start|steps"):
+    with pytest.raises(ValueError, match=r"exclude|list|mask|forward|slice|start|steps|axes"):
         ViewSpec(options).json((10, 20), (8, 8))
 
 
@@ -69,17 +70,27 @@ def test_masks_have_the_shape_of_the_scan() -> None:
         ViewSpec({"mask": MASK.ravel()}).json((2, 3), (8, 8))
 
 
-def test_positions_that_the_scan_lacks() -> None:
-    for nav in ((10, 0), (0, -21)):
-        with pytest.raises(IndexError, match="positions are 0 to"):
-            ViewSpec({"nav": nav}).json((10, 20), (8, 8))
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"nav": (10, 0)}, "positions are 0 to 9"),
+        ({"nav": (0, -21)}, "positions are 0 to 19"),
+        ({"nav": slice(0, 11)}, "nav goes to 11 along axis 0, which has a length of 10"),
+        ({"nav": (0, slice(-21, None))}, "nav goes to -21 along axis 1, which has a length of 20"),
+        ({"nav": [(0, 4), (2, 21)]}, "nav goes to 21 along axis 1"),
+        ({"sig": (slice(None), slice(0, 9))}, "sig goes to 9 along axis 1"),
+    ],
+)
+def test_positions_that_the_scan_lacks(options: Any, found: str) -> None:  # noqa: ANN401
+    with pytest.raises(IndexError, match=found):
+        ViewSpec(options).json((10, 20), (8, 8))
 
 
 def test_unknown_options() -> None:
     with pytest.raises(TypeError, match="colour"):
         ViewSpec({"colour": 1})  # type: ignore[typeddict-unknown-key]
-    with pytest.raises(TypeError):
-        ViewSpec({"dtype": "nonsense"})
+    with pytest.raises(TypeError, match="dtype is 'uint12', which is no type: try '<f4'"):
+        ViewSpec({"dtype": "uint12"})
 
 
 def test_the_shape_is_needed_for_slices_only() -> None:
@@ -88,6 +99,11 @@ def test_the_shape_is_needed_for_slices_only() -> None:
 
 
 def test_what_is_said_of_a_dataset() -> None:
+    for wrong in ("scan.npy", [Path("scan.npy")]):
+        with pytest.raises(TypeError, match=r"scan.npy.* describes no dataset: give register\("):
+            dataset_spec(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="dtype is 'uint12', which is no type"):
+        dataset_spec(files=["a"], dtype="uint12")
     spec = {"files": [Path("a.raw")], "dtype": np.uint16, "nav_shape": (2, np.int64(3))}
     assert dataset_spec(spec | {"glob": None}) == {
         "files": ["a.raw"],

@@ -100,9 +100,9 @@ NUMPY = [
         NPY | {"b.npy": writers.npy(FRAMES.astype("i4"))}, "b.npy", 10, "frames of <i4 (4, 4), but"
     ),
     Case(NPY | {"b.npy": writers.npy(FRAMES[:, :3])}, "b.npy", 10, "frames of <u2 (3, 4), but"),
-    Case(NPY, "a.npy", 0, "dtype is <i2 in the", Hints(dtype=np.dtype("<i2"))),
-    Case(NPY, "a.npy", 0, "dtype is >u2 in the", Hints(dtype=np.dtype(">u2"))),
-    Case(NPY, "a.npy", 0, "frame_header is 8 in the", Hints(frame_header=8)),
+    Case(NPY, "a.npy", 0, "dtype is stated as <i2, but", Hints(dtype=np.dtype("<i2"))),
+    Case(NPY, "a.npy", 0, "dtype is stated as >u2, but", Hints(dtype=np.dtype(">u2"))),
+    Case(NPY, "a.npy", 0, "frame_header is stated as 8, but", Hints(frame_header=8)),
 ]
 EMPAD_SET = writers.empad(SIX, (2, 3))
 EMPAD = [
@@ -134,7 +134,7 @@ EMPAD = [
     Case(
         EMPAD_SET | {"scan.xml": b"<r><raw_file/><type>map</type></r>"}, "scan.xml", 0, "type 'map'"
     ),
-    Case(EMPAD_SET, "scan.raw", 0, "dtype is <u2", Hints(dtype=U2)),
+    Case(EMPAD_SET, "scan.raw", 0, "dtype is stated as <u2", Hints(dtype=U2)),
 ]
 MIB_SET = writers.mib(FRAMES, "U16", splits=[3, 3], hdr={"ScanX": 3, "ScanY": 2})
 MIB_STRIDE = 384 + 32

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.budget import installed
-from core.errors import CancelledError, CoreError
+from core.errors import CancelledError, CoreError, OptionError, ShapeError
 from core.slices import SLICE
 from core.tiles.reduce import Partial, Reducer, parse_reduction
 from tests.core.test_slices import Leaving
@@ -137,3 +137,17 @@ def test_results_over_pixels_are_copied_once_and_some_at_a_time() -> None:
     with installed(Leaving(looks - 1)), pytest.raises(CancelledError):
         reducer.merge(parts, len(values))
     assert reducer.merge([whole], len(values)) is whole
+
+
+@pytest.mark.parametrize(
+    ("detector", "said"),
+    [
+        ({"point": [48, 1]}, r"a point \[48, 1\] is not inside a frame of \[48, 48\]"),
+        ({"annulus": {"centre": [1, 1], "outer": 3}}, "an annulus lacks inner: its members are"),
+        ({"annulus": {"centre": [1, 1], "inner": None, "outer": 3}}, "inner has None, which"),
+        ({"disk": {"centre": [1, 1]}}, "a disk lacks radius"),
+    ],
+)
+def test_what_is_wrong_with_a_detector(detector: dict[str, Any], said: str) -> None:
+    with pytest.raises((OptionError, ShapeError), match=said):
+        parse_reduction({"op": "virtual", "detectors": [detector]}, (48, 48))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.errors import CastingError
-from core.tiles.convert import halves, joined
+from core.tiles.convert import convert, halves, joined
 from tests.scale import examples
 
 LIMITS = {"i8": (-(2**63), 2**63 - 1), "u8": (0, 2**64 - 1)}
@@ -49,3 +49,9 @@ def test_sums_are_exact_or_refused(code: str) -> None:
         made = joined(sums, code == "u8", np.dtype("f8"), "safe")
         assert made[0] == pytest.approx(float(total), rel=2**-52, abs=0)
     assert min(seen.values()) > 0
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(1.66, "floating"), (1e20, "wider")])
+def test_what_would_hold_a_value(value: float, wanted: str) -> None:
+    with pytest.raises(CastingError, match=f"Request a {wanted} dtype"):
+        convert(np.array([value]), np.zeros(1, "<i4"), "safe")
