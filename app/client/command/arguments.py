@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
+from ..losses.requests import reports_of
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 
@@ -42,8 +43,15 @@ def count(text: str) -> int:
 
 
 def names(text: str) -> list[str]:
-    """Names, such as melt,aal."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """Names of reports, such as melt,aal.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none, an empty one, or one twice.
+    """
+    try:
+        return list(reports_of([name.strip() for name in text.split(",")]))
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from e
 
 
 def numbers(text: str) -> list[int]:

@@ -157,6 +157,24 @@ def test_wrong_options(
     assert f"{args[1].rpartition(',')[2]!r} is not a" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("", "no report is wanted"),
+        (",aal", "the name of a report is empty"),
+        ("aal,aal", "a report is asked for twice"),
+    ],
+)
+def test_reports_are_named_once_each(
+    service: FakeService, capsys: pytest.CaptureFixture[str], names: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        post(service, "in", "--report", names, "-o", "f.csv")
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not service.seen
+
+
 def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = {
         "code": "loss-not-finite",
