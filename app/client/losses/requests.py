@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -293,16 +293,13 @@ def numbers_of(name: str, value: object) -> list[float]:
         TypeError: one is none, or not a whole one where only these are meant.
     """
     several: Any = value.split(",") if isinstance(value, str) else value
-    kind = _LISTS.get(name, int)
-    return [
-        _number(name, number, kind)
-        for number in (several if isinstance(several, Iterable) else (several,))
-    ]
+    return [_number(name, n) for n in (several if isinstance(several, Iterable) else (several,))]
 
 
-def _number(name: str, value: Any, kind: Callable[[Any], float]) -> float:  # noqa: ANN401 - any option
+def _number(name: str, value: Any) -> float:  # noqa: ANN401 - any option
+    kind: Any = _LISTS.get(name, int)
     try:
-        number = kind(value)
+        number: float = kind(value)
         is_one = isinstance(value, str) or number == value or kind is float
     except (TypeError, ValueError, OverflowError):
         is_one = False
