@@ -32,6 +32,10 @@ _HINTS = {
         "Name another with --partition N, or replace it with --replace",
         "Name another with partition=N, or delete it: client.runs.delete_stream(run, stream)",
     ),
+    "stream-failed": _Hint(
+        "Upload it anew with --replace",
+        "Delete it: client.runs.delete_stream(run, stream), and upload it anew",
+    ),
     "report-missing": _Hint(
         "Have it computed: thalweg run compute RUN --report {name}",
         'Have it computed: client.runs.add_reports(run, ["{name}"])',

@@ -15,6 +15,7 @@ CASES = [
         'client.runs.put_input(run, "periods", Path(…))',
     ),
     ({"code": "partition-taken"}, "--partition N", "partition=N"),
+    ({"code": "stream-failed"}, "--replace", "client.runs.delete_stream(run, stream)"),
     ({"code": "unauthorized"}, "--key KEY, or set THALWEG_KEY", "Client(url, key)"),
     (
         {"code": "report-missing", "reports": ["selt"]},
@@ -44,7 +45,7 @@ def test_a_hint_names_the_option_or_the_argument(
     assert python in str(hint_of(problem))
     error = ProblemError(400, problem)
     assert python in str(error)
-    assert error.hint == problem["hint"]
+    assert error.hint == hint_of(problem)
 
 
 @pytest.mark.parametrize(

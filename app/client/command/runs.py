@@ -182,7 +182,9 @@ def _status(args: argparse.Namespace, client: Client) -> None:
     lines = [_described(run), *(f"  {text}" for text in _lacking(run))]
     expected = run.document.get("options", {}).get("partitions")
     if expected is not None:
-        lines.append(f"  {len(streams)} of {expected} partitions")
+        complete = sum(stream.complete for stream in streams)
+        begun = f", {len(streams) - complete} begun" if len(streams) > complete else ""
+        lines.append(f"  {complete} of {expected} partitions complete{begun}")
     for stream in streams:
         of = "" if stream.length is None else f" of {stream.length:,}"
         text = f"  partition {stream.partition}: {stream.state}, {stream.offset:,}{of} bytes"
@@ -315,8 +317,15 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
             f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
             " --replace uploads one anew"
         )
-    for partition in {state.partition for state in states}:
-        say(f"partition {partition} is unfinished: its own file, or --replace, completes it")
+    complete = {stream.id for stream in streams if stream.complete}
+    for state in states:
+        if state.stream not in complete:
+            end = "unfinished: its own file, or --replace, completes it"
+        else:
+            end = "stored already"
+            if state.source is not None:  # a file is known again by its bytes
+                Path(directory, str(state.partition)).unlink(missing_ok=True)
+        say(f"partition {state.partition} is {end}")
     return partitions
 
 
