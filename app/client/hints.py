@@ -58,6 +58,8 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     own: str | None = problem.get("hint")
     if command and own is not None and "without after" in own:
         return "Start over without the state or token file"
+    if own is not None and own.startswith("PUT the file to"):
+        return "Give a file as a Path; text is a digest"
     hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
     if hint is None or problem.get("state") == "failed":
         return own  # what has failed is not waited for: the service says what to do instead

@@ -8,6 +8,7 @@ from app.client import ProblemError
 from app.client.hints import hint_of
 
 CASES = [
+    ({"code": "option", "hint": "PUT the file to /v1/inputs/periods"}, "a Path", "a Path"),
     ({"code": "report", "inputs": ["summary_xref"]}, "--summary-xref FILE", "summary_xref=Path(…)"),
     (
         {"code": "seal-refused", "inputs": ["periods"]},

@@ -273,17 +273,17 @@ def reports_of(names: str | Iterable[str]) -> tuple[str, ...]:
     return reports
 
 
-def check_names(options: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an option that there is not, and tell the nearest.
+def check_names(given: Iterable[str], known: Iterable[str], noun: str = "option") -> None:
+    """Refuse an option or another noun that there is not, and tell the nearest.
 
     Raises:
         TypeError: there is none of this name.
     """
-    unknown = min(set(options).difference(known), default=None)
+    unknown = min(set(given).difference(known), default=None)
     if unknown is not None:
         nearest = get_close_matches(unknown, known, 1)
         meant = f". Did you mean {nearest[0]}?" if nearest else ""
-        raise TypeError(f"there is no option {unknown}{meant}")
+        raise TypeError(f"there is no {noun} {unknown}{meant}")
 
 
 def numbers_of(name: str, value: object) -> list[float]:

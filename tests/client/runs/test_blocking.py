@@ -38,6 +38,7 @@ def test_a_run_is_created_with_its_inputs(
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"partition": 2}, r"no option partition\. Did you mean partitions\?"),
         ({"occurrence": "abc"}, 'occurrence is an input of runs: give inputs={"occurrence": …}'),
+        ({"inputs": {"occurence": "abc"}}, r"no input occurence\. Did you mean occurrence\?"),
         ({"return_periods": [250.7]}, "return_periods must be a whole number, .* not 250.7"),
         ({"summary_ids": [True]}, "summary_ids must be a whole number, .* not True"),
     ]
