@@ -34,7 +34,7 @@ class ProblemError(ThalwegError):
         detail: what is wrong in this case.
         offset: byte of the stream where the fault is, or None.
         event: id of the event that holds the fault, or None.
-        hint: what to do about it, or None.
+        hint: what to do about it, in terms of Python, or None.
         token: last position whose rows have all been answered, or None.
         resume_offset: stream offset in bytes that belongs to ``token``, or None.
         retry_after: seconds to wait before another try, or None.
@@ -52,13 +52,13 @@ class ProblemError(ThalwegError):
         self.detail = str(problem.get("detail") or self.title)
         self.offset: int | None = problem.get("offset")
         self.event: int | None = problem.get("event")
-        self.hint: str | None = problem.get("hint")
+        self.hint = hint_of(self.problem)
         self.token: str | None = problem.get("token")
         self.resume_offset: int | None = problem.get("resume_offset")
         super().__init__(self.detail)
 
     def __str__(self) -> str:
-        return self.said(hint_of(self.problem))
+        return self.said(self.hint)
 
     def said(self, hint: str | None) -> str:
         """What is wrong and where, and what to do about it."""

@@ -32,6 +32,10 @@ _HINTS = {
         "Name another with --partition N, or replace it with --replace",
         "Name another with partition=N, or delete it: client.runs.delete_stream(run, stream)",
     ),
+    "stream-failed": _Hint(
+        "Upload it anew with --replace",
+        "Delete it: client.runs.delete_stream(run, stream), and upload it anew",
+    ),
     "report-missing": _Hint(
         "Have it computed: thalweg run compute RUN --report {name}",
         'Have it computed: client.runs.add_reports(run, ["{name}"])',
@@ -64,6 +68,8 @@ _HINTS = {
 def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     """The hint of a problem document, for a command or for Python where that differs."""
     own: str | None = problem.get("hint")
+    if own is not None and own.startswith("PUT the file to"):
+        return "Give a file as a Path; text is a digest"
     hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
     if hint is None and command and own is not None and "without after" in own:
         return "Start over without the state or token file"

@@ -30,7 +30,7 @@ _SIZES = {"": 1, "B": 1} | {
 
 
 def _name_list(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
 def _count(text: str) -> int:

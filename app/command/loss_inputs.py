@@ -38,11 +38,11 @@ def read_inputs(args: argparse.Namespace) -> ReportInputs:
             "event rates are those of --event-rates, not of --occurrence", file=args.event_rates
         )
     return ReportInputs(
-        _listed("quantiles", args.quantiles, "0123456789.eE+-, ", quantiles_from_text),
+        _listed("quantiles", args.quantiles, quantiles_from_text),
         rates,
         occurrence,
         _periods(args, occurrence),
-        _listed("return_periods", args.return_periods, "0123456789, ", return_periods_from_text),
+        _listed("return_periods", args.return_periods, return_periods_from_text),
     )
 
 
@@ -103,14 +103,15 @@ def _periods(args: argparse.Namespace, occurrence: Occurrence | None) -> Periods
     return periods
 
 
-def _listed(name: str, text: str | None, letters: str, parse: Callable[[str, str], Any]) -> Any:  # noqa: ANN401 - by name
-    """What an option lists in these letters, or the file that it names."""
+def _listed(name: str, text: str | None, parse: Callable[[str, str], Any]) -> Any:  # noqa: ANN401 - by name
+    """What an option lists, or the file that it names."""
     if text is None:
         return None
-    if ("," in text or set(text) <= set(letters)) and not Path(text).exists():
+    if text != "-" and not Path(text).exists():
         option = f"--{name.replace('_', '-')}"
         try:
             return parse(text, option)
         except InputError as e:
-            raise OptionError(f"{option}: {e.message}", hint=e.hint) from e
+            message = f"{option}: {e.message}, and there is no file {text!r}"
+            raise OptionError(message, hint=e.hint) from e
     return parse_input(name, read_input(text), None, text)

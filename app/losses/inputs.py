@@ -195,7 +195,7 @@ class Inputs:
             try:
                 return _LISTS[kind](text)
             except InputError as e:
-                raise InvalidOptionError(e.message, hint=e.hint, option=kind) from e
+                raise InvalidOptionError(f"{kind}: {e.message}", hint=e.hint, option=kind) from e
 
         def parse(content: Data) -> Any:  # noqa: ANN401 - as above
             return parse_input(kind, content)
@@ -285,10 +285,10 @@ class Inputs:
         """The content of a file, with memory for it and what is parsed of it until the end.
 
         Raises:
-            InputError: the parquet file cannot be decoded.
+            InputError: the content is not valid; its source is the kind.
             BusyError, ShareExceededError, TooLargeError: there is no memory or decoder left.
         """
-        with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
+        with self._ledger.hold(who.payer, 0, PURPOSE) as hold, _named(kind):
             content: Data = data
             if data.startswith(MAGIC):
                 if self._decoders is None:
@@ -331,6 +331,16 @@ class Inputs:
             _, (_, hold) = self._parsed.popitem(last=False)
         hold.release()
         return True
+
+
+@contextmanager
+def _named(kind: str) -> Iterator[None]:
+    """Name the kind of a file in what is wrong with it."""
+    try:
+        yield
+    except InputError as e:
+        e.source = kind
+        raise
 
 
 def _nbytes(parsed: object) -> int:

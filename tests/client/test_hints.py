@@ -8,6 +8,7 @@ from app.client import ProblemError
 from app.client.hints import hint_of
 
 CASES = [
+    ({"code": "option", "hint": "PUT the file to /v1/inputs/periods"}, "a Path", "a Path"),
     ({"code": "report", "inputs": ["summary_xref"]}, "--summary-xref FILE", "summary_xref=Path(…)"),
     (
         {"code": "seal-refused", "inputs": ["periods"]},
@@ -15,6 +16,7 @@ CASES = [
         'client.runs.put_input(run, "periods", Path(…))',
     ),
     ({"code": "partition-taken"}, "--partition N", "partition=N"),
+    ({"code": "stream-failed"}, "--replace", "client.runs.delete_stream(run, stream)"),
     ({"code": "unauthorized"}, "--key KEY, or set THALWEG_KEY", "Client(url, key)"),
     (
         {"code": "report-missing", "reports": ["selt"]},
@@ -62,7 +64,7 @@ def test_a_hint_names_the_option_or_the_argument(
     assert python in str(hint_of(problem))
     error = ProblemError(400, problem)
     assert python in str(error)
-    assert error.hint == problem["hint"]
+    assert error.hint == hint_of(problem)
 
 
 @pytest.mark.parametrize(

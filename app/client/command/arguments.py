@@ -6,14 +6,16 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from ..client import Client
+from ..losses.requests import reports_of
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 
-_NUMBER = re.compile(r" *[0-9.eE+-]+ *")
 _SIZE = re.compile(r"(\d+) ?(?:([KMG])(i?B)?|B)?")
 
 
@@ -42,8 +44,15 @@ def count(text: str) -> int:
 
 
 def names(text: str) -> list[str]:
-    """Names, such as melt,aal."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """Names of reports, such as melt,aal.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none, an empty one, or one twice.
+    """
+    try:
+        return list(reports_of([name.strip() for name in text.split(",")]))
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from e
 
 
 def numbers(text: str) -> list[int]:
@@ -69,17 +78,22 @@ def ranges(text: str) -> list[int]:
     return found
 
 
-def list_or_file(text: str) -> str | Path:
+def list_or_file(text: str, kind: type[float] = float) -> str | Path:
     """Numbers such as 0.5,0.9 as they are, or the path of a file.
 
     Raises:
-        argparse.ArgumentTypeError: there is no such file, and one of several is not a number.
+        argparse.ArgumentTypeError: there is no such file, and one of them is not a number.
     """
-    wrong = [part for part in text.split(",") if not _NUMBER.fullmatch(part)]
-    if Path(text).exists() or (wrong and "," not in text):
+    if Path(text).exists():
         return Path(text)
-    if wrong:
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not a number, nor {text!r} a file")
+    for part in text.split(","):
+        try:
+            is_finite = isfinite(kind(part))
+        except ValueError:
+            is_finite = False
+        if not is_finite:
+            number = "number" if kind is float else "whole number"
+            raise argparse.ArgumentTypeError(f"{part!r} is not a {number}, nor {text!r} a file")
     return text
 
 
@@ -145,7 +159,7 @@ REPORT_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "of qelt and qplt: a file, or a list such as 0.5,0.9",
     },
     "return_periods": {
-        "type": list_or_file,
+        "type": partial(list_or_file, kind=int),
         "metavar": "F",
         "help": "of ept and psept: a file, or a list such as 250,100,50 (default: every point)",
     },

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..errors import OtherFileError, ProblemError, StateError
+from ..errors import OtherFileError, ProblemError, StateError, ThalwegError
 from ..hints import hint_of
 from ..losses.requests import INPUTS, LossOptions
 from ..losses.saving import Progress
 from ..runs.description import RunOptions
 from ..runs.uploading import Uploading
 from ..tiles.saving import TileProgress
+from ..transport.retry import is_retryable
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -30,6 +31,8 @@ EXIT_TERMINATED = 143
 _OPTIONS = "|".join({*INPUTS, *LossOptions.__annotations__, *RunOptions.__annotations__})
 _NAMES = re.compile(rf"(?<![\w./-])(?=\w+_)({_OPTIONS})=?(?!\w|/|\.\w)")
 """Options as the service and Python name them, unless they are words or parts of a path."""
+_USAGE = frozenset({"option", "report", "not-acceptable", "unprocessable"})
+"""Codes of problems that lie in how a command was called."""
 _INTERVAL = 0.1
 """Seconds between two drawings."""
 _WIDTH = 24
@@ -46,18 +49,34 @@ def print_json(value: object) -> None:
     sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
 
 
-def told(error: BaseException) -> str:
+def exit_code(error: BaseException) -> int:
+    """The exit code of an error: of the connection, in the data, or in how a command is used."""
+    if isinstance(error, ThalwegError) and is_retryable(error):
+        return EXIT_CONNECTION
+    if isinstance(error, ProblemError):
+        return EXIT_USAGE if error.code in _USAGE and error.offset is None else EXIT_DATA
+    return EXIT_DATA if isinstance(error, ThalwegError | OSError) else EXIT_USAGE
+
+
+def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
     """What went wrong, and what to do about it, with options by their names in a command."""
     text = str(error)
-    if isinstance(error, ProblemError):
+    if isinstance(error, OSError) and error.filename is not None:
+        path = Path(str(error.filename).removesuffix(".partial"))
+        known = path.parent.exists()
+        text = f"{path}: {error.strerror}" if known else f"there is no folder {path.parent}"
+    elif isinstance(error, ProblemError):
         text = error.said(hint_of(error.problem, command=True))
+        source = error.problem.get("source")
+        if source in INPUTS and (file := getattr(args, source, None)) is not None:
+            text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)
     return _NAMES.sub(lambda name: f"--{name[1].replace('_', '-')}", text)
 
 
-def fail(error: BaseException | str, code: int) -> int:
+def fail(error: BaseException, args: argparse.Namespace) -> int:
     """Report what went wrong; the exit code."""
-    say(error if isinstance(error, str) else told(error))
-    return code
+    say(told(error, args))
+    return exit_code(error)
 
 
 def make_bar(args: argparse.Namespace) -> Bar | None:

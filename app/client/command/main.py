@@ -24,16 +24,13 @@ from ..client import Client
 from ..errors import ThalwegError
 from ..losses.requests import INPUTS
 from ..transport.http import TIMEOUT
-from ..transport.retry import RETRIES, is_retryable
+from ..transport.retry import RETRIES
 from . import batches, post, runs, tiles
 from .arguments import CONNECTION_OPTIONS, PIPELINE, add_options, new_command, new_group, spec_of
 from .console import (
     EXIT_BROKEN_PIPE,
-    EXIT_CONNECTION,
-    EXIT_DATA,
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
-    EXIT_USAGE,
     fail,
     print_json,
 )
@@ -183,13 +180,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client:
             return args.run(args, client) or 0
-    except ThalwegError as e:
-        return fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
-    except OSError as e:
-        return fail(e, EXIT_DATA)
-    except (TypeError, ValueError, IndexError) as e:
-        return fail(e, EXIT_USAGE)
+    except (ThalwegError, OSError, TypeError, ValueError, IndexError) as e:
+        return fail(e, args)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -97,7 +97,12 @@ class _Post:
         self.format = args.format or format_of(args.out, FORMATS)
         self.options = given(args, _OPTIONS)
         self._sets: list[int | None] = args.sets or [None]
-        self.to_file = args.out != "-" and not _is_special(Path(args.out))
+        out = Path(args.out)
+        self.to_file = args.out != "-" and not _is_special(out)
+        self._alone = len(self._sets) * len(self.reports) == 1
+        self.to_folder = self.to_file and (
+            not self._alone or args.out.endswith("/") or out.is_dir()
+        )
         self._check()
 
     def _check(self) -> None:
@@ -106,12 +111,15 @@ class _Post:
             raise ValueError("give either FILE or --exec CMD")
         if args.state and not self.to_file:
             raise ValueError("--state needs --out FILE: output that can be continued")
-        if len(self._sets) * len(self.reports) > 1:
+        if not self._alone:
             self._check_several()
 
     def _check_several(self) -> None:
+        out = Path(self._args.out)
         if not self.to_file:
             raise ValueError("several reports or sets need --out DIR")
+        if out.is_file() or (out.suffix.removeprefix(".") in FORMATS and not out.is_dir()):
+            raise ValueError(f"--out {out} takes one report or set of several: name a directory")
         if self.format == "bin":
             return
         if self._args.exec or self._args.file == "-":
@@ -124,17 +132,17 @@ class _Post:
     def passes(self) -> list[tuple[Any, dict[str, Any], str | int]]:
         """Reports, options and output of each pass."""
         out = self._args.out
-        if len(self._sets) * len(self.reports) == 1:
+        if not self.to_folder:
             return [(self.reports[0], self.options, out if out != "-" else STDOUT)]
-        if self.format == "bin":
+        if self.format == "bin" and not self._alone:
             return [(self.reports, self.options, out)]
-        several = len(self._sets) > 1
+        several, folder = len(self._sets) > 1, Path(out)
         return [
             (
                 name,
                 options_for(name, self.reports, self.options)
                 | ({} if set_id is None else {"sets": [set_id]}),
-                f"{out}/{label(set_id, name) if several and set_id else name}.{self.format}",
+                f"{folder}/{label(set_id, name) if several and set_id else name}.{self.format}",
             )
             for set_id in self._sets
             for name in self.reports
@@ -157,6 +165,7 @@ def _post(args: argparse.Namespace, client: Client) -> None:
     if len(passes) > 1:
         for report, options, _ in passes:
             _check(client, report, post.format, options)
+    if post.to_folder:
         Path(args.out).mkdir(parents=True, exist_ok=True)
     for report, options, out in passes:
         state = post.state(out)
@@ -179,7 +188,8 @@ def _post(args: argparse.Namespace, client: Client) -> None:
             stopped(bar, state)
         if not args.quiet:
             name = report if isinstance(report, str) else ",".join(report)
-            say(f"{name}: {_describe(end)}")
+            is_declared = not {"expect_events", "expect_bytes"}.isdisjoint(options)
+            say(f"{name}: {_describe(end, is_declared=is_declared)}")
 
 
 def _check(client: Client, report: str, form: str, options: dict[str, Any]) -> None:
@@ -195,8 +205,12 @@ def _check(client: Client, report: str, form: str, options: dict[str, Any]) -> N
             raise
 
 
-def _describe(end: End) -> str:
-    text = f"{end.events} events of {end.bytes} bytes, completeness {end.completeness}"
+def _describe(end: End, *, is_declared: bool) -> str:
+    completeness = end.completeness
+    if completeness == "declared" and not is_declared:
+        # The client has measured the file: that is not to say that its writer was done.
+        completeness = "undeclared (the whole file was sent)"
+    text = f"{end.events} events of {end.bytes} bytes, completeness {completeness}"
     if end.completeness == "undeclared":
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if end.reopened_check != "whole":

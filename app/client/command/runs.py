@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
-from ..errors import ProblemError, StateError, ThalwegError
+from ..errors import ProblemError, StateError
 from ..files.state import StateFile
 from ..losses.requests import INPUTS
 from ..losses.saving import label
@@ -21,7 +21,6 @@ from ..losses.sources import SourceLike, open_source
 from ..runs.async_upload import MEMBER
 from ..runs.description import PARALLEL, Part, Run, Stream
 from ..runs.uploading import Uploaded, UploadState
-from ..transport.retry import is_retryable
 from .arguments import (
     REPORT_OPTIONS,
     REPORTS_HELP,
@@ -37,7 +36,7 @@ from .arguments import (
     numbers,
     ranges,
 )
-from .console import EXIT_CONNECTION, EXIT_DATA, fail, make_bars, print_json, say, told
+from .console import EXIT_CONNECTION, exit_code, make_bars, print_json, say, told
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
@@ -182,7 +181,9 @@ def _status(args: argparse.Namespace, client: Client) -> None:
     lines = [_described(run), *(f"  {text}" for text in _lacking(run))]
     expected = run.document.get("options", {}).get("partitions")
     if expected is not None:
-        lines.append(f"  {len(streams)} of {expected} partitions")
+        complete = sum(stream.complete for stream in streams)
+        begun = f", {len(streams) - complete} begun" if len(streams) > complete else ""
+        lines.append(f"  {complete} of {expected} partitions complete{begun}")
     for stream in streams:
         of = "" if stream.length is None else f" of {stream.length:,}"
         text = f"  partition {stream.partition}: {stream.state}, {stream.offset:,}{of} bytes"
@@ -315,8 +316,15 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
             f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
             " --replace uploads one anew"
         )
-    for partition in {state.partition for state in states}:
-        say(f"partition {partition} is unfinished: its own file, or --replace, completes it")
+    complete = {stream.id for stream in streams if stream.complete}
+    for state in states:
+        if state.stream not in complete:
+            end = "unfinished: its own file, or --replace, completes it"
+        else:
+            end = "stored already"
+            if state.source is not None:  # a file is known again by its bytes
+                Path(directory, str(state.partition)).unlink(missing_ok=True)
+        say(f"partition {state.partition} is {end}")
     return partitions
 
 
@@ -397,12 +405,12 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
             already = "" if result.sent else " already"
             say(f"partition {part.partition}: {result.bytes:,} bytes are stored{already}")
         return 0
-    connection = isinstance(result, ThalwegError) and is_retryable(result)
-    refusal = result if isinstance(result, ProblemError) and not connection else None
-    fail(f"partition {part.partition}: {told(result)}", 0)
+    code = exit_code(result)
+    refusal = result if isinstance(result, ProblemError) and code != EXIT_CONNECTION else None
+    say(f"partition {part.partition}: {told(result)}")
     has_fault = refusal is not None and (refusal.offset is not None or "failed" in refusal.code)
     if has_fault or isinstance(result, StateError):
         say(f"partition {part.partition}: --partition {part.partition} --replace uploads it anew")
     elif not refusal and (_directory(args) / str(part.partition)).exists():
         say(f"partition {part.partition}: the same command goes on where it stopped")
-    return EXIT_CONNECTION if connection else EXIT_DATA
+    return code

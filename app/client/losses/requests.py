@@ -6,9 +6,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import urlencode
+
+import numpy as np
 
 from ..errors import ProtocolError, SourceError
 from ..transport.requests import OCTETS, Head, Request, path_of
@@ -154,8 +157,8 @@ class LossRequests:
     Raises:
         SourceError: the file of an input cannot be read.
         TypeError: there is no such option.
-        ValueError: an option cannot be written into a query, or the format holds one
-            report only.
+        ValueError: an option cannot be written into a query, no report is named or one
+            twice, or the format holds one report only.
     """
 
     def __init__(
@@ -166,13 +169,10 @@ class LossRequests:
         size: int | None,
         summary_xref: InputLike | None = None,
     ) -> None:
-        reports = (report,) if isinstance(report, str) else tuple(report)
-        unknown = set(options) - LossOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"there is no option {min(unknown)}")
-        if not reports or (len(reports) > 1 and table_format != "frames"):
-            raise ValueError("several reports come in frames only" if reports else "no report")
-        self.reports = reports
+        check_names(options, LossOptions.__annotations__)
+        self.reports = reports_of(report)
+        if len(self.reports) > 1 and table_format != "frames":
+            raise ValueError("several reports come in frames only")
         self.format = table_format
         self._size = size
         self._query: dict[str, str] = {"format": table_format}
@@ -194,7 +194,7 @@ class LossRequests:
         elif name in INPUTS and not isinstance(value, str):
             raise TypeError(f"{name} must be a digest, a Path or bytes, not {value!r}")
         elif name in _FORMS:
-            self._query[name] = _checked(name, value)
+            self._query[name] = listed(name, value)
         elif isinstance(value, bool):
             self._query[name] = str(value).lower()
         else:
@@ -257,22 +257,64 @@ def options_for(report: str, reports: Sequence[str], options: Mapping[str, Any])
     }
 
 
+def reports_of(names: str | Iterable[str]) -> tuple[str, ...]:
+    """The names of reports, one or several.
+
+    Raises:
+        ValueError: there is none, or one twice.
+    """
+    reports = (names,) if isinstance(names, str) else tuple(names)
+    if not any(reports):
+        raise ValueError("no report is wanted")
+    if not all(reports):
+        raise ValueError("the name of a report is empty")
+    if len(set(reports)) < len(reports):
+        raise ValueError("a report is asked for twice")
+    return reports
+
+
+def check_names(given: Iterable[str], known: Iterable[str], noun: str = "option") -> None:
+    """Refuse an option or another noun that there is not, and tell the nearest.
+
+    Raises:
+        TypeError: there is none of this name.
+    """
+    unknown = min(set(given).difference(known), default=None)
+    if unknown is not None:
+        nearest = get_close_matches(unknown, known, 1)
+        meant = f". Did you mean {nearest[0]}?" if nearest else ""
+        raise TypeError(f"there is no {noun} {unknown}{meant}")
+
+
 def numbers_of(name: str, value: object) -> list[float]:
     """The numbers of an option: one, several, or text such as ``1,2``.
 
     Raises:
-        TypeError: they are none.
+        TypeError: one is none, or not a whole one where only these are meant.
     """
     several: Any = value.split(",") if isinstance(value, str) else value
+    return [_number(name, n) for n in (several if isinstance(several, Iterable) else (several,))]
+
+
+def _number(name: str, value: Any) -> float:  # noqa: ANN401 - any option
+    kind: Any = _LISTS.get(name, int)
     try:
-        numbers = several if isinstance(several, Iterable) else (several,)
-        return [_LISTS.get(name, int)(number) for number in numbers]
-    except (TypeError, ValueError) as e:
-        raise TypeError(f"{name} must be a number, or several, not {value!r}") from e
+        number: float = kind(value)
+        is_one = isinstance(value, str) or number == value or kind is float
+    except (TypeError, ValueError, OverflowError):
+        is_one = False
+    if not is_one or isinstance(value, bool | np.bool_):
+        whole = "whole " if kind is int else ""
+        raise TypeError(f"{name} must be a {whole}number, or several, not {value!r}")
+    return number
 
 
-def _checked(name: str, value: object) -> str:
-    """Numbers, as the service takes them."""
+def listed(name: str, value: object) -> str:
+    """Numbers, as the service takes them.
+
+    Raises:
+        TypeError, ValueError: they are none.
+    """
     text = value if isinstance(value, str) else ",".join(map(str, numbers_of(name, value)))
     form, example = _FORMS[name]
     if not form.fullmatch(text):

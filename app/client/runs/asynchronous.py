@@ -14,7 +14,7 @@ from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
-from ..losses.requests import InputLike, input_bytes, put_input
+from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input
 from ..losses.rows import ReportTable
 from ..transport.async_channel import AsyncCalls, AsyncChannel, pages
 from ..transport.async_streams import AsyncItems
@@ -109,6 +109,7 @@ class AsyncRuns(AsyncCalls):
 
     async def _store(self, inputs: Mapping[str, InputLike]) -> dict[str, str]:
         """Store the inputs that are files; the digests of all, by name."""
+        check_names(inputs, INPUTS, "input")
         digests: dict[str, str] = {}
         for name, value in inputs.items():
             if isinstance(value, str):

@@ -14,7 +14,7 @@ from uuid import uuid4
 from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
-from ..losses.requests import InputLike, input_bytes, put_input
+from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input
 from ..losses.rows import ReportTable
 from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel, pages
@@ -110,6 +110,7 @@ class Runs(Calls):
 
     def _store(self, inputs: Mapping[str, InputLike]) -> dict[str, str]:
         """Store the inputs that are files; the digests of all, by name."""
+        check_names(inputs, INPUTS, "input")
         digests: dict[str, str] = {}
         for name, value in inputs.items():
             if isinstance(value, str):

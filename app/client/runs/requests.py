@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from ..errors import ProtocolError
-from ..losses.requests import numbers_of
+from ..losses.requests import INPUTS, check_names, listed, numbers_of, reports_of
 from ..transport.requests import OCTETS, Request, json_request, path_of
 from .description import RunLike, RunOptions
 
@@ -25,17 +25,17 @@ def report_spec(reports: str | Sequence[str], options: Mapping[str, Any]) -> dic
 
     Raises:
         TypeError: there is no such option, or it must be numbers.
+        ValueError: no report is named or one twice, or ids are malformed.
     """
-    unknown = set(options) - RunOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"there is no option {min(unknown)}")
+    if inputs := [name for name in INPUTS if name in options and name not in _LISTS]:
+        raise TypeError(f'{inputs[0]} is an input of runs: give inputs={{"{inputs[0]}": …}}')
+    check_names(options, RunOptions.__annotations__)
     lists: dict[str, Any] = {
         n: numbers_of(n, options[n]) for n in options if n in _LISTS and options[n] is not None
     }
-    if not isinstance(options.get("summary_ids"), str | None):
-        lists["summary_ids"] = _text(options["summary_ids"])
-    names = [reports] if isinstance(reports, str) else list(reports)
-    return {"reports": names, "options": {**options, **lists}}
+    if options.get("summary_ids") is not None:
+        lists["summary_ids"] = listed("summary_ids", options["summary_ids"])
+    return {"reports": list(reports_of(reports)), "options": {**options, **lists}}
 
 
 def create_run(spec: Mapping[str, Any], key: str) -> Request:

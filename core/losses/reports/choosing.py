@@ -15,6 +15,7 @@ _ELSEWHERE = {
     "aal": "aal or alct",
     "aep": "ept",
     "elt": "melt, selt or qelt",
+    "kat": "any report of a run, or of several streams with thalweg-server aggregate",
     "lec": "ept or psept",
     "oep": "ept",
     "plt": "mplt, splt or qplt",
@@ -22,6 +23,7 @@ _ELSEWHERE = {
     "sampleplt": "splt",
     "summary": "any report with a summary xref, or thalweg-server summarise for streams",
     "tvar": "ept",
+    "ylt": "mplt, splt or qplt",
 }
 """Reports by the tools of ktools and oasislmf, such as ``eltcalc`` and ``eltpy``, or by what
 modellers call them and the curves in them."""
@@ -29,6 +31,8 @@ modellers call them and the curves in them."""
 
 def report_hint(name: str) -> str:
     """Return a hint for a name that is not a report's."""
+    if name.lower() in REPORTS:
+        return f"Did you mean {name.lower()}?"
     tool = name.lower().removeprefix("ord").removesuffix("calc").removesuffix("py")
     if (ours := _ELSEWHERE.get(tool)) is not None:
         return f"Use {ours}"
@@ -71,8 +75,10 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
     taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
     for entry, takers in _takers().items():
         if entry.name in given - taken:
+            names = " or ".join(takers)
             raise ReportError(
-                f"{entry.noun} are given, but {' or '.join(takers)} is not wanted",
+                f"{entry.noun} are given, but {names} is not wanted",
+                hint=f"Add {names.lower()}, or leave {entry.name} out",
             )
 
 

@@ -387,6 +387,13 @@ def test_partitions_that_do_not_belong_together(
         (["--reports", "melt", "--periods", "PERIODS"], "period weights are given, but"),
         (["--no-of-periods", "5"], "--occurrence"),
         (["--reports", ""], "no report is wanted"),
+        (["--reports", ",aal"], "no report ''"),
+        (["--reports", "AAL"], "Did you mean aal?"),
+        (["--reports", "ylt"], "Use mplt, splt or qplt"),
+        (["--reports", "katpy"], "several streams with thalweg-server aggregate"),
+        (["--return-periods", "50"], "Add ept or psept, or leave --return-periods out"),
+        (["--return-periods", "250.7"], "return_period '250.7' is not"),
+        (["--quantiles", "no.csv"], "there is no file 'no.csv'"),
         (["--max-samples", "0"], "--max-samples"),
     ],
 )
@@ -652,7 +659,10 @@ def test_rows_of_some_summaries_and_events(
     stream, occurrence = run_directory / "summary.bin", run_directory / "occurrence.bin"
     run = ["aggregate", str(stream), "--reports", "ept", "--occurrence", str(occurrence)]
     assert main([*run, "--event-ids", "1", "--out", str(tmp_path / "ept.csv")]) == 2
-    assert "ept has no column EventId. Leave --event-ids out" in capsys.readouterr().err
+    assert (
+        "ept has no column EventId. Leave --event-ids out, or ask for ept apart"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ def test_a_bad_input(service: Service, contract: Contract, name: str, data: byte
         answer = contract.check(
             "PUT", f"/v1/inputs/{name}", put_input(service, name, body, headers)
         )
-        is_problem(answer, "input")
+        problem = is_problem(answer, "input")
+        assert problem["source"] == name
+        assert problem["detail"].startswith(f"{name}: ")
 
 
 @pytest.mark.parametrize("name", GOOD_INPUTS)

@@ -91,7 +91,7 @@ def test_a_command(service: FakeService, source: Path, tmp_path: Path) -> None:
 def test_reports_are_refused_before_one_is_written(source: Path, tmp_path: Path) -> None:
     refused = Fault(status=422, problem={"code": "option"})
     with FakeService([Fault(status=400, problem={"code": "stream-empty"}), refused]) as service:
-        assert post(service, source, "--report", "rows,count", "-o", tmp_path / "out") == 1
+        assert post(service, source, "--report", "rows,count", "-o", tmp_path / "out") == 2
         assert [seen.size for seen in service.losses] == [0, 0]
     assert not (tmp_path / "out").exists()
 
@@ -123,6 +123,8 @@ def test_several_reports(service: FakeService, source: Path, tmp_path: Path, opt
         ["in", "-o", "out", "--mode", "duplex"],
         ["in", "-o", "out.parquet", "--mode", "parts"],
         ["in", "--summary-ids", "x"],
+        ["in", "--report", "rows,count", "-o", "in"],
+        ["in", "--report", "rows,count", "-o", "new.csv"],
     ],
 )
 def test_wrong_usage(
@@ -146,6 +148,10 @@ def test_wrong_usage(
         ["--part-size", "x"],
         ["--retries", "-1"],
         ["--return-periods", "250,x"],
+        ["--return-periods", "250.7"],
+        ["--return-periods", "250;100"],
+        ["--return-periods", "1/250"],
+        ["--quantiles", "0.5,nan"],
     ],
 )
 def test_wrong_options(
@@ -155,6 +161,24 @@ def test_wrong_options(
         post(service, "in", *args)
     assert caught.value.code == 2
     assert f"{args[1].rpartition(',')[2]!r} is not a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("", "no report is wanted"),
+        (",aal", "the name of a report is empty"),
+        ("aal,aal", "a report is asked for twice"),
+    ],
+)
+def test_reports_are_named_once_each(
+    service: FakeService, capsys: pytest.CaptureFixture[str], names: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        post(service, "in", "--report", names, "-o", "f.csv")
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not service.seen
 
 
 def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +195,57 @@ def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "thalweg: [loss-not-finite] NaN (at byte 7, event 3). Use --expect-events or nan" in text
     assert ", not no/event_ids or event_ids.bin" in text
     assert post(service, tmp_path / "none") == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        ({"code": "option"}, 2),
+        ({"code": "report"}, 2),
+        ({"code": "not-acceptable"}, 2),
+        ({"code": "unprocessable"}, 2),
+        ({"code": "report", "offset": 0}, 1),
+        ({"code": "input"}, 1),
+        ({"code": "stream-truncated", "offset": 5}, 1),
+    ],
+)
+def test_a_refusal_of_options_is_wrong_usage(
+    source: Path, tmp_path: Path, problem: dict[str, object], code: int
+) -> None:
+    with FakeService([Fault(status=422, problem=problem)]) as service:
+        assert post(service, source, "-o", tmp_path / "out") == code
+
+
+def test_a_faulty_input_is_named_with_its_option(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = {"code": "input", "source": "event_rates", "detail": "event_rates: cut off"}
+    with FakeService([Fault(status=400, problem=problem)]) as service:
+        assert post(service, source, "--event-rates", source, "-o", tmp_path / "out") == 1
+    assert f"[input] --event-rates {source}: cut off\n" in capsys.readouterr().err
+
+
+def test_a_folder_takes_a_file_of_the_name_of_the_report(
+    service: FakeService, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path / "there", f"{tmp_path}/new/"):
+        assert post(service, source, "-o", folder) == 0
+        assert Path(folder, "rows.csv").read_bytes() == CSV
+    capsys.readouterr()
     assert post(service, source, "-o", tmp_path / "no" / "dir" / "x") == 1
+    assert capsys.readouterr().err == f"thalweg: there is no folder {tmp_path}/no/dir\n"
+
+
+def test_a_stream_is_declared_by_its_caller_alone(
+    service: FakeService, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, said in (
+        ([], "undeclared (the whole file was sent)"),
+        (["--expect-events", 300], "declared"),
+    ):
+        assert post(service, source, "-o", tmp_path / "out", *options) == 0
+        assert capsys.readouterr().err.endswith(f"bytes, completeness {said}\n")
 
 
 def test_giving_up_and_going_on(

@@ -227,6 +227,26 @@ def test_files_take_the_lowest_free_partitions(
     assert [stream.data[-1] for _, stream in sorted(service.run.streams.items())] == order[1:]
 
 
+def test_what_is_stored_beside_a_failure_is_told_once(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"p{i}.bin" for i in (1, 2)]
+    for file in files:
+        file.write_bytes(file.name.encode() + DATA)
+    service.run.spec = {"options": {"partitions": 3}}
+    service.script[:] = [None, Fault(stop_reading=100_000)]
+    assert upload(service, RUN, *files, "--parallel", 1) == 3
+    assert run(service, "status", RUN) == 0
+    assert "  1 of 3 partitions complete, 1 begun\n" in capsys.readouterr().out
+    assert upload(service, RUN, files[1]) == 0
+    assert "partition 1 is stored already" in capsys.readouterr().err
+    assert upload(service, RUN, files[1]) == 0
+    assert "partition 1" not in capsys.readouterr().err
+    assert run(service, "status", RUN) == 0
+    assert "  2 of 3 partitions complete\n" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.thalweg-state"))
+
+
 def test_a_stream_whose_creation_was_the_last_thing_is_gone_on_with(
     service: FakeService, tmp_path: Path
 ) -> None:

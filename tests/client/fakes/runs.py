@@ -78,7 +78,13 @@ class FakeRuns:
     events: int = 5
 
     def json(self) -> dict[str, Any]:
-        return {"id": RUN, "state": self.state, "problem": self.problem, "streams": {}}
+        return {
+            "id": RUN,
+            "state": self.state,
+            "problem": self.problem,
+            "streams": {},
+            "options": self.spec.get("options", {}),
+        }
 
     def rows(self, partition: int) -> Any:  # noqa: ANN401
         rows = np.zeros(10, ROWS)

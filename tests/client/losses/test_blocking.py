@@ -140,7 +140,7 @@ def test_a_refusal_says_what_is_missing(server: ServerProcess) -> None:
     with Client(server.url) as client, pytest.raises(ProblemError) as caught:
         client.losses.read("aal", STREAM)
     assert caught.value.code == "report"
-    assert "/v1/inputs/occurrence" in str(caught.value.hint)
+    assert caught.value.hint == "Add occurrence=Path(…)"
 
 
 @needs_service

@@ -69,6 +69,7 @@ def test_everything_at_once() -> None:
         ({"event_ids": np.int32(3)}, "3"),
         ({"sets": 3}, "3"),
         ({"return_periods": 250}, "250"),
+        ({"return_periods": np.array([250.0, 100.0])}, "250,100"),
         ({"quantiles": 0.5}, "0.5"),
         ({"float_width": 8}, "8"),
         ({"nan": "zero"}, "zero"),
@@ -96,22 +97,40 @@ def test_inputs_that_have_to_be_put(tmp_path: Path) -> None:
     ("reports", "table_format", "options", "error"),
     [
         ((), "csv", {}, ValueError),
+        ("", "csv", {}, ValueError),
+        (("a", ""), "frames", {}, ValueError),
+        (("a", "a"), "frames", {}, ValueError),
         (("a", "b"), "csv", {}, ValueError),
         (("a",), "csv", {"colour": 1}, TypeError),
         (("a",), "csv", {"summary_ids": "1;2"}, ValueError),
         (("a",), "csv", {"summary_ids": ""}, ValueError),
         (("a",), "csv", {"return_periods": ["x"]}, TypeError),
+        (("a",), "csv", {"return_periods": [250.7]}, TypeError),
+        (("a",), "csv", {"return_periods": [float("inf")]}, TypeError),
+        (("a",), "csv", {"summary_ids": [1.7]}, TypeError),
+        (("a",), "csv", {"event_ids": np.array([1, 2.9])}, TypeError),
+        (("a",), "csv", {"sets": [True]}, TypeError),
+        (("a",), "csv", {"quantiles": np.array([True])}, TypeError),
         (("a",), "csv", {"occurrence": 5}, TypeError),
     ],
 )
 def test_what_is_refused(
-    reports: tuple[str, ...],
+    reports: str | tuple[str, ...],
     table_format: str,
     options: Any,  # noqa: ANN401
     error: type[Exception],
 ) -> None:
     with pytest.raises(error):
         LossRequests(reports, table_format, options, None)
+
+
+def test_refusals_name_the_number_and_the_nearest_option() -> None:
+    wrong: Any = {"return_periods": [250, 250.7]}
+    with pytest.raises(TypeError, match=r"^return_periods must be a whole number, .* not 250\.7$"):
+        LossRequests("ept", "csv", wrong, None)
+    wrong = {"occurence": "digest"}
+    with pytest.raises(TypeError, match=r"no option occurence\. Did you mean occurrence\?"):
+        LossRequests("ept", "csv", wrong, None)
 
 
 def test_how_far_parts_reach() -> None:

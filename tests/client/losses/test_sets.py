@@ -225,5 +225,5 @@ def test_a_report_without_a_picture_is_refused(
 ) -> None:
     options = ["--summary-xref", files["xref"], "--sets", "4", "--report", "melt"]
     done = post(server, files["items"], *options, "-o", str(tmp_path / "melt.svg"))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "no picture of MELT" in done.stderr

@@ -35,8 +35,19 @@ def test_a_run_is_created_with_its_inputs(
         "options": {"partitions": 2, "return_periods": [5]},
         "days": 3,
     }
-    with pytest.raises(TypeError, match="no option partition"):
-        client.runs.create("gul", ["aal"], partition=2)  # type: ignore[call-arg]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"partition": 2}, r"no option partition\. Did you mean partitions\?"),
+        ({"occurrence": "abc"}, 'occurrence is an input of runs: give inputs={"occurrence": …}'),
+        ({"inputs": {"occurence": "abc"}}, r"no input occurence\. Did you mean occurrence\?"),
+        ({"return_periods": [250.7]}, "return_periods must be a whole number, .* not 250.7"),
+        ({"summary_ids": [True]}, "summary_ids must be a whole number, .* not True"),
+    ]
+    for options, text in wrong:
+        with pytest.raises(TypeError, match=text):
+            client.runs.create("gul", ["aal"], **options)
+    for reports in ("", [], ["aal", "aal"], ["", "aal"]):
+        with pytest.raises(ValueError, match="report"):
+            client.runs.create("gul", reports)
 
 
 def test_creations_have_keys_of_their_own(service: FakeService, client: Client) -> None:
@@ -91,7 +102,9 @@ def test_further_reports_of_a_sealed_run(service: FakeService, client: Client) -
         client.runs.add_reports(RUN, reports, return_periods=periods, summary_ids=range(1, 3))
         options = {"return_periods": [10], "summary_ids": "1,2"}
         assert service.run.spec["more"] == {"reports": ["ept"], "inputs": {}, "options": options}
-    with pytest.raises(TypeError, match="return_periods must be a number, or several, not 'x'"):
+    with pytest.raises(
+        TypeError, match="return_periods must be a whole number, or several, not 'x'"
+    ):
         client.runs.add_reports(RUN, "ept", return_periods="x")
 
 
