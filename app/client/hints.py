@@ -41,6 +41,14 @@ _HINTS = {
         "Once all streams are complete: thalweg run seal RUN",
         "Once all streams are complete: client.runs.seal(run)",
     ),
+    "POST it to /v1/datasets": _Hint(
+        "thalweg datasets list prints those there are, thalweg datasets register SPEC adds one",
+        "client.datasets.list() has those there are, client.datasets.register(spec) adds one",
+    ),
+    "Register the pipeline it belongs to and use its id": _Hint(
+        "Give the spec that it is of, unchanged, or begin without it",
+        "Give the spec that it is of, unchanged, or begin with after=None",
+    ),
     "POST it to /v1/pipelines": _Hint(
         "thalweg pipelines list prints those there are, thalweg pipelines register SPEC adds one",
         "client.pipelines() lists those there are, client.pipeline(spec) adds one",

@@ -28,6 +28,11 @@ CASES = [
     ),
     ({"code": "report-not-ready", "state": "created"}, "thalweg run seal RUN", "runs.seal(run)"),
     (
+        {"code": "not-found", "hint": "POST it to /v1/datasets"},
+        "thalweg datasets register SPEC",
+        "client.datasets.register(spec)",
+    ),
+    (
         {"code": "not-found", "hint": "POST it to /v1/pipelines"},
         "thalweg pipelines list",
         "client.pipelines()",

@@ -34,8 +34,10 @@ def count(text: str) -> int:
     """A number of things.
 
     Raises:
-        argparse.ArgumentTypeError: the text is not a number.
+        argparse.ArgumentTypeError: the text is not a number, or below 0.
     """
+    if text.startswith("-") and text[1:].isdecimal():
+        raise argparse.ArgumentTypeError("must be 0 or more")
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return int(text)
@@ -113,19 +115,21 @@ def spec_of(text: str, example: str) -> dict[str, Any]:
     inline = text.lstrip().startswith("{")
     if not inline and not Path(text).exists():
         raise ValueError(f"there is no file {text[:80]!r}: give JSON, or a file of it. {example}")
-    name = "what is given" if inline else text
+    name, example = ("what is given", f". {example}") if inline else (text, "")
     try:
         value = json.loads(text if inline else Path(text).read_bytes())
     except ValueError as e:
         found = "but bytes" if isinstance(e, UnicodeDecodeError) else e
-        raise ValueError(f"{name} is not JSON, {found}. {example}") from e
+        raise ValueError(f"{name} is not JSON, {found}{example}") from e
     if not isinstance(value, dict):
-        raise ValueError(f"{name} does not hold a JSON object. {example}")  # noqa: TRY004 - of the file
+        raise ValueError(f"{name} does not hold a JSON object{example}")  # noqa: TRY004 - of the file
     return value
 
 
-PIPELINE = "thalweg batches takes ids of registered pipelines, too: see thalweg pipelines list"
-"""Where there are pipelines."""
+PIPELINE = (
+    "A pipeline is given by its spec; to thalweg batches also by its id: thalweg pipelines list"
+)
+"""How to name a pipeline, rather than a dataset."""
 
 REPORT_OPTIONS: dict[str, dict[str, Any]] = {
     "event_rates": {"type": Path, "metavar": "F", "help": "of melt, instead of the occurrences'"},

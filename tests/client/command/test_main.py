@@ -144,7 +144,6 @@ def test_wrong_usage(
     [
         ["--part-size", "0"],
         ["--part-size", "x"],
-        ["--retries", "-1"],
         ["--return-periods", "250,x"],
     ],
 )
@@ -155,6 +154,26 @@ def test_wrong_options(
         post(service, "in", *args)
     assert caught.value.code == 2
     assert f"{args[1].rpartition(',')[2]!r} is not a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["batch", "p.json"], "Did you mean batches?"),
+        (["pipelines", "lst"], "Did you mean list?"),
+        (["batches", "p.json", "--tokenfile", "t"], "Did you mean --token-file?"),
+        (["batches", "p.json", "--format", "npy"], "with --out its fields as .npy files"),
+        (["batches", "p.json", "--rank", "-1"], "argument --rank: must be 0 or more"),
+        (["batches", "p.json", "-n", "-1"], "argument -n/--count: must be 0 or more"),
+    ],
+)
+def test_words_that_are_none(
+    args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,6 +294,9 @@ def test_inputs_and_tokens(
     assert capsys.readouterr().out.strip() in service.inputs
     assert main(["token", "inspect", "1.2", "--url", service.url]) == 0
     assert '"token": "1.2"' in capsys.readouterr().out
+    (tmp_path / "t").write_text("1.3\n")
+    assert main(["token", "inspect", str(tmp_path / "t"), "--url", service.url]) == 0
+    assert '"token": "1.3"' in capsys.readouterr().out
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0
