@@ -102,20 +102,22 @@ def format_of(out: str | Path, formats: Iterable[str]) -> str:
     )
 
 
-def spec_of(text: str, example: str) -> dict[str, Any]:
+def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
     """The spec given as JSON, or in a file.
 
     Args:
         text: JSON, or the path of a file.
-        example: where such a spec comes from, or how it looks, for errors; a sentence.
+        example: how such a spec looks, for errors; a sentence.
+        instead: how else to name a thing, where there is no such file; a sentence.
 
     Raises:
         OSError, ValueError: the file cannot be read, or does not hold a JSON object.
     """
     inline = text.lstrip().startswith("{")
     if not inline and not Path(text).exists():
-        raise ValueError(f"there is no file {text[:80]!r}: give JSON, or a file of it. {example}")
-    name, example = ("what is given", f". {example}") if inline else (text, "")
+        absent = f"there is no file {text[:80]!r}: give JSON, or a file of it"
+        raise ValueError(f"{absent}. {example or instead}")
+    name, example = "what is given" if inline else text, example and f". {example}"
     try:
         value = json.loads(text if inline else Path(text).read_bytes())
     except ValueError as e:

@@ -64,7 +64,11 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
     registered = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
-    spec = client.pipeline_info(args.spec)["spec"] if registered else spec_of(args.spec, PIPELINE)
+    spec = (
+        client.pipeline_info(args.spec)["spec"]
+        if registered
+        else spec_of(args.spec, instead=PIPELINE)
+    )
     if args.out is not None:
         _make_directory(args.out)
     try:

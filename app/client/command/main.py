@@ -120,7 +120,7 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.pipeline(spec_of(args.spec, PIPELINE)).info)
+    print_json(client.pipeline(spec_of(args.spec, instead=PIPELINE)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:

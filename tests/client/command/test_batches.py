@@ -53,6 +53,9 @@ def test_a_line_for_each(
     assert lines(capsys) == [first, second]
     assert run(service, "scan1") == 2
     assert "to thalweg batches also by its id" in capsys.readouterr().err
+    (tmp_path / "spec.json").write_text("{")
+    assert run(service, tmp_path / "spec.json") == 2
+    assert capsys.readouterr().err.endswith("(char 1)\n")
 
 
 def test_without_a_batch_it_says_why(
