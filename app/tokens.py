@@ -220,9 +220,8 @@ class KeyRing:
             )
         body, signature = octets[:-_SIGNATURE], octets[-_SIGNATURE:]
         if not hmac.compare_digest(self._signature(key, body), signature):
-            raise TokenForgedError(
-                "the token may be cut or mistyped: its signature is invalid", hint=_WHOLE
-            )
+            fault = "the token may be cut or mistyped: its signature is invalid"
+            raise TokenForgedError(fault, hint=_WHOLE)
         if body[0] != VERSION:
             raise TokenMalformedError(f"the token has version {body[0]}, not {VERSION}")
         if key.use == "refresh-only" and not refresh:
@@ -250,9 +249,7 @@ def _decode(text: str) -> bytes:
     except (binascii.Error, ValueError) as e:
         raise TokenMalformedError("the token is not URL-safe base64", hint=_WHOLE) from e
     if base64.urlsafe_b64encode(octets).rstrip(b"=").decode() != text:
-        raise TokenMalformedError(
-            "the token is cut or mistyped: not in canonical form", hint=_WHOLE
-        )
+        raise TokenMalformedError("the token is cut or mistyped: not canonical", hint=_WHOLE)
     if len(octets) <= _FIXED + _SIGNATURE:
         raise TokenMalformedError("the token is too short", hint=_WHOLE)
     return octets

@@ -39,11 +39,8 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         " .npy files. With --token-file the same command resumes where it stopped, even with"
         " another --rank and --world.",
     )
-    batches.add_argument(
-        "spec",
-        metavar="SPEC",
-        help="file with the spec, its JSON, or the id of a registered pipeline",
-    )
+    about = "file with the spec, its JSON, or the id of a registered pipeline"
+    batches.add_argument("spec", metavar="SPEC", help=about)
     batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
     batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="directory for .npy files")
     where = batches.add_mutually_exclusive_group()
@@ -63,22 +60,16 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
-    registered = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
-    spec = (
-        client.pipeline_info(args.spec)["spec"]
-        if registered
-        else spec_of(args.spec, instead=PIPELINE)
-    )
+    known = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
+    spec = client.pipeline_info(args.spec)["spec"] if known else spec_of(args.spec, "", PIPELINE)
     if args.out is not None:
         _make_directory(args.out)
     try:
         _read(args, client.pipeline(spec), after)
     except ProblemError as e:
         if args.token_file is not None and e.code.startswith("token-"):
-            say(
-                f"the token is of {args.token_file}: remove the file to begin with batch 0, or give"
-                " another --token-file for another spec"
-            )
+            way_out = "remove the file to begin with batch 0, or give another for another spec"
+            say(f"the token is of {args.token_file}: {way_out}")
         raise
 
 
@@ -106,9 +97,8 @@ def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> No
                 replace_file(args.token_file, f"{batch.token}\n".encode())
             done += 1
     if not args.quiet:
-        ended = ", the last of the pipeline" if done and batches.data_finished else ""
-        if not (done or batches.notes) and after is not None and args.count != 0:
-            ended = ": the token is at the end"
+        last = ", the last of the pipeline" if done else ": the token is at the end"
+        ended = last if batches.data_finished and (done or after is not None) else ""
         say("; ".join([f"{done} batches{ended}", *batches.notes]))
 
 

@@ -46,9 +46,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that names the nearest of its commands where there is none of a name."""
 
     def error(self, message: str) -> NoReturn:
-        choice = re.search(
-            r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message
-        )
+        choice = re.search(r"COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
         known = re.findall(r"[\w-]+", choice[2]) if choice else []
         nearest = get_close_matches(choice[1], known, 1) if choice else []
         super().error(f"{message}. Did you mean {nearest[0]}?" if nearest else message)
@@ -120,7 +118,7 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.pipeline(spec_of(args.spec, instead=PIPELINE)).info)
+    print_json(client.pipeline(spec_of(args.spec, "", PIPELINE)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:

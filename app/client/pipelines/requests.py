@@ -108,7 +108,7 @@ def _fault(value: Any, place: str = "") -> str:  # noqa: ANN401 - as above
             _encoded(part)
         except (TypeError, ValueError):
             return _fault(part, f"{place}[{name}]" if is_list else f"{place}.{name}".lstrip("."))
-    return f"{place} cannot be {value!r}"
+    return f"{place or 'a pipeline'} cannot be {value!r}"
 
 
 def creation(spec: Mapping[str, Any]) -> Request:
