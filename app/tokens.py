@@ -59,6 +59,8 @@ _MAX_CHARACTERS = 512
 _EPOCH = 1_577_836_800
 """2020-01-01 UTC in seconds since 1970."""
 _VARINT_BYTES = 10
+_WHOLE = "Copy the whole token, or begin without one"
+"""The hint for a text that is no token."""
 
 Use = Literal["sign", "accept", "refresh-only"]
 
@@ -211,12 +213,15 @@ class KeyRing:
         key = self._keys.get(octets[1])
         if key is None:
             raise TokenForgedError(
-                f"the token is signed with key {octets[1]}, which this server does not have",
-                hint="Set the same THALWEG_TOKEN_KEYS on all servers that share clients",
+                "the token may be cut or mistyped: it is signed with key"
+                f" {octets[1]}, which this server does not have",
+                hint=f"{_WHOLE}. If it is whole, set the same THALWEG_TOKEN_KEYS on all servers"
+                " that share clients",
             )
         body, signature = octets[:-_SIGNATURE], octets[-_SIGNATURE:]
         if not hmac.compare_digest(self._signature(key, body), signature):
-            raise TokenForgedError("the signature of the token is invalid")
+            fault = "the token may be cut or mistyped: its signature is invalid"
+            raise TokenForgedError(fault, hint=_WHOLE)
         if body[0] != VERSION:
             raise TokenMalformedError(f"the token has version {body[0]}, not {VERSION}")
         if key.use == "refresh-only" and not refresh:
@@ -237,16 +242,16 @@ class KeyRing:
 def _decode(text: str) -> bytes:
     if len(text) > _MAX_CHARACTERS:
         raise TokenMalformedError(
-            f"the token has {len(text)} characters, more than {_MAX_CHARACTERS}"
+            f"the token has {len(text)} characters, more than {_MAX_CHARACTERS}", hint=_WHOLE
         )
     try:
         octets = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as e:
-        raise TokenMalformedError("the token is not URL-safe base64") from e
+        raise TokenMalformedError("the token is not URL-safe base64", hint=_WHOLE) from e
     if base64.urlsafe_b64encode(octets).rstrip(b"=").decode() != text:
-        raise TokenMalformedError("the token is not in canonical form")
+        raise TokenMalformedError("the token is cut or mistyped: not canonical", hint=_WHOLE)
     if len(octets) <= _FIXED + _SIGNATURE:
-        raise TokenMalformedError("the token is too short", hint="Copy the whole token")
+        raise TokenMalformedError("the token is too short", hint=_WHOLE)
     return octets
 
 

@@ -62,8 +62,12 @@ class ProblemError(ThalwegError):
 
     def said(self, hint: str | None) -> str:
         """What is wrong and where, and what to do about it."""
-        known = {"byte": self.offset, "event": self.event}
+        stage = self.problem.get("stage")
+        told = f"(stage {stage}," in self.detail
+        known = {"byte": self.offset, "event": self.event, "stage": None if told else stage}
         places = ", ".join(f"{name} {at}" for name, at in known.items() if at is not None)
+        field = str(self.problem.get("field") or "")
+        places += f", {field}" if places and field not in self.detail else ""
         place = f" (at {places})" if places else ""
         return f"[{self.code}] {self.detail}{place}{f'. {hint}' if hint else ''}"
 

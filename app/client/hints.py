@@ -57,6 +57,10 @@ _HINTS = {
         "thalweg datasets list prints those there are, thalweg datasets register adds one",
         "client.datasets.list() lists those there are, client.datasets.register(…) adds one",
     ),
+    "Register the pipeline it belongs to and use its id": _Hint(
+        "Give the spec that it is of, unchanged, or begin without it",
+        "Give the spec that it is of, unchanged, or begin with after=None",
+    ),
     "POST it to /v1/pipelines": _Hint(
         "thalweg pipelines list prints those there are, thalweg pipelines register SPEC adds one",
         "client.pipelines() lists those there are, client.pipeline(spec) adds one",

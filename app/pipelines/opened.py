@@ -147,9 +147,10 @@ class OpenPipeline:
             OptionError: a batch has fewer rows than ranks.
         """
         if rank >= world:
+            needed = "needs world: how many readers there are"
+            ranks = f"does not exist: a world of {world} has ranks 0 to {world - 1}"
             raise InvalidOptionError(
-                f"rank {rank} does not exist: a world of {world} has ranks 0 to {world - 1}",
-                option="rank",
+                f"rank {rank} {needed if world == 1 else ranks}", hint="Add world=", option="rank"
             )
         self.pipeline.check_ranks(rank, world)
 

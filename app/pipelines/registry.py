@@ -41,10 +41,11 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import lru_cache, partial
 from typing import Any
 
@@ -102,6 +103,11 @@ def _open_all(source: Callable[[str], PinnedSource], pins: Pins, fingerprint: by
             hint="Register the pipeline again, and start without after",
             was=fingerprint.hex(),
         ) from e
+
+
+def _ids(keys: Iterable[str]) -> str:
+    """Return the ids of the datasets of sources, for people."""
+    return " or ".join(sorted({repr(json.loads(key)["dataset"]) for key in keys}))
 
 
 def _named(view: Any) -> Any:  # noqa: ANN401 - JSON
@@ -297,7 +303,7 @@ class Pipelines:
         if cached is not None:
             with on_error(cached.close):
                 if self._is_owned(who, cached) and _is_fresh(cached):
-                    cached.tokens.check(fingerprint)
+                    cached.tokens.check(fingerprint, _ids(pins))
                     return cached
             cached.close()
         opened = self._build(who, registered.spec, pins, registered.issued, fingerprint)
@@ -347,6 +353,7 @@ class Pipelines:
             return sources[key]
 
         def open_one(dataset: str, options: Mapping[str, Any]) -> Indexed:
+            self._check_known(who, dataset, "labels" if "scan" in options else "dataset")
             return source(source_key(dataset, options)).indexed
 
         def tokens() -> BatchTokens:
@@ -359,13 +366,27 @@ class Pipelines:
             if fingerprint is not None:
                 # Before building, which may fail in confusing ways on changed data.
                 _open_all(source, pins, fingerprint)
-                tokens().check(fingerprint)
+                tokens().check(fingerprint, _ids(pins))
             profiles = RequestProfiles()
             pipeline = build_pipeline(spec, open_one, wrap=profiles.wrap)
             ordered = tuple(sources[key] for key in sorted(sources))
             found = OpenPipeline(ident, pipeline, ordered, tokens(), pipeline.initial, profiles)
             opened.pop_all()
         return found
+
+    def _check_known(self, who: Identity, dataset: str, field: str) -> None:
+        """Check that a source, which begins a pipeline, names a dataset of the caller.
+
+        Raises:
+            NotFoundError: it does not; names the stage and ``field``.
+        """
+        try:
+            self._catalogue.spec(who, dataset)
+        except NotFoundError as e:
+            nearest = get_close_matches(dataset[:80], self._catalogue.ids(who), 1)
+            meant = f": did you mean {nearest[0]!r}?" if nearest else ""
+            detail = f"source: {field}: {e}{meant}"
+            raise NotFoundError(detail, hint=e.hint, stage=0, field=field) from e
 
     def _view(self, who: Identity, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
         """Open the view a source names: by id, by ``{"id": id}``, or by its spec."""

@@ -88,15 +88,20 @@ class BatchTokens:
         token = Token(KIND_BATCHES, self.identity, self.fingerprint, (*state, *self.pins))
         return self.keys.sign(token, self.issued)
 
-    def check(self, fingerprint: bytes) -> None:
+    def check(self, fingerprint: bytes, datasets: str) -> None:
         """Check that the data still has the fingerprint of a token or registration.
+
+        Args:
+            fingerprint: of the token or registration.
+            datasets: those of the pipeline, for people.
 
         Raises:
             DataChangedError: it has another.
         """
         if fingerprint != self.fingerprint:
             raise DataChangedError(
-                "the data has changed since the token was issued or the pipeline registered",
+                f"the data of {datasets} has changed since the token was issued or the pipeline"
+                " registered",
                 hint="Register the pipeline again, and start without after",
                 was=fingerprint.hex(),
                 now=self.fingerprint.hex(),

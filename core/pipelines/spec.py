@@ -95,8 +95,9 @@ class _Parser:
     ) -> tuple[StageSpec, ...]:
         """Parse a list of stages; ``place`` is that of the stage they feed, None if outermost."""
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+            fault = "is missing" if values is None else "is not a list of stages"
             raise PipelineError(
-                f"{field} is not a list of stages",
+                f"{field} {'is empty' if values == [] else fault}",
                 stage=place,
                 field=field,
                 hint="Give a list of one stage or more.",

@@ -17,6 +17,12 @@ def test_the_tree() -> None:
 def test_a_problem_says_where_and_what_to_do() -> None:
     error = ProblemError(400, {"code": "a", "detail": "b", "offset": 0, "event": 2, "hint": "c"})
     assert str(error) == "[a] b (at byte 0, event 2). c"
+    problem = {"code": "pipeline", "detail": "map: args is refused", "stage": 2, "field": "args"}
+    assert str(ProblemError(422, problem)) == "[pipeline] map: args is refused (at stage 2)"
+    described = {**problem, "detail": "filter (stage 2, {}) leaves no item"}
+    assert str(ProblemError(422, described)) == "[pipeline] filter (stage 2, {}) leaves no item"
+    problem |= {"detail": "there is no stage", "field": "inputs[0][1].op", "stage": 0}
+    assert str(ProblemError(422, problem)).endswith("no stage (at stage 0, inputs[0][1].op)")
     assert str(ProblemError(500, {})) == "[http-500] HTTP status 500"
 
 

@@ -36,8 +36,10 @@ def count(text: str) -> int:
     """A number of things.
 
     Raises:
-        argparse.ArgumentTypeError: the text is not a number.
+        argparse.ArgumentTypeError: the text is not a number, or below 0.
     """
+    if text.startswith("-") and text[1:].isdecimal():
+        raise argparse.ArgumentTypeError("must be 0 or more")
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return int(text)
@@ -114,32 +116,36 @@ def format_of(out: str | Path, formats: Iterable[str]) -> str:
     )
 
 
-def spec_of(text: str, example: str) -> dict[str, Any]:
+def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
     """The spec given as JSON, or in a file.
 
     Args:
         text: JSON, or the path of a file.
-        example: where such a spec comes from, or how it looks, for errors; a sentence.
+        example: how such a spec looks, for errors; a sentence.
+        instead: how else to name a thing, where there is no such file; a sentence.
 
     Raises:
         OSError, ValueError: the file cannot be read, or does not hold a JSON object.
     """
     inline = text.lstrip().startswith("{")
     if not inline and not Path(text).exists():
-        raise ValueError(f"there is no file {text[:80]!r}: give JSON, or a file of it. {example}")
-    name = "what is given" if inline else text
+        absent = f"there is no file {text[:80]!r}: give JSON, or a file of it"
+        raise ValueError(f"{absent}. {example or instead}")
+    name, example = "what is given" if inline else text, example and f". {example}"
     try:
         value = json.loads(text if inline else Path(text).read_bytes())
     except ValueError as e:
         found = "but bytes" if isinstance(e, UnicodeDecodeError) else e
-        raise ValueError(f"{name} is not JSON, {found}. {example}") from e
+        raise ValueError(f"{name} is not JSON, {found}{example}") from e
     if not isinstance(value, dict):
-        raise ValueError(f"{name} does not hold a JSON object. {example}")  # noqa: TRY004 - of the file
+        raise ValueError(f"{name} does not hold a JSON object{example}")  # noqa: TRY004 - of the file
     return value
 
 
-PIPELINE = "thalweg batches takes ids of registered pipelines, too: see thalweg pipelines list"
-"""Where there are pipelines."""
+PIPELINE = (
+    "A pipeline is given by its spec; to thalweg batches also by its id: thalweg pipelines list"
+)
+"""How to name a pipeline, rather than a dataset."""
 
 REPORT_OPTIONS: dict[str, dict[str, Any]] = {
     "event_rates": {"type": Path, "metavar": "F", "help": "of melt, instead of the occurrences'"},

@@ -15,9 +15,10 @@ from urllib.parse import quote
 import numpy as np
 
 from ..client import Client
-from ..errors import StateError
+from ..errors import ProblemError, StateError
 from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
+from ..pipelines.blocking import Pipeline
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
 from .arguments import PIPELINE, count, new_command, spec_of
@@ -38,9 +39,10 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         " .npy files. With --token-file the same command resumes where it stopped, even with"
         " another --rank and --world.",
     )
-    batches.add_argument("spec", metavar="SPEC", help="file with the spec, its JSON, or an id")
+    about = "file with the spec, its JSON, or the id of a registered pipeline"
+    batches.add_argument("spec", metavar="SPEC", help=about)
     batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
-    batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="for .npy files")
+    batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="directory for .npy files")
     where = batches.add_mutually_exclusive_group()
     where.add_argument(
         "--token-file", type=Path, metavar="F", help="resume from it, and keep it up to date"
@@ -58,14 +60,24 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
-    registered = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
-    spec = client.pipeline_info(args.spec)["spec"] if registered else spec_of(args.spec, PIPELINE)
+    known = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
+    spec = client.pipeline_info(args.spec)["spec"] if known else spec_of(args.spec, "", PIPELINE)
     if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)
+        _make_directory(args.out)
+    try:
+        _read(args, client.pipeline(spec), after)
+    except ProblemError as e:
+        if args.token_file is not None and e.code.startswith("token-"):
+            way_out = "remove the file to begin with batch 0, or give another for another spec"
+            say(f"the token is of {args.token_file}: {way_out}")
+        raise
+
+
+def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> None:
     done = 0
     with (
         warnings.catch_warnings(action="ignore"),
-        client.pipeline(spec).batches(
+        pipeline.batches(
             after,
             rank=args.rank,
             world=args.world,
@@ -85,8 +97,16 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
                 replace_file(args.token_file, f"{batch.token}\n".encode())
             done += 1
     if not args.quiet:
-        ended = ", the last of the pipeline" if done and batches.data_finished else ""
+        last = ", the last of the pipeline" if done else ": the token is at the end"
+        ended = last if batches.data_finished and (done or after is not None) else ""
         say("; ".join([f"{done} batches{ended}", *batches.notes]))
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as e:
+        raise ValueError(f"--out is a directory for .npy files, but {path} cannot be one") from e
 
 
 def read_token(path: Path) -> str | None:

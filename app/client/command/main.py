@@ -37,11 +37,23 @@ from .console import (
 
 _NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
 """Positions and slices that count from the end."""
+_LONGEST = 255
+"""Characters of the name of a file."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the nearest of its commands where there is none of a name."""
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.search(r"COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        known = re.findall(r"[\w-]+", choice[2]) if choice else []
+        nearest = get_close_matches(choice[1], known, 1) if choice else []
+        super().error(f"{message}. Did you mean {nearest[0]}?" if nearest else message)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line, with its help texts."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="thalweg",
         description="Event reports from loss streams, tiles of datasets and batches of"
         " pipelines, from a Thalweg service.",
@@ -59,11 +71,12 @@ def build_parser() -> argparse.ArgumentParser:
     batches.add_command(commands)
     _add_inputs(commands)
     _add_pipelines(commands)
-    stages = new_command(commands, "stages", _stages, "describe the stages of pipelines")
+    about = "describe the stages of pipelines, as the service at --url has them"
+    stages = new_command(commands, "stages", _stages, about, about)
     stages.add_argument("name", nargs="?", help="of a stage; default: all of them")
     group = new_group(commands, "token", "inspect tokens")
     inspect = new_command(group, "inspect", _inspect, "print what a token says")
-    inspect.add_argument("token", help="as an answer or a state file has it")
+    inspect.add_argument("token", help="as an answer has it, or a token file")
     return parser
 
 
@@ -104,7 +117,7 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.pipeline(spec_of(args.spec, PIPELINE)).info)
+    print_json(client.pipeline(spec_of(args.spec, "", PIPELINE)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:
@@ -135,7 +148,9 @@ def _stages(args: argparse.Namespace, client: Client) -> None:
 
 
 def _inspect(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.tokens.inspect(args.token))
+    is_file = len(args.token) <= _LONGEST and Path(args.token).is_file()
+    token = batches.read_token(Path(args.token)) if is_file else None
+    print_json(client.tokens.inspect(token or args.token))
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -151,10 +166,10 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     args, rest = build_parser().parse_known_args(words)
     unknown = [text for text in rest if text.startswith("-")]
     if unknown:
-        known = set(re.findall(r"--[a-z-]+", args.parser.format_help()))
-        nearest = get_close_matches(unknown[0].partition("=")[0], known, 1)
-        text = f"there is no option {unknown[0]}"
-        args.parser.error(f"{text}. Did you mean {nearest[0]}?" if nearest else text)
+        known = set(re.findall(r"--([a-z-]+)", args.parser.format_help()))
+        nearest = get_close_matches(unknown[0].partition("=")[0].lstrip("-"), known, 1)
+        meant = f"Did you mean --{nearest[0]}?" if nearest else args.parser.description or ""
+        args.parser.error(f"there is no option {unknown[0]}. {meant}".rstrip(". "))
     # Words after an option, which argparse takes to have been left out before it.
     name = next((name for name in ("value", "reduction", "file") if hasattr(args, name)), None)
     if rest and name is not None and isinstance(getattr(args, name), list):

@@ -92,7 +92,23 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - what json does not know
         return os.fspath(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"a pipeline cannot hold {value!r}")
+    raise TypeError(f"JSON has no {value!r}")
+
+
+def _encoded(value: Any) -> bytes:  # noqa: ANN401 - of a spec
+    return json.dumps(value, default=_plain, allow_nan=False).encode()
+
+
+def _fault(value: Any, place: str = "") -> str:  # noqa: ANN401 - as above
+    """Which member of a spec JSON cannot hold, and what it is."""
+    is_list = isinstance(value, list | tuple)
+    parts = enumerate(value) if is_list else value.items() if isinstance(value, Mapping) else ()
+    for name, part in parts:
+        try:
+            _encoded(part)
+        except (TypeError, ValueError):
+            return _fault(part, f"{place}[{name}]" if is_list else f"{place}.{name}".lstrip("."))
+    return f"{place or 'a pipeline'} cannot be {value!r}"
 
 
 def creation(spec: Mapping[str, Any]) -> Request:
@@ -106,7 +122,10 @@ def creation(spec: Mapping[str, Any]) -> Request:
             f"a pipeline is a dict such as {{'stages': [...]}}, not a {type(spec).__name__}; that"
             " of a registered one is client.pipeline_info(id)['spec']"
         )
-    body = json.dumps(spec, default=_plain, allow_nan=False).encode()
+    try:
+        body = _encoded(spec)
+    except (TypeError, ValueError) as e:
+        raise type(e)(f"{_fault(spec)}: JSON has no such value") from e
     return Request("POST", "/v1/pipelines", {"Content-Type": "application/json"}, body)
 
 

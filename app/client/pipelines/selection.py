@@ -48,7 +48,8 @@ class Position:
             raise StateError('a state of batches is {"token": ...}')
         token, skip = state["token"], state.get("skip", 0)
         if token is not None and not is_token(token):
-            raise StateError("the token of the state is malformed")
+            meant = ': give after=state["token"]' if isinstance(token, Mapping) else ""
+            raise StateError(f"the token of the state is malformed{meant}")
         if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0:
             raise StateError("the number of batches to pass over cannot be negative")
         return cls(token, skip)
@@ -87,10 +88,10 @@ class BatchSelection:
             if not absent and not isinstance(number, SupportsIndex):
                 raise TypeError(f"{name} cannot be {number!r}: give an integer")
             if not absent and number < 0:
-                raise ValueError(f"{name} cannot be {number}")
-        if self.every < 1:
-            raise ValueError(f"every cannot be {self.every}")
-        if not 0 <= self.rank < self.world:
-            raise ValueError(
-                f"rank {self.rank} is not below world, {self.world}: give both, of so many readers"
-            )
+                raise ValueError(f"{name} is {number}, but must be 0 or more")
+            if name in {"every", "world"} and number < 1:
+                raise ValueError(f"{name} is {number}, but must be 1 or more")
+        if self.rank >= self.world == 1:
+            raise ValueError(f"rank {self.rank} needs world: how many readers there are")
+        if self.rank >= self.world:
+            raise ValueError(f"rank is {self.rank}, but must be below world, {self.world}")

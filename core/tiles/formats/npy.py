@@ -90,12 +90,8 @@ def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple
     if sig is None and nav is not None and len(nav) < len(shape) and shape[: len(nav)] == nav:
         return nav, shape[len(nav) :]
     if sig is None:
-        if len(shape) < _DIMENSIONS:
-            raise ShapeError(
-                f"an array of shape {shape} needs sig_shape to have frames",
-                hint='Give "sig_shape": [1] if each value is a frame, or the label of one',
-            )
-        return shape[:-2], shape[-2:]
+        # Each value of a list is a frame, or the label of one.
+        return (shape[:-2], shape[-2:]) if len(shape) >= _DIMENSIONS else (shape, (1,))
     check_shape(sig, "sig_shape")
     if len(sig) <= len(shape) and shape[len(shape) - len(sig) :] == sig:
         return shape[: len(shape) - len(sig)], sig
@@ -139,7 +135,7 @@ class Npy(Format):
     extensions = ("npy",)
 
     def find(self, files: Files, hints: Hints) -> Found:
-        """Read each header; without hints, the last two dimensions are a frame.
+        """Read each header; without hints, the last two axes are a frame, or a value of a list.
 
         Raises:
             FormatError: an array holds records or objects, is in Fortran order or truncated,

@@ -235,7 +235,7 @@ LABELS = np.random.default_rng(4).integers(0, 9, 30)
     [
         (LABELS.reshape(5, 6), {}),
         (LABELS.reshape(5, 6), {"nav_shape": [5, 6], "sig_shape": [1]}),
-        (LABELS, {"sig_shape": [1]}),
+        (LABELS, {}),
         (np.stack([LABELS, -LABELS], axis=1), {}),
         (np.stack([LABELS, -LABELS], axis=1).reshape(5, 6, 2), {}),
         (LABELS, {"format": "parquet"}),

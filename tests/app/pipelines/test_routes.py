@@ -166,6 +166,14 @@ def test_bodies_and_datasets_that_are_none(place: Place) -> None:
     assert place.problem("POST", "/v1/pipelines", [1])["code"] == "bad-request"
     nothing = {"order": 1, "stages": [source("nothing"), BATCH]}
     assert place.problem("POST", "/v1/pipelines", nothing)["code"] == "not-found"
+    labelled = source("values", labels="vales")
+    for field, wrong in {"dataset": source("value"), "labels": labelled}.items():
+        found = place.problem("POST", "/v1/pipelines", {"stages": [wrong, BATCH]})
+        assert (found["code"], found["stage"], found["field"]) == ("not-found", 0, field)
+        assert found["detail"].startswith(f"source: {field}: there is no dataset")
+        assert "did you mean 'values'?" in found["detail"]
+    assert place.problem("POST", "/v1/pipelines")["detail"] == "the body is empty"
+    assert place.problem("POST", "/v1/pipelines", {"stages": []})["detail"] == "stages is empty"
     for path in ("", "/batches", "/batch"):
         assert place.problem("GET", f"/v1/pipelines/{'0' * 32}{path}")["code"] == "not-found"
 

@@ -37,9 +37,9 @@ def test_positions_in_something_else() -> None:
 
 def test_batches_of_other_data() -> None:
     tokens = BatchTokens(RING, b"identity", b"finger_p", (), NOW)
-    tokens.check(b"finger_p")
+    tokens.check(b"finger_p", "")
     with pytest.raises(DataChangedError) as caught:
-        tokens.check(b"finger_q")
+        tokens.check(b"finger_q", "'labels' or 'scan'")
     assert caught.value.members == {"was": b"finger_q".hex(), "now": b"finger_p".hex()}
 
 

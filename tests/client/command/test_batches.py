@@ -52,7 +52,10 @@ def test_a_line_for_each(
     assert run(service, REGISTERED, "-n", 2) == 0
     assert lines(capsys) == [first, second]
     assert run(service, "scan1") == 2
-    assert "takes ids of registered pipelines" in capsys.readouterr().err
+    assert "to thalweg batches also by its id" in capsys.readouterr().err
+    (tmp_path / "spec.json").write_text("{")
+    assert run(service, tmp_path / "spec.json") == 2
+    assert capsys.readouterr().err.endswith("(char 1)\n")
 
 
 def test_without_a_batch_it_says_why(
@@ -79,7 +82,10 @@ def test_going_on_from_a_token_file(
     assert got == list(range(12))
     assert "3 batches, the last of the pipeline" in said.err
     assert run(service, TEXT, "--token-file", token) == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "thalweg: 0 batches: the token is at the end\n")
+    token.write_text("12.f0.cut\n")
+    assert run(service, TEXT, "--token-file", token) == 1
+    assert f"the token is of {token}: remove the file" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t"]
 
 
@@ -140,6 +146,8 @@ def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: 
     [
         (2, ["{"]),
         (2, ["none.json"]),
+        (2, [TEXT, "--out", __file__]),
+        (2, [TEXT, "--out", f"{__file__}/x"]),
         (2, [TEXT, "--rank", "2", "--world", "2"]),
         (2, [TEXT, "--world", "0"]),
         (1, [TEXT, "--world", "5"]),

@@ -146,7 +146,6 @@ def test_wrong_usage(
     [
         ["--part-size", "0"],
         ["--part-size", "x"],
-        ["--retries", "-1"],
         ["--return-periods", "250,x"],
         ["--return-periods", "250.7"],
         ["--return-periods", "250;100"],
@@ -179,6 +178,26 @@ def test_reports_are_named_once_each(
     assert caught.value.code == 2
     assert said in capsys.readouterr().err
     assert not service.seen
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["batch", "p.json"], "Did you mean batches?"),
+        (["pipelines", "lst"], "Did you mean list?"),
+        (["batches", "p.json", "--tokenfile", "t"], "Did you mean --token-file?"),
+        (["batches", "p.json", "--format", "npy"], "with --out its fields as .npy files"),
+        (["batches", "p.json", "--rank", "-1"], "argument --rank: must be 0 or more"),
+        (["batches", "p.json", "-n", "-1"], "argument -n/--count: must be 0 or more"),
+    ],
+)
+def test_words_that_are_none(
+    args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -349,6 +368,9 @@ def test_inputs_and_tokens(
     assert capsys.readouterr().out.strip() in service.inputs
     assert main(["token", "inspect", "1.2", "--url", service.url]) == 0
     assert '"token": "1.2"' in capsys.readouterr().out
+    (tmp_path / "t").write_text("1.3\n")
+    assert main(["token", "inspect", str(tmp_path / "t"), "--url", service.url]) == 0
+    assert '"token": "1.3"' in capsys.readouterr().out
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0

@@ -220,6 +220,8 @@ def _position(pipeline: FakePipeline, query: Mapping[str, str]) -> tuple[int, in
     if not pipeline.known:
         raise Refusal(404, "not-found")
     place, fingerprint, key = query["after"].split(".")
+    if key == "cut":
+        raise Refusal(403, "token-forged")
     if key == "old":
         raise Refusal(410, "token-retired")
     if fingerprint != pipeline.fingerprint:

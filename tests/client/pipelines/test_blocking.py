@@ -77,8 +77,11 @@ def test_what_is_known_of_it(service: FakeService, client: Client) -> None:
     with pytest.raises(ProblemError, match="pipeline"):
         client.pipeline({"stages": []})
     for wrong in ({"a": {1}}, {"a": float("nan")}):
-        with pytest.raises((TypeError, ValueError)):
+        with pytest.raises((TypeError, ValueError), match="a cannot be"):
             client.pipeline(wrong)
+    deep = {"stages": [{"op": "map", "args": {"mean": float("nan")}}]}
+    with pytest.raises(ValueError, match=r"stages\[0\]\.args\.mean cannot be nan"):
+        client.pipeline(deep)
     assert [seen.method for seen in service.seen] == ["POST", "POST"]
 
 
@@ -144,8 +147,10 @@ def test_what_cannot_be_asked(pipeline: Pipeline) -> None:
         {"prefetch": -1},
         {"parallel": -2},
     ):
-        with pytest.raises(ValueError, match=r"rank|cannot"):
+        with pytest.raises(ValueError, match=r"rank|must be"):
             pipeline.batches(**wrong)
+    with pytest.raises(StateError, match=r'give after=state\["token"\]'):
+        pipeline.batches(after={"token": None})  # type: ignore[arg-type]
     for wrong in ({"after": ""}, {"after": "a b"}, {"after": "x" * 600}, {"skip": -1}):
         with pytest.raises(StateError):
             pipeline.batches(**wrong)

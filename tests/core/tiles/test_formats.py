@@ -140,12 +140,14 @@ def test_npy_as_numpy_writes_it() -> None:
             read(files, Hints(sig_shape=(10, 6)))
 
 
-def test_npy_of_one_dimension_needs_a_frame_shape() -> None:
+def test_npy_of_one_dimension_has_a_frame_for_each_value() -> None:
     files = {"a.npy": writers.npy(noise((12,)))}
     assert read(files, Hints(sig_shape=(2, 3))).nav_shape == (2,)
     assert read(files, Hints(sig_shape=(12,))).frames == 1
-    with pytest.raises(CoreError, match="needs sig_shape"):
-        read(files)
+    recording = read(files)
+    assert (recording.nav_shape, recording.sig_shape) == ((12,), (1,))
+    assert read(files, Hints(nav_shape=(3, 4))).nav_shape == (3, 4)
+    assert read({"a.npy": writers.npy(noise(()))}).frames == 1
 
 
 def test_npy_in_several_files() -> None:
