@@ -195,7 +195,8 @@ class AsyncDownload(AsyncResumable[memoryview]):
             raise ProtocolError("the answer has no strong ETag")
         if self.etag not in {None, etag}:
             name = _SAID.get(self._name, self._name)
-            raise data_changed(f"the {name} had the tag {self.etag} and has {etag} now")
+            detail = f"the {name} had the tag {self.etag} and has {etag} now"
+            raise data_changed(detail, "Open it anew, and start over")
         self.etag = etag
         self._dtype = head.headers.get("thalweg-dtype")
         if head.status == _STATUS_PARTIAL:

@@ -71,7 +71,9 @@ class PipelineInfo:
             ProblemError: the data has changed (code ``data-changed``).
         """
         if (self.id, self.layout) != (other.id, other.layout):
-            raise data_changed("the pipeline is not the same any more")
+            raise data_changed(
+                "the pipeline is not the same any more", "Begin anew, without the token"
+            )
 
 
 def _number(content: Mapping[str, Any], name: str) -> int | None:
