@@ -10,7 +10,7 @@ from typing import Any
 
 from ..client import Client
 from ..errors import ProblemError
-from ..losses.requests import PART_SIZE, options_for
+from ..losses.requests import EXPECTED, PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
 from .arguments import (
@@ -188,7 +188,7 @@ def _post(args: argparse.Namespace, client: Client) -> None:
             stopped(bar, state)
         if not args.quiet:
             name = report if isinstance(report, str) else ",".join(report)
-            is_declared = not {"expect_events", "expect_bytes"}.isdisjoint(options)
+            is_declared = not options.keys().isdisjoint(EXPECTED)
             say(f"{name}: {_describe(end, is_declared=is_declared)}")
 
 
@@ -198,8 +198,10 @@ def _check(client: Client, report: str, form: str, options: dict[str, Any]) -> N
     Raises:
         ThalwegError: it refuses the report, or could not be reached.
     """
+    # What is expected of the stream itself is not expected of an empty one.
+    asked = {name: value for name, value in options.items() if name not in EXPECTED}
     try:
-        client.losses.save(report, b"", os.devnull, form, **options)
+        client.losses.save(report, b"", os.devnull, form, **asked)
     except ProblemError as error:
         if error.code != "stream-empty":
             raise

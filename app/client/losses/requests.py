@@ -43,7 +43,8 @@ _LISTS = {"quantiles": float, "return_periods": int}
 """Inputs that may be lists of numbers, and of which kind."""
 WHOLE_STREAM_REPORTS = frozenset(_OF_RUNS)
 """Reports without a row before the end of the stream: they come from one request."""
-_EXPECTED = ("expect_events", "expect_bytes")
+EXPECTED = ("expect_events", "expect_bytes")
+"""Options that say what the stream has."""
 _ENDS = (
     *("completeness", "events", "bytes", "reopened_check"),
     *("events_without_occurrence", "events_only_in_occurrence", "selected_rows"),
@@ -185,7 +186,7 @@ class LossRequests:
                 self._add(name, value)
 
     def _add(self, name: str, value: Any) -> None:  # noqa: ANN401 - any option
-        if name in _EXPECTED:
+        if name in EXPECTED:
             self._expected[name] = str(value)
         elif name in INPUTS and isinstance(value, bytes | os.PathLike):
             self._inputs[name] = input_bytes(value)

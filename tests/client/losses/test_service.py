@@ -223,7 +223,7 @@ def test_the_command_gives_each_of_several_reports_its_inputs(url: str, tmp_path
     stream.write_bytes(STREAM)
     occurrence.write_bytes(INPUTS["occurrence.bin"])
     options = ["--quantiles", "0.5,0.9", "--occurrence", str(occurrence)]
-    options += ["--return-periods", "50,10", "--url", url]
+    options += ["--return-periods", "50,10", "--expect-bytes", str(len(STREAM)), "--url", url]
     post = ["post", str(stream), "--report", "melt,qelt,ept,aal", "-o", str(out), *options]
     assert main(post) == 0
     assert {path.name for path in out.iterdir()} == {"melt.csv", "qelt.csv", "ept.csv", "aal.csv"}
