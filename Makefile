@@ -189,7 +189,7 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 	uv pip compile pyproject.toml --extra plot --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements.lock \
 		--output-file deploy/requirements-plot.lock
-	uv pip compile pyproject.toml --extra hdf5 --extra objectstore --extra plot --extra postgres --extra zarr --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra dask --extra hdf5 --extra objectstore --extra otel --extra plot --extra postgres --extra zarr --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--constraint deploy/requirements-plot.lock --output-file deploy/requirements-image.lock
 	uv pip compile --group build --universal --python-version 3.11 --generate-hashes \
