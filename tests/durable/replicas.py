@@ -1,10 +1,28 @@
-"""The loop on several nodes of one service: any of them answers any request, and any may die."""
+"""The loop on several nodes of one service: any of them answers any request, and any may die.
+
+Nodes die at random instants, and at two that matter most: an append writes its bytes to the object
+store, then commits the head of its stream in the database::
+
+    object written ──▶ commit waits ──────▶ committed ──────▶ reply
+                         │                    │
+                         killed: the object   killed: the bytes are stored,
+                         is nobody's          and the client does not know
+
+For these the loop locks the heads of all streams, waits until a node waits for them and objects
+have been added since, and kills the node. Then it ends the commits that wait, or lets them through.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+
+import obstore
+import psycopg
 
 from tests.durable.faults import Faults
 from tests.durable.ours import OurLoop
@@ -13,8 +31,13 @@ from tests.object_server import ObjectServer, running_objects
 from tests.postgres_server import PostgresServer, running_server
 from tests.server_process import ServerProcess
 
-_STORE_EVERY = 7
-"""Of so many faults one is that a store restarts."""
+_PATIENCE = 5.0
+"""Seconds to wait for a commit. Nodes wait ten for a lock."""
+_LOCK = "SELECT id FROM thalweg_head WHERE kind = 'stream' FOR UPDATE"
+_WAITING = """
+SELECT pid, usename FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND usename LIKE 'node%'
+"""
 
 
 class ReplicaLoop(OurLoop):
@@ -40,7 +63,7 @@ class ReplicaLoop(OurLoop):
         objects: Path,
     ) -> None:
         self._replicas = replicas
-        self._kills = 0
+        self._kills: Counter[str] = Counter()
         self._stack = contextlib.ExitStack()
         self._database: PostgresServer = self._stack.enter_context(running_server())
         self._objects: ObjectServer = self._stack.enter_context(
@@ -49,31 +72,93 @@ class ReplicaLoop(OurLoop):
         super().__init__(directory, partitions, mib, seed)
 
     def _start_servers(self) -> list[ServerProcess]:
-        state = self._database.new_database()
+        self._state = self._database.new_database()
         # Servers inherit it.
         os.environ.update(self._objects.environment)
-        return [
-            ServerProcess(
-                self._directory / f"node{number}",
-                "--workers=2",
-                token_keys=KEY,
-                dataset_roots=self._directory / "root",
-                state=state,
-                blobs="s3://tests/durable",
-            )
-            for number in range(self._replicas)
-        ]
+        return [self._start_server(f"node{number}") for number in range(self._replicas)]
+
+    def _start_server(self, name: str) -> ServerProcess:
+        # A role of its own, by which the database tells whose commits wait.
+        self._database.execute(f"CREATE ROLE {name} SUPERUSER LOGIN")
+        return ServerProcess(
+            self._directory / name,
+            "--workers=2",
+            token_keys=KEY,
+            dataset_roots=self._directory / "root",
+            state=f"{self._state}&user={name}",
+            blobs="s3://tests/durable",
+        )
 
     def _restart(self) -> None:
-        self._kills += 1
-        if self._kills % (2 * _STORE_EVERY) == 0:
-            self._database.stop("immediate")
-            self._database.start()
-        elif self._kills % _STORE_EVERY == 0:
-            self._objects.kill()
-            self._objects.start()
-        else:
-            super()._restart()
+        """Have one of the faults, in turn."""
+        faults: tuple[Callable[[], str], ...] = (
+            self._kill_any,
+            lambda: self._kill_at_commit(lost=True),
+            self._stop_any,
+            lambda: self._kill_at_commit(lost=False),
+            self._restart_objects,
+            lambda: self._kill_at_commit(lost=True),
+            self._kill_any,
+            lambda: self._kill_at_commit(lost=False),
+            self._restart_database,
+        )
+        self._kills[faults[self._kills.total() % len(faults)]()] += 1
+
+    def _kill_any(self) -> str:
+        super()._restart()
+        return "at random"
+
+    def _stop_any(self) -> str:
+        server = self._draw.choice(self._servers)
+        server.stop()
+        server.start()
+        return "stopped, as in a rolling restart"
+
+    def _restart_objects(self) -> str:
+        self._objects.kill()
+        self._objects.start()
+        return "of the object store"
+
+    def _restart_database(self) -> str:
+        self._database.stop("immediate")
+        self._database.start()
+        return "of the database"
+
+    def _kill_at_commit(self, *, lost: bool) -> str:
+        with psycopg.connect(self._state) as connection:
+            connection.execute(_LOCK)
+            pids, server = self._wait_for_commit(connection, self._count_objects())
+            if server is None:
+                connection.rollback()
+                return self._kill_any()
+            server.kill()
+            if lost:
+                for pid in pids:
+                    connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        server.start()
+        return "between object and commit" if lost else "between commit and reply"
+
+    def _wait_for_commit(
+        self, connection: psycopg.Connection, objects: int
+    ) -> tuple[list[int], ServerProcess | None]:
+        """Wait until a node that has written an object waits to commit a head."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            waiting = connection.execute(_WAITING).fetchall()
+            if waiting and self._count_objects() > objects:
+                name = self._draw.choice(waiting)[1]
+                server = self._servers[int(name.removeprefix("node"))]
+                return [pid for pid, whose in waiting if whose == name], server
+            time.sleep(0.01)
+        return [], None
+
+    def _count_objects(self) -> int:
+        return sum(len(batch) for batch in obstore.list(self._objects.bucket("durable")))
+
+    def describe(self) -> str:
+        """See OurLoop."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self._kills.items())
+        return f"{super().describe()}; kills: {kinds or 'none'}"
 
     def run(self, faults: Faults) -> bool:
         """See OurLoop."""
