@@ -56,6 +56,7 @@ class ServerProcess:
     Attributes:
         command: the ``thalweg-server`` command: a program, or a function to be called in a
             process that has imported what is needed.
+        root: the checkout that a program is taken from.
         piped: whether its standard input and output are pipes.
         port: where it listens; it keeps it when it is started again.
         process: the process.
@@ -64,6 +65,7 @@ class ServerProcess:
     """
 
     command: Sequence[str] | Command = staticmethod(main)
+    root = ROOT
     piped = False
 
     def __init__(self, directory: Path, *flags: str, **settings: object) -> None:
@@ -74,7 +76,7 @@ class ServerProcess:
         self._log = directory / "log"
         self._flags = flags
         inherited = {name: v for name, v in os.environ.items() if not name.startswith(_PREFIX)}
-        self._environment = {**inherited, "PYTHONPATH": str(ROOT)}
+        self._environment = {**inherited, "PYTHONPATH": str(self.root)}
         test = os.environ.get("PYTEST_CURRENT_TEST", "")
         several = "workers" in settings or any(flag.startswith("--workers") for flag in flags)
         lanes = LANES if several or test.startswith(_LANED) else "one"

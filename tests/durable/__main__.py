@@ -8,7 +8,8 @@ the clients is a process, ``thalweg run upload``, which is killed too and begins
 state files. With ``--lanes`` one process of a lane is killed instead, after 0.05 to 5 seconds each
 time, and answers to reads of every kind are compared beside. With
 ``--replicas 3`` there are three nodes, which share a database and an object store: each connection
-goes to any of them, and nodes and stores are killed. An interrupt (^C) prints what was seen by
+goes to any of them, and nodes and stores are killed; with ``--beside CHECKOUT`` one of them runs
+another revision. An interrupt (^C) prints what was seen by
 then.
 
 ``--peer PYTHON`` names an interpreter with tuspyserver: the same loop runs on that, and what it
@@ -41,6 +42,9 @@ def main() -> int:
     parser.add_argument("--lanes", action="store_true", help="kill single processes of lanes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--replicas", type=int, help="nodes, which share Postgres and S3")
+    parser.add_argument(
+        "--beside", type=Path, metavar="CHECKOUT", help="of another revision, which a node runs"
+    )
     parser.add_argument("--peer", metavar="PYTHON", help="an interpreter with tuspyserver")
     parser.add_argument("--only-peer", action="store_true")
     args = parser.parse_args()
@@ -73,6 +77,7 @@ def _loop(args: argparse.Namespace, directory: Path) -> OurLoop:
         args.seed,
         replicas=args.replicas,
         objects=objects,
+        other=args.beside,
     )
 
 

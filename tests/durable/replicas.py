@@ -29,7 +29,7 @@ from tests.durable.ours import OurLoop
 from tests.e2e.service import KEY
 from tests.object_server import ObjectServer, running_objects
 from tests.postgres_server import PostgresServer, running_server
-from tests.server_process import ServerProcess
+from tests.server_process import PROGRAM, ServerProcess
 
 _PATIENCE = 5.0
 """Seconds to wait for a commit. Nodes wait ten for a lock."""
@@ -50,6 +50,7 @@ class ReplicaLoop(OurLoop):
         seed: of the instants of faults.
         replicas: number of nodes.
         objects: interpreter of an environment with object stores.
+        other: checkout of another revision, which the first node runs.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class ReplicaLoop(OurLoop):
         *,
         replicas: int,
         objects: Path,
+        other: Path | None = None,
     ) -> None:
         self._replicas = replicas
+        self._other = other
         self._kills: Counter[str] = Counter()
         self._stack = contextlib.ExitStack()
         self._database: PostgresServer = self._stack.enter_context(running_server())
@@ -80,7 +83,10 @@ class ReplicaLoop(OurLoop):
     def _start_server(self, name: str) -> ServerProcess:
         # A role of its own, by which the database tells whose commits wait.
         self._database.execute(f"CREATE ROLE {name} SUPERUSER LOGIN")
-        return ServerProcess(
+        kind = ServerProcess
+        if self._other is not None and name == "node0":
+            kind = type("OtherServer", (ServerProcess,), {"command": PROGRAM, "root": self._other})
+        return kind(
             self._directory / name,
             "--workers=2",
             token_keys=KEY,
