@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,8 +30,10 @@ from tests.durable.ours import OurLoop
 from tests.e2e.service import KEY
 from tests.object_server import ObjectServer, running_objects
 from tests.postgres_server import PostgresServer, running_server
-from tests.server_process import PROGRAM, ServerProcess
+from tests.server_process import PROGRAM, ServerProcess, children_of
 
+_LEASE_SECONDS = 17.0
+"""A little more than jobs wait for a worker that gives no sign of life."""
 _PATIENCE = 5.0
 """Seconds to wait for a commit. Nodes wait ten for a lock."""
 _LOCK = "SELECT id FROM thalweg_head WHERE kind = 'stream' FOR UPDATE"
@@ -107,6 +110,7 @@ class ReplicaLoop(OurLoop):
             self._kill_any,
             lambda: self._kill_at_commit(lost=False),
             self._restart_database,
+            self._freeze_any,
         )
         self._kills[faults[self._kills.total() % len(faults)]()] += 1
 
@@ -119,6 +123,18 @@ class ReplicaLoop(OurLoop):
         server.stop()
         server.start()
         return "stopped, as in a rolling restart"
+
+    def _freeze_any(self) -> str:
+        """Have a node sleep until others have its jobs, and wake to leases that it lost."""
+        server = self._draw.choice(self._servers)
+        pids = [server.process.pid, *server.worker_pids()]
+        pids += [child for pid in server.worker_pids() for child in children_of(pid)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(_LEASE_SECONDS)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        return "frozen beyond its leases"
 
     def _restart_objects(self) -> str:
         self._objects.kill()
