@@ -149,6 +149,9 @@ class LossQuery(PassOptions):
         " whether they do",
     )
     duplex: bool = Field(False, description="Send rows while the body is still arriving")
+    check: bool = Field(
+        False, description="Check everything but the stream, which is not read: 204"
+    )
     after: str | None = given("Token to resume from; the body begins at the token's offset")
 
 

@@ -25,6 +25,7 @@ from app.main import create_app
 from app.runs.spec import ReportsBody, RunSpec
 from app.service_error import ServiceError
 from app.settings import Settings
+from app.wording import FORMS
 from core.errors import CoreError
 from core.losses.inputs import Occurrence, encode_occurrence
 from core.pipelines.pipeline import parse_pipeline
@@ -418,3 +419,7 @@ def test_the_command_prints_what_is_served(document: Any, tmp_path: Path) -> Non
         command, check=True, capture_output=True, cwd=tmp_path, env=environment
     )
     assert json.loads(printed.stdout) == document
+
+
+def test_every_pattern_is_told_in_words(document: Any) -> None:  # noqa: ANN401 - JSON
+    assert set(re.findall(r"'pattern': '([^']+)'", str(document))) == set(FORMS)

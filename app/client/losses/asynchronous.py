@@ -336,6 +336,33 @@ class AsyncLosses(AsyncCalls):
         assert posting.end is not None  # noqa: S101 - the items are over
         return posting.end
 
+    async def check(
+        self,
+        report: str | Several,
+        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        *,
+        summary_xref: InputLike | None = None,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        """Have the service check what could be wrong with a post before its stream is sent.
+
+        Files of inputs are stored.
+
+        Args:
+            report: as for ``save``.
+            format: as for ``save``.
+            summary_xref: as for ``post``.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            ThalwegError, TypeError, ValueError: as for ``save``.
+        """
+        requests = LossRequests(report, wire_format(format), options, None, summary_xref)
+        async with self._connector.channel() as channel:
+            for name, request in requests.inputs():
+                requests.input_stored(name, (await channel.call(request)).text("digest"))
+            await channel.call(requests.check())
+
 
 async def _shaped(posting: AsyncPosting, shape: Callable[[Table], T]) -> AsyncGenerator[T, None]:
     async with aclosing(posting.run()) as items:

@@ -335,6 +335,33 @@ class Losses(Calls):
         assert posting.end is not None  # noqa: S101 - the items are over
         return posting.end
 
+    def check(
+        self,
+        report: str | Several,
+        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        *,
+        summary_xref: InputLike | None = None,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        """Have the service check what could be wrong with a post before its stream is sent.
+
+        Files of inputs are stored.
+
+        Args:
+            report: as for ``save``.
+            format: as for ``save``.
+            summary_xref: as for ``post``.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            ThalwegError, TypeError, ValueError: as for ``save``.
+        """
+        requests = LossRequests(report, wire_format(format), options, None, summary_xref)
+        with self._connector.channel() as channel:
+            for name, request in requests.inputs():
+                requests.input_stored(name, (channel.call(request)).text("digest"))
+            channel.call(requests.check())
+
 
 def _shaped(posting: Posting, shape: Callable[[Table], T]) -> Generator[T, None, None]:
     with closing(posting.run()) as items:

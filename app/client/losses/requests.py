@@ -48,6 +48,7 @@ EXPECTED = ("expect_events", "expect_bytes")
 _ENDS = (
     *("completeness", "events", "bytes", "reopened_check"),
     *("events_without_occurrence", "events_only_in_occurrence", "selected_rows"),
+    "longest_return_period",
 )
 _END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
 """Headers that say how an answer ended, and the members of END frames that say the same."""
@@ -131,14 +132,17 @@ def put_input(name: str, data: bytes) -> Request:
     return Request("PUT", path_of("inputs", name), OCTETS, data)
 
 
-def input_bytes(data: InputLike) -> bytes:
-    """The bytes of an auxiliary file, given as a path or as bytes.
+def input_bytes(name: str, data: InputLike) -> bytes:
+    """The bytes of an auxiliary file, given by name as a path or as bytes.
 
     Raises:
         SourceError: it cannot be read.
+        TypeError: it is neither.
     """
     if isinstance(data, bytes):
         return data
+    if not isinstance(data, str | os.PathLike):
+        raise TypeError(f"{name} must be a Path or bytes, not {data!r}")
     try:
         return Path(data).read_bytes()
     except OSError as e:
@@ -156,8 +160,9 @@ class LossRequests:
         summary_xref: the stream is of items: their summaries, in one or more sets.
 
     Raises:
-        SourceError: the file of an input cannot be read.
-        TypeError: there is no such option.
+        SourceError: the file of an input cannot be read, or the stream has another size than
+            ``expect_bytes``.
+        TypeError: there is no such option, or it is of another type.
         ValueError: an option cannot be written into a query, no report is named or one
             twice, or the format holds one report only.
     """
@@ -170,6 +175,8 @@ class LossRequests:
         size: int | None,
         summary_xref: InputLike | None = None,
     ) -> None:
+        if "inputs" in options:
+            raise TypeError("inputs of posts are options of their own: occurrence=Path(…)")
         check_names(options, LossOptions.__annotations__)
         self.reports = reports_of(report)
         if len(self.reports) > 1 and table_format != "frames":
@@ -184,12 +191,15 @@ class LossRequests:
         for name, value in {**options, "summary_xref": summary_xref}.items():
             if value is not None:
                 self._add(name, value)
+        expected = self._expected.get("expect_bytes")
+        if size is not None and expected not in {None, str(size)}:
+            raise SourceError(f"expect_bytes is {expected}, but the stream has {size} bytes")
 
     def _add(self, name: str, value: Any) -> None:  # noqa: ANN401 - any option
         if name in EXPECTED:
             self._expected[name] = str(value)
         elif name in INPUTS and isinstance(value, bytes | os.PathLike):
-            self._inputs[name] = input_bytes(value)
+            self._inputs[name] = input_bytes(name, value)
         elif name in _LISTS and not isinstance(value, str):
             self._query[name] = ",".join(map(repr, numbers_of(name, value)))
         elif name in INPUTS and not isinstance(value, str):
@@ -223,6 +233,11 @@ class LossRequests:
         """Post a part that begins at a position."""
         headers = {"Upload-Complete": "?1" if last else "?0"}
         return self._request(position, self._expected if last else {}, headers | OCTETS)
+
+    def check(self) -> Request:
+        """Have the options checked, without the stream."""
+        position, headers = Position(), {"Upload-Complete": "?1"}
+        return self._request(position, {"check": "true"}, headers | OCTETS)
 
     def rest(self, position: Position, *, duplex: bool) -> Request:
         """Post everything from a position on in one request."""
