@@ -277,11 +277,15 @@ def reports_of(names: str | Iterable[str]) -> tuple[str, ...]:
     """The names of reports, one or several.
 
     Raises:
+        TypeError: they are no text.
         ValueError: there is none, or one twice.
     """
-    reports = (names,) if isinstance(names, str) else tuple(names)
+    several = names if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
+    reports = tuple(several)
     if not any(reports):
         raise ValueError("no report is wanted")
+    if not all(isinstance(name, str) for name in reports):
+        raise TypeError(f"a report is named by a text such as melt, not {names!r}")
     if not all(reports):
         raise ValueError("the name of a report is empty")
     if len(set(reports)) < len(reports):
@@ -376,6 +380,7 @@ class Choices:
         part_size: bytes of a part.
 
     Raises:
+        TypeError: the size is no number.
         ValueError: there is no such mode, or parts have no size.
     """
 
@@ -385,6 +390,8 @@ class Choices:
     def __post_init__(self) -> None:
         if self.mode not in {"parts", "whole", "duplex"}:
             raise ValueError(f"there is no mode {self.mode!r}: choose parts, whole or duplex")
+        if not isinstance(self.part_size, int):
+            raise TypeError(f"part_size must be a number of bytes, not {self.part_size!r}")
         if self.part_size < 1:
             raise ValueError("a part has at least one byte")
 

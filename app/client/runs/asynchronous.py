@@ -101,6 +101,8 @@ class AsyncRuns(AsyncCalls):
         spec = {"perspective": perspective, **report_spec(reports, options)}
         spec["inputs"] = await self._store({} if inputs is None else inputs)
         if days is not None:
+            if not isinstance(days, int | float):
+                raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
         return await self._run(create_run(spec, key or str(uuid4())))
 

@@ -102,6 +102,8 @@ class Runs(Calls):
         spec = {"perspective": perspective, **report_spec(reports, options)}
         spec["inputs"] = self._store({} if inputs is None else inputs)
         if days is not None:
+            if not isinstance(days, int | float):
+                raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
         return self._run(create_run(spec, key or str(uuid4())))
 
