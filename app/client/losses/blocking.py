@@ -289,9 +289,9 @@ class Losses(Calls):
     ) -> End:
         """Post a stream and write a table to a file, byte for byte as the service makes it.
 
-        The file appears once it is complete. Csv, ndjson and bin are posted in parts by
-        default and joined; ndjson without the lines that hold tokens. Arrow and parquet
-        describe the whole stream.
+        The file appears once it is complete, in place of one that is there. Csv, ndjson and
+        bin are posted in parts by default and joined; ndjson without the lines that hold
+        tokens. Arrow and parquet describe the whole stream.
 
         Args:
             report: a name; or several, in the format ``bin`` only.

@@ -338,7 +338,8 @@ class Runs(Calls):
     ) -> int:
         """Write a finished report of a sealed run to a file; its size in bytes.
 
-        The file appears once it is complete. While the report is computed, the call waits.
+        The file appears once it is complete, in place of one that is there. While the report
+        is computed, the call waits.
 
         Args:
             run: whose report.
