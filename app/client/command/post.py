@@ -32,6 +32,7 @@ STDOUT = 1
 _OPTIONS: dict[str, dict[str, Any]] = {
     **REPORT_OPTIONS,
     **STREAM_OPTIONS,
+    "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
     "event_ids": {"metavar": "LIST", "help": "only these events, such as 1,5,10-20"},
     "theme": {"choices": ("light", "dark"), "help": "of svg and png"},
     "plot_tvar": {"action": "store_true", "default": None, "help": "in pictures of ept"},

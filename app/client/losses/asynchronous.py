@@ -243,7 +243,11 @@ class AsyncLosses(AsyncCalls):
             part_size: bytes of a part.
             progress: called whenever rows have been answered.
             summary_xref: the stream is of items: the summaries of these; tables come by set.
-            **options: of the contract, see LossOptions.
+            **options: inputs (occurrence, periods, return_periods, quantiles, event_rates,
+                summary_map), rows (summary_ids, event_ids, sets, order), computation
+                (no_of_periods, confidence, curves, tvar), stream (float_width, nan, negative,
+                sample_order), and what is expected of it (expect_events, expect_bytes,
+                expect_samples, expect_summaries, over_bound); see LossOptions.
 
         Raises:
             ThalwegError: as for ``post``.

@@ -22,10 +22,11 @@ Several: TypeAlias = list[str] | tuple[str, ...]
 """Names of reports."""
 InputLike: TypeAlias = "str | os.PathLike[str] | bytes"
 
-INPUTS = (
+RUN_INPUTS = (
     *("quantiles", "event_rates", "occurrence", "periods", "return_periods"),
-    *("summary_xref", "summary_map", "summary_info"),
+    *("summary_xref", "summary_map"),
 )
+INPUTS = (*RUN_INPUTS, "summary_info")
 _OF_RUNS = ("aal", "aal_mean", "alct", "ept", "psept")
 _OF_PERIODS = ("splt", "mplt", "qplt")
 INPUTS_OF = {

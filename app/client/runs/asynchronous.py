@@ -373,7 +373,7 @@ class AsyncRuns(AsyncCalls):
         Args:
             run: whose report.
             report: its name.
-            **options: see ReportOptions.
+            **options: set, variant, summary_ids and event_ids; see ReportOptions.
 
         Raises:
             ProblemError: the service has no such report, or the run is not sealed.
