@@ -38,7 +38,7 @@ FORMS = {
     "^[FfSsMmWw]+$": "letters of F (full uncertainty), S (sample mean), M (per-sample mean) and W"
     " (per sample), capital for AEP, small for OEP",
     "^[A-Z]{3}$": "three capital letters, such as EUR",
-    "^[0-9a-z]{1,16}$": "the variant with which the request for further reports was answered",
+    "^[0-9a-z]{1,16}$": "what the request for further reports was answered with",
 }
 """What texts of a pattern are: nobody is to read a pattern."""
 

@@ -15,7 +15,6 @@ import structlog
 from app.losses.aggregation import Aggregation, Job
 from app.losses.outputs import STDOUT, check_free
 from app.losses.pictures.options import PictureOptions
-from app.losses.request import longest_return_period
 from app.losses.selection import parse_selection
 from app.losses.tables import FORMATS
 from core.arrays import Rows
@@ -111,7 +110,7 @@ def aggregate(args: argparse.Namespace) -> int:
     log = structlog.get_logger()
     if job.selection and not aggregation.selected_rows:
         log.warning("no row is of the chosen summaries and events: the tables are empty")
-    longest = longest_return_period(job.inputs)
+    longest = job.inputs.longest_return_period
     if longest is not None:
         log.warning(
             "the periods tell no losses of longer return periods, but by full uncertainty",

@@ -49,7 +49,7 @@ from core.losses.finishing import LedgerResources
 from core.losses.format import ITEM_HEADER_SIZE
 
 from .passes import make_pass
-from .request import LossRequest, longest_return_period
+from .request import LossRequest
 from .spool import Mark, Spool, Table
 from .sums_room import Admission, Followed, StatedBound
 
@@ -305,7 +305,7 @@ class Posting:
             events_without_occurrence=end.events_without_occurrence,
             events_only_in_occurrence=unused,
             selected_rows=self._output.selected,
-            longest_return_period=longest_return_period(self._request.inputs),
+            longest_return_period=self._request.inputs.longest_return_period,
             rates=self._request.rates,
             bound=self._bound,
         )

@@ -148,25 +148,6 @@ class LossRequest:
         return identity_of(tuple(parts))
 
 
-def longest_return_period(inputs: ReportInputs) -> int | None:
-    """Years up to which the periods tell losses; None unless a longer return period is asked for.
-
-    Beyond, curves of full uncertainty alone have points, as each sample is a year of theirs.
-    """
-    if inputs.return_periods is None or inputs.occurrence is None:
-        return None
-    longest = inputs.occurrence.periods
-    if inputs.periods is not None:
-        weights = inputs.periods.weights
-        # The least weight of a file may be a rounded one.
-        longest = int(1 / weights.min(where=weights > 0, initial=1.0) + _ROUNDING)
-    return longest if inputs.return_periods.years.max() > longest else None
-
-
-_ROUNDING = 1e-4
-"""Years beyond the longest return period that still have its loss, as curves are read."""
-
-
 def _require_inputs(reports: Sequence[Report], inputs: ReportInputs) -> None:
     """Name the first input that is missing, and how to send it.
 

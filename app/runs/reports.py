@@ -15,7 +15,7 @@ from app.http.identity import RUNS, Identity, require
 from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, can_draw
-from app.losses.request import longest_return_period, parse_reports
+from app.losses.request import parse_reports
 from app.losses.selection import RowSelection
 from app.run_errors import ReportMissingError, ReportNotReadyError
 from app.service_error import ServiceError
@@ -154,7 +154,7 @@ class RunReportsService:
             # An input may be gone by now: nothing more is known of it, then.
             with suppress(CoreError, ServiceError):
                 inputs = self._sealing.request(run, variant, (name.report,)).inputs
-                longest = longest_return_period(inputs)
+                longest = inputs.longest_return_period
         return Told(selected, longest)
 
     def repair(

@@ -1,11 +1,10 @@
-"""What a request asks for beyond what its inputs can tell."""
+"""Return periods beyond what the periods of a run can tell."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from app.losses.request import longest_return_period
 from core.losses.inputs import Occurrence, Periods, ReturnPeriods
 from core.losses.parameters import ReportInputs
 
@@ -30,9 +29,9 @@ def test_the_longest_return_period(
         periods=None if weights is None else Periods(np.array(weights)),
         return_periods=ReturnPeriods(np.array(years, np.int32)),
     )
-    assert longest_return_period(inputs) == longest
+    assert inputs.longest_return_period == longest
 
 
 def test_every_point_of_a_curve_is_there() -> None:
     occurrence = Occurrence(4, EMPTY, EMPTY, np.zeros(0, np.int64))
-    assert longest_return_period(ReportInputs(occurrence=occurrence)) is None
+    assert ReportInputs(occurrence=occurrence).longest_return_period is None
