@@ -556,7 +556,7 @@ def test_an_aggregation_imports_only_the_libraries_that_it_needs(
     stream, occurrence = (str(run_directory / name) for name in ("summary.bin", "occurrence.bin"))
     args = ["aggregate", stream, "--reports", "aal", "--occurrence", occurrence, "--no-progress"]
     main([*args, "--out", str(tmp_path)])  # compiles the kernels, where that is still to be done
-    command = [sys.executable, "-c", SPARING, *args, "--out", str(tmp_path)]
+    command = [sys.executable, "-c", SPARING, *args, "--out", str(tmp_path), "--force"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
