@@ -281,8 +281,9 @@ def reports_of(names: str | Iterable[str]) -> tuple[str, ...]:
         TypeError: they are no text.
         ValueError: there is none, or one twice.
     """
-    several = names if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
-    reports = tuple(several)
+    several: Any = names  # of any type, as callers of Python may mistake it
+    is_one = isinstance(names, str) or not isinstance(several, Iterable)
+    reports = (several,) if is_one else tuple(several)
     if not any(reports):
         raise ValueError("no report is wanted")
     if not all(isinstance(name, str) for name in reports):

@@ -300,7 +300,8 @@ def open_source(source: SourceLike | None, command: Sequence[str] | None = None)
     if (source is None) is (command is None):
         raise TypeError("give either a source or a command")
     if command is not None:
-        if isinstance(command, str) or not isinstance(command, Sequence) or not command:
+        words: Any = command
+        if isinstance(words, str) or not isinstance(words, Sequence) or not words:
             raise TypeError(f'exec must be a list such as ["cat", "FILE"], not {command!r}')
         return BufferedSource(CommandReader(command))
     if isinstance(source, str | os.PathLike):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import numpy as np
@@ -63,7 +64,10 @@ def test_pictures_have_the_options_of_posts(service: Uploads) -> None:
 def test_rows_that_a_report_has_not_are_told(service: Uploads) -> None:
     case = random_run(np.random.default_rng(4))
     inputs = {"occurrence": service.occurrence(case)}
-    given = {"no_of_periods": case.periods, "return_periods": [case.periods + 1, 2]}
+    given: dict[str, Any] = {
+        "no_of_periods": case.periods,
+        "return_periods": [case.periods + 1, 2],
+    }
     all_rows = service.run(["ept", "melt"], inputs, **given)
     no_rows = service.run(["ept", "melt"], inputs, **given, summary_ids="2147483647")
     for run in (all_rows, no_rows):
