@@ -272,9 +272,12 @@ class Settings(BaseSettings):
     def _with_units(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting
         """Take sizes such as 8MiB or 1 GB."""
         name = str(info.field_name)
-        has_unit = isinstance(value, str) and _SIZE.fullmatch(value.strip())
-        if has_unit and (name.endswith("_bytes") or name in _SIZES):
+        if not isinstance(value, str) or not (name.endswith("_bytes") or name in _SIZES):
+            return value
+        if _SIZE.fullmatch(value.strip()):
             return int(_BYTES.validate_python(value.strip()))
+        if value.strip()[:1].isdigit() and not value.strip().isdigit():
+            raise ValueError("a size is as 8MiB, 1 GB or 8388608")
         return value
 
     @field_validator(*_LIFETIMES, mode="before")

@@ -25,7 +25,7 @@ _MUST_BE = {
     "list_type": "a list",
     "literal_error": "{expected}",
     "model_type": "an object",
-    "string_pattern_mismatch": "of the form {pattern}",
+    "string_pattern_mismatch": "{form}",
     "string_too_long": "at most {max_length} characters",
     "string_too_short": "at least {min_length} characters",
     "string_type": "a text",
@@ -34,6 +34,13 @@ _MUST_BE = {
     "tuple_type": "a list",
 }
 """By the type of an error; with the values of its context."""
+FORMS = {
+    "^[FfSsMmWw]+$": "letters of F (full uncertainty), S (sample mean), M (per-sample mean) and W"
+    " (per sample), capital for AEP, small for OEP",
+    "^[A-Z]{3}$": "three capital letters, such as EUR",
+    "^[0-9a-z]{1,16}$": "what the request for further reports was answered with",
+}
+"""What texts of a pattern are: nobody is to read a pattern."""
 
 
 def wording(error: Mapping[str, Any]) -> str:
@@ -52,5 +59,6 @@ def wording(error: Mapping[str, Any]) -> str:
             name: f"{value:g}" if isinstance(value, float) else value
             for name, value in error.get("ctx", {}).items()
         }
+        context["form"] = FORMS.get(context.get("pattern", ""), "of another form")
         return f" must be {_MUST_BE[kind].format(**context)}"
     return f": {str(error['msg']).removeprefix('Value error, ')}"

@@ -79,7 +79,7 @@ say "Average annual losses and exceedance curves of the run, as tables and as pi
 run thalweg-server aggregate "$work/run/summary.bin" --reports aal,ept --no-progress \
     --occurrence "$work/run/input/occurrence.bin" --periods "$work/run/input/periods.bin" \
     --return-periods "$work/run/input/returnperiods.bin" --out "$work/annual" \
-    --plot thalweg-pictures --plot-format png --plot-summaries 1-6 2>/dev/null
+    --plot thalweg-pictures --plot-format png --plot-summaries 1-6 --force 2>/dev/null
 head -4 "$work/annual/aal.csv"
 for picture in aal ept; do
     echo "thalweg-pictures/$picture.png: $(wc -c <"thalweg-pictures/$picture.png") bytes"
@@ -194,5 +194,5 @@ curl -N -T - 'localhost:8000/v1/losses/selt?duplex=true' < run/summary.bin | hea
 .venv/bin/thalweg-server serve --dataset-roots DIR --scan  # detector files: curl localhost:8000/v1/datasets
 xdg-open http://localhost:8000/docs                        # and thalweg-detector.png
 xdg-open thalweg-pictures/ept.png                          # and aal.png
-.venv/bin/thalweg-server aggregate run/summary.bin --reports melt --out reports    # no service
+.venv/bin/thalweg-server aggregate run/summary.bin --reports melt --out offline    # no service
 TEXT

@@ -40,7 +40,7 @@ class AsyncInputs(AsyncCalls):
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
         """
-        reply = await self._connector.call(put_input(name, input_bytes(data)))
+        reply = await self._connector.call(put_input(name, input_bytes(name, data)))
         return reply.text("digest")
 
     async def delete(self, name: str, digest: str) -> None:

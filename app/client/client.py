@@ -39,7 +39,7 @@ class Inputs(Calls):
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
         """
-        reply = self._connector.call(put_input(name, input_bytes(data)))
+        reply = self._connector.call(put_input(name, input_bytes(name, data)))
         return reply.text("digest")
 
     def delete(self, name: str, digest: str) -> None:

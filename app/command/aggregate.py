@@ -13,7 +13,7 @@ import numpy as np
 import structlog
 
 from app.losses.aggregation import Aggregation, Job
-from app.losses.outputs import STDOUT
+from app.losses.outputs import STDOUT, check_free
 from app.losses.pictures.options import PictureOptions
 from app.losses.selection import parse_selection
 from app.losses.tables import FORMATS
@@ -95,6 +95,7 @@ def aggregate(args: argparse.Namespace) -> int:
         idle_timeout=args.idle_timeout,
         threads=args.threads,
         live=args.live,
+        force=args.force,
     )
     announce_compiling()
     taps = {} if pictures is None else dict(pictures.taps)
@@ -109,6 +110,12 @@ def aggregate(args: argparse.Namespace) -> int:
     log = structlog.get_logger()
     if job.selection and not aggregation.selected_rows:
         log.warning("no row is of the chosen summaries and events: the tables are empty")
+    longest = job.inputs.longest_return_period
+    if longest is not None:
+        log.warning(
+            "the periods tell no losses of longer return periods, but by full uncertainty",
+            years=longest,
+        )
     if job.partials:
         log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
     if job.inputs.occurrence is not None:
@@ -136,7 +143,9 @@ def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFile
         perspective=args.perspective,
         currency=args.currency,
     )
-    return PictureFiles(args.plot, args.reports, options)
+    pictures = PictureFiles(args.plot, args.reports, options)
+    check_free(pictures.paths.values(), force=args.force)
+    return pictures
 
 
 def _write_pictures(pictures: PictureFiles, summary_set: int | None) -> None:

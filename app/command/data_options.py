@@ -123,6 +123,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         help="directory for one file per report, or the file of a single one; - for a single one on"
         " stdout (default -)",
     )
+    _add_force(parser)
     _add_live(parser, "rows")
     parser.add_argument(
         "--format", choices=TABLE_FORMATS, help="default: the ending of --out, or csv"
@@ -288,6 +289,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", default=STDOUT, metavar="FILE", help="merged table (default: standard output)"
     )
+    _add_force(parser)
     _add_live(parser, "rows")
     text = "order of rows; those of an event stay as they are, or are sorted by period"
     _add_value(parser, "--by", text, "event", choices=get_args(By))
@@ -302,7 +304,7 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=_count, required=True, metavar="N", help=text)
     text = "directory for FILE_P1.bin and so on"
     _add_value(parser, "--out", text, ".", metavar="DIR")
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    _add_force(parser)
     _add_policy(parser)
 
 
@@ -316,6 +318,7 @@ def add_summarise(parser: argparse.ArgumentParser) -> None:
         help="directory for S1_summary.bin and S1_summary.idx of set 1, and so on; - for the"
         " stream of a single set on stdout (default -)",
     )
+    _add_force(parser)
     _add_live(parser, "blocks")
     _add_sets(parser, required=True)
     parser.add_argument(
@@ -326,6 +329,10 @@ def add_summarise(parser: argparse.ArgumentParser) -> None:
     _add_policy(parser)
     _add_completeness(parser)
     _add_pass(parser, parser)
+
+
+def _add_force(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
 
 
 def _add_completeness(parser: argparse.ArgumentParser) -> None:
@@ -363,7 +370,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
 
     spec = SampleSpec()
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    _add_force(parser)
     parser.add_argument(
         "--kind", choices=("summary", "gul"), default="summary", help="default summary"
     )

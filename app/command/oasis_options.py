@@ -101,7 +101,9 @@ def add_oasis(parser: argparse.ArgumentParser) -> None:
         " tolerance, equal but for ties, or different, with the first rows that differ. Exit codes:"
         " 0 equal or within the tolerance, 3 equal but for ties, 1 different.",
     )
-    compare.add_argument("a", type=Path, metavar="A", help="run directory, output folder or table")
+    compare.add_argument(
+        "a", type=Path, metavar="A", help="run directory, folder of tables, or table"
+    )
     compare.add_argument("b", type=Path, metavar="B", help="the same of the other run")
     compare.add_argument(
         "--tolerance",

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from app.losses.analyses import OrderedThreads
-from app.losses.outputs import STDOUT, Outputs, SummaryFiles
+from app.losses.outputs import STDOUT, Outputs, SummaryFiles, check_free
 from app.losses.sections import (
     SECTION,
     Observer,
@@ -54,6 +54,16 @@ class SummaryJob:
     """Threads for files; by default, the cores this process may use."""
     live: bool = False
     """Whether pipes get blocks before all streams are known to be whole."""
+    force: bool = True
+    """Whether to replace files."""
+
+    @property
+    def paths(self) -> dict[int, str]:
+        """Where the stream of each summary set goes."""
+        return {
+            number: STDOUT if self.out == STDOUT else str(Path(self.out, f"S{number}_summary.bin"))
+            for number in self.sets.set_ids
+        }
 
 
 _Run = Callable[[SummaryJob, Sources, SummaryFiles, Observer | None], list[StreamEnd]]
@@ -76,6 +86,7 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
     if job.out == STDOUT and len(job.sets.set_ids) > 1:
         hint = "Choose one with --sets, or name a directory with --out"
         raise OptionError("standard output takes the stream of a single set", hint=hint)
+    check_free(map(Path, set(job.paths.values()) - {STDOUT}), force=job.force)
     declared_ends = {job.reading.expect_events, job.reading.expect_bytes} - {None}
     if len(job.streams) > 1 and declared_ends:
         raise OptionError("expect_events and expect_bytes apply to a single stream only")
@@ -87,15 +98,10 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
 
 
 def _attempt(job: SummaryJob, run: _Run, observer: Observer | None) -> list[StreamEnd]:
-    is_piped = job.out == STDOUT
-    paths = {
-        number: STDOUT if is_piped else str(Path(job.out, f"S{number}_summary.bin"))
-        for number in job.sets.set_ids
-    }
     with (
         Sources(job.streams, job.idle_timeout) as sources,
         Outputs(live=job.live) as outputs,
-        SummaryFiles(outputs, paths, indexed=not is_piped) as files,
+        SummaryFiles(outputs, job.paths, indexed=job.out != STDOUT) as files,
     ):
         return run(job, sources, files, observer)
 
@@ -146,6 +152,7 @@ def summarise_command(args: argparse.Namespace) -> int:
         idle_timeout=args.idle_timeout,
         threads=args.threads,
         live=args.live,
+        force=args.force,
     )
     announce_compiling()
     start = time.perf_counter()

@@ -24,6 +24,7 @@ EXPOSED = (
     "Thalweg-Events-Without-Occurrence",
     "Thalweg-Events-Only-In-Occurrence",
     "Thalweg-Selected-Rows",
+    "Thalweg-Longest-Return-Period",
     "Thalweg-Ledger-Bound",
     "Thalweg-Rates",
     "Location",

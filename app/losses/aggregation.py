@@ -35,7 +35,7 @@ from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
 from .analyses import Analyses, OrderedThreads
-from .outputs import STDOUT, Outputs
+from .outputs import STDOUT, Outputs, check_free
 from .report_files import Exchange, TableFiles, partial_header, report_path
 from .sections import (
     SECTION,
@@ -102,6 +102,17 @@ class Job:
     """Threads for files; by default, the cores this process may use."""
     live: bool = False
     """Whether pipes get rows before all streams are known to be whole."""
+    force: bool = True
+    """Whether to replace files."""
+
+    @property
+    def tables(self) -> dict[tuple[int | None, str], str | Path]:
+        """Where the table of each summary set and report goes."""
+        return {
+            (set_id, name): report_path(self.out, set_id, name, self.format)
+            for set_id in _set_ids(self)
+            for name in self.reports
+        }
 
 
 def _set_ids(job: Job) -> Sequence[int | None]:
@@ -152,6 +163,8 @@ class Aggregation:
             raise OptionError(
                 "standard output takes a single report", hint="Name a directory with --out"
             )
+        written = (*job.tables.values(), job.partial_out or STDOUT)
+        check_free((Path(path) for path in written if path != STDOUT), force=job.force)
         if job.sets is not None:
             _check_sets(job)
         if job.partials and job.expect_bytes is not None:
@@ -199,10 +212,8 @@ class Aggregation:
         with closing(spill), Outputs(live=job.live, folder=folder) as outputs:
             self._exchange = Exchange(job.partials, job.partial_out, outputs)
             tables = TableFiles(outputs, job.policy.float_width)
-            for set_id in _set_ids(job):
-                for name in job.reports:
-                    path = report_path(job.out, set_id, name, job.format)
-                    tables.open(set_id, name, path, job.format, job.infos.get(set_id))
+            for (set_id, name), path in job.tables.items():
+                tables.open(set_id, name, path, job.format, job.infos.get(set_id))
 
             def sink(set_id: int | None, name: str, rows: Rows) -> None:
                 if name in job.reports:

@@ -236,6 +236,8 @@ class LossAnswer:
             headers["Thalweg-Events-Only-In-Occurrence"] = str(ending.events_only_in_occurrence)
         if ending.selected_rows is not None:
             headers["Thalweg-Selected-Rows"] = str(ending.selected_rows)
+        if ending.longest_return_period is not None:
+            headers["Thalweg-Longest-Return-Period"] = str(ending.longest_return_period)
         if ending.bound is not None and ending.bound.summaries is not None:
             headers["Thalweg-Ledger-Bound"] = str(ending.bound.bound.state_bytes)
         if ending.mark is not None:

@@ -70,6 +70,7 @@ def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
         "events_without_occurrence": ending.events_without_occurrence,
         "events_only_in_occurrence": ending.events_only_in_occurrence,
         "selected_rows": ending.selected_rows,
+        "longest_return_period": ending.longest_return_period,
         "rates": ending.rates,
         "ledger_bound": None if ending.bound is None else ending.bound.to_json(),
     }

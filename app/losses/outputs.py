@@ -273,8 +273,8 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
     """
     taken = next((path for path in paths if not force and path.is_file()), None)
     if taken is not None:
-        hint = "Name another directory with --out, or replace it with --force"
-        raise OptionError(f"{taken} is there already", hint=hint)
+        hint = "Give --force to replace it, or another --out"
+        raise OptionError(f"{taken} exists", hint=hint)
 
 
 def is_special(path: Path) -> bool:

@@ -77,6 +77,8 @@ class Ending:
     has come in one post."""
     selected_rows: int | None = None
     """Number of rows of this post of the summaries and events asked for; None if all are."""
+    longest_return_period: int | None = None
+    """Years up to which the periods tell losses; None unless a longer return period is wanted."""
     rates: str | None = None
     """The input that event rates are from, where two have them."""
     bound: StatedBound | None = None
@@ -303,6 +305,7 @@ class Posting:
             events_without_occurrence=end.events_without_occurrence,
             events_only_in_occurrence=unused,
             selected_rows=self._output.selected,
+            longest_return_period=self._request.inputs.longest_return_period,
             rates=self._request.rates,
             bound=self._bound,
         )

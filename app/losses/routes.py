@@ -66,6 +66,10 @@ _HEADERS: dict[str, Any] = {
         ),
         ("Thalweg-Selected-Rows", _NUMBER, "Rows of the summaries and events that were chosen"),
         (
+            *("Thalweg-Longest-Return-Period", _NUMBER),
+            "Years up to which the periods tell losses, if a longer return period is asked for",
+        ),
+        (
             *("Thalweg-Ledger-Bound", _NUMBER),
             "Most bytes that the sums of the run can take, if the number of summaries is known",
         ),
@@ -86,7 +90,8 @@ def _responses(*formats: str) -> dict[int | str, dict[str, Any]]:
         200: {"description": "Rows, or a picture of them", "content": content, "headers": _HEADERS}
     }
     statuses = (400, 401, 403, 406, 408, 409, 410, 412, 413, 415, 422, 429, 503)
-    return tables | problem_responses(*statuses)
+    checked = {204: {"description": "With check: nothing is wrong so far", "content": {}}}
+    return tables | checked | problem_responses(*statuses)
 
 
 LossesDep = Annotated[LossService, from_state("losses")]
@@ -114,7 +119,15 @@ async def _answer(
         after = None if options.after is None else checkpoints.read(options.after)
         return LossAnswer(options, checkpoints, after, losses, drain)
 
-    return ExchangeResponse(await losses.threads.start(prepare))
+    answer = await losses.threads.start(prepare)
+    return ExchangeResponse(_no_content if query.check else answer)
+
+
+async def _no_content(exchange: Exchange) -> None:
+    """Answer a request whose stream is not asked for."""
+    await discard(exchange.body)
+    await exchange.start(204)
+    await exchange.end()
 
 
 @in_lane(LONG)

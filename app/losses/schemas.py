@@ -45,12 +45,29 @@ def _refuse_unknown(value: object) -> object:
     return value
 
 
+def _refuse_info(name: object) -> object:
+    """Refuse the columns that tables of runs do not have.
+
+    Raises:
+        PydanticCustomError: they are given.
+    """
+    if name == _INFO:
+        text = "tables of runs have no joined columns: post the stream, or join them by SummaryId"
+        raise PydanticCustomError("run_input", text)
+    return _refuse_unused(name)
+
+
+_INFO = "summary_info"
 if TYPE_CHECKING:
     ReportName = str
     InputName = str
+    RunInputName = str
 else:
     ReportName = Annotated[Literal[tuple(REPORTS)], BeforeValidator(_refuse_unknown)]
     InputName = Annotated[Literal[KINDS], BeforeValidator(_refuse_unused)]
+    RunInputName = Annotated[
+        Literal[tuple(kind for kind in KINDS if kind != _INFO)], BeforeValidator(_refuse_info)
+    ]
 
 
 def given(description: str, **limits: Any) -> Any:  # noqa: ANN401 - of pydantic's Field
@@ -149,6 +166,9 @@ class LossQuery(PassOptions):
         " whether they do",
     )
     duplex: bool = Field(False, description="Send rows while the body is still arriving")
+    check: bool = Field(
+        False, description="Check everything but the stream, which is not read: 204"
+    )
     after: str | None = given("Token to resume from; the body begins at the token's offset")
 
 

@@ -10,6 +10,7 @@ Curves that differ by the order of tied losses alone are told apart: see ``tied_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -87,19 +88,23 @@ def compare_runs(
     """Compare all tables of two runs, by name.
 
     Args:
-        a: run directory, folder of outputs, or one table.
+        a: run directory, folder of outputs or of ``aggregate``'s reports, or one table.
         b: the same of the other run.
         tolerance: relative, of each number.
         limit: rows to show of each table.
 
     Raises:
-        InputError: there are no tables.
+        InputError: there are no tables, or a path does not exist.
     """
     sides = [_tables(path) for path in (a, b)]
     if a.is_file() and b.is_file():
         sides = [{a.stem: path} for path in (a, b)]
     if not any(sides):
-        raise InputError("neither run has outputs", hint="Name run directories or their output")
+        raise InputError(
+            "neither has outputs",
+            hint="Name run directories, their output, or folders of aggregate in csv, parquet or"
+            " bin",
+        )
     weighted = _has_weights(a) or _has_weights(b)
     for name in sorted({*sides[0], *sides[1]}):
         paths = [side.get(name) for side in sides]
@@ -117,11 +122,14 @@ def compare_runs(
 
 
 def _tables(path: Path) -> dict[str, Path]:
-    """Tables of a run by name, such as ``gul_S1_selt``."""
+    """Tables of a run by name, such as ``gul_S1_selt``; of ``aggregate``, ``selt``, ``S1_selt``."""
+    if not path.exists():
+        raise InputError("it does not exist", source=str(path))
     folder = path / "output" if (path / "output").is_dir() else path
     found: dict[str, Path] = {}
-    for file in sorted(folder.glob("*_S[0-9]*_*")) if folder.is_dir() else [path]:
-        if file.suffix in _FORMS:
+    for file in sorted(folder.iterdir()) if folder.is_dir() else [path]:
+        named = file.match("*_S[0-9]*_*") or _own_report(file.stem) in REPORTS
+        if file.suffix in _FORMS and (named or file == path):
             if file.stem in found:
                 raise InputError(f"{file.stem} is there in two formats", source=str(folder))
             found[file.stem] = file
@@ -137,12 +145,19 @@ def _has_weights(path: Path) -> bool:
     return False
 
 
+def _own_report(name: str) -> str:
+    """Report of a table as ``aggregate`` names it, without its summary set."""
+    return re.sub(r"^S\d+_", "", name)
+
+
 def _report_of(name: str) -> str:
     """Report of a table.
 
     Raises:
         InputError: it is of none.
     """
+    if (own := _own_report(name)) in REPORTS:
+        return own
     last = name.rpartition("_")[2]
     report = OUTPUTS[last].report if last in OUTPUTS else last
     if report not in REPORTS:

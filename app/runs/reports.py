@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import structlog
 from pydantic import ValidationError
@@ -15,7 +16,12 @@ from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, can_draw
 from app.losses.request import parse_reports
+from app.losses.selection import RowSelection
 from app.run_errors import ReportMissingError, ReportNotReadyError
+from app.service_error import ServiceError
+from core.errors import CoreError
+from core.losses.reports import REPORTS
+from core.losses.reports.report import RETURN_PERIODS
 
 from .records import RunRecord
 from .results.files import DAMAGED, RECORDS, Look, PublishedFile, ReportFiles, ReportName
@@ -41,6 +47,24 @@ class PendingError(Exception):
         """What to tell of the run."""
         if job is not None:
             self.state |= {"done": job.done, "total": job.total}
+
+
+class Found(NamedTuple):
+    """A published report, and what it was computed with."""
+
+    files: ReportFiles
+    file: PublishedFile
+    run: RunRecord
+    variant: Variant
+
+
+class Told(NamedTuple):
+    """What is to be said of a report besides its rows; None for nothing."""
+
+    selected_rows: int | None = None
+    """Number of its rows, if summaries or events were chosen."""
+    longest_return_period: int | None = None
+    """Years up to which the periods tell losses, if a longer return period was asked for."""
 
 
 class RunReportsService:
@@ -93,9 +117,7 @@ class RunReportsService:
                 )
         return self._sealer.compute(run, reports, variant)
 
-    def find(
-        self, who: Identity, ident: str, name: ReportName, form: str
-    ) -> tuple[ReportFiles, PublishedFile]:
+    def find(self, who: Identity, ident: str, name: ReportName, form: str) -> Found:
         """Return the file of a report in a format.
 
         Raises:
@@ -106,18 +128,38 @@ class RunReportsService:
             CoreError, ServiceError: it cannot be drawn, or a store failed.
         """
         run, files, result = self._computed(who, ident, name)
+        variant = Variant(result["options"], result["inputs"])
         known = files.find(name.file(form))
-        if known is not None:
-            return files, known
-        drawn = self._drawn(run, result, name, form)
-        try:
-            return files, files.derive(name, form, drawn)
-        except DAMAGED:
-            raise self._again(run, result, name, form) from None
+        if known is None:
+            drawn = self._drawn(run, result, name, form)
+            try:
+                known = files.derive(name, form, drawn)
+            except DAMAGED:
+                raise self._again(run, result, name, form) from None
+        return Found(files, known, run, variant)
+
+    def tell(self, found: Found, name: ReportName, selection: RowSelection) -> Told:
+        """Say what the rows of a report, or those of a selection, do not.
+
+        Raises:
+            CoreError, ServiceError: the records are damaged, or a store failed.
+        """
+        files, _, run, variant = found
+        options, selected, longest = self._sealing.spec(run, variant).options, None, None
+        if selection:
+            selected = files.count(name, selection)
+        elif options.summary_ids is not None and (records := files.find(name.file(RECORDS))):
+            selected = records.size // files.dtype(name.report).itemsize
+        if RETURN_PERIODS in REPORTS[name.report].takes:
+            # An input may be gone by now: nothing more is known of it, then.
+            with suppress(CoreError, ServiceError):
+                inputs = self._sealing.request(run, variant, (name.report,)).inputs
+                longest = inputs.longest_return_period
+        return Told(selected, longest)
 
     def repair(
         self, who: Identity, ident: str, name: ReportName, form: str, file: PublishedFile
-    ) -> tuple[ReportFiles, PublishedFile]:
+    ) -> Found:
         """Return a report as ``find`` does, made again because this file of it is damaged.
 
         Raises:

@@ -15,7 +15,7 @@ from app.losses.analyses import taken_inputs
 from app.losses.options import read_policy, read_request
 from app.losses.pictures.options import Theme
 from app.losses.request import LossRequest
-from app.losses.schemas import InputName, LossQuery, PassOptions, ReportName, given
+from app.losses.schemas import LossQuery, PassOptions, ReportName, RunInputName, given
 from app.losses.service import LossService
 from app.times import MAX_DAYS
 from app.wording import wording
@@ -77,7 +77,7 @@ class RunBody(BaseModel):
 
     perspective: Literal["gul", "il", "ri", "rl"]
     reports: list[ReportName] = Field(min_length=1)
-    inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
+    inputs: dict[RunInputName, str] = Field({}, description="Digests of auxiliary files, by name")
     options: NewRunOptions = Field(default_factory=lambda: NewRunOptions.model_validate({}))
     days: float | None = given("Lifetime after the last change, in days", gt=0, le=MAX_DAYS)
 
@@ -166,7 +166,7 @@ class ReportsBody(BaseModel):
     options: dict[str, Any] = Field(
         {}, description="Options that differ from those of the run, such as quantiles"
     )
-    inputs: dict[InputName, str] = Field({}, description="Inputs that differ, by name")
+    inputs: dict[RunInputName, str] = Field({}, description="Inputs that differ, by name")
 
 
 class ReportsQuery(BaseModel):
@@ -212,7 +212,7 @@ _SAME = tuple(PassOptions.model_fields)
 def invalid(error: ValidationError) -> InvalidOptionError:
     """Return what is wrong with a body, in the words of the service."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"])) or "the body"
+    place = ".".join(str(part) for part in first["loc"] if part != "[key]") or "the body"
     return InvalidOptionError(f"{place}{wording(first)}", option=place)
 
 

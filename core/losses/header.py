@@ -40,7 +40,8 @@ def _kind(octets: bytes, source: str | None) -> tuple[Kind, int, int]:
         raise errors.UnsupportedStreamError(
             "this is a cdf stream, which holds no losses yet",
             offset=0,
-            hint="Put a loss sampler such as gulpy between, or send its output",
+            hint="Put a loss sampler such as gulpy between, or send its output; occurrences and"
+            " periods, which may begin like one, are inputs of reports",
             source=source,
         )
     found, hint = _recognised(octets[:TYPE_SIZE])

@@ -15,6 +15,9 @@ from ._kernels.layout import Parameters
 from .format import LOSS_DTYPES
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, encode_occurrence
 
+_ROUNDING = 1e-4
+"""Years beyond the longest return period that still have its loss, as curves are read."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportInputs:
@@ -47,6 +50,20 @@ class ReportInputs:
         if self.event_rates is None and self.occurrence is not None:
             return self.occurrence.event_rates()
         return self.event_rates
+
+    @property
+    def longest_return_period(self) -> int | None:
+        """Years up to which the periods tell losses; None unless a longer one is asked for.
+
+        Beyond, curves of full uncertainty alone have points: each sample is a year of theirs.
+        """
+        if self.return_periods is None or self.occurrence is None:
+            return None
+        longest = self.occurrence.periods
+        if self.periods is not None:
+            weights = self.periods.weights
+            longest = int(1 / weights.min(where=weights > 0, initial=1.0) + _ROUNDING)
+        return longest if self.return_periods.years.max() > longest else None
 
     def octets(self) -> list[bytes]:
         """Return the inputs that are given, as bytes to identify them by."""

@@ -171,3 +171,9 @@ def test_stores_that_cannot_be_named(values: dict[str, Any], match: str) -> None
 def test_the_state_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("postgres://user:secret@host/db\n")
     assert Settings(state_file=tmp_path / "state").state == "postgres://user:secret@host/db"
+
+
+def test_a_size_that_is_none_is_told_how_sizes_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THALWEG_MEMORY_LIMIT", "8Mx")
+    with pytest.raises(ValidationError, match="a size is as 8MiB, 1 GB or 8388608"):
+        Settings()

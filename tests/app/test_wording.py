@@ -19,7 +19,7 @@ class Model(BaseModel):
     names: list[str] = Field([], max_length=2)
     flag: bool = False
     own: str = ""
-    short: str = Field("", max_length=3, pattern="^a*$")
+    short: str = Field("", max_length=3, pattern="^[A-Z]{3}$")
 
     @field_validator("own")
     @classmethod
@@ -45,7 +45,7 @@ class Required(BaseModel):
         ({"flag": "maybe"}, " must be true or false"),
         ({"other": 1}, " is unknown"),
         ({"short": "aaaa"}, " must be at most 3 characters"),
-        ({"short": "b"}, " must be of the form ^a*$"),
+        ({"short": "b"}, " must be three capital letters, such as EUR"),
         ({"short": 1}, " must be a text"),
         ({"own": "x"}, ": it is x"),
     ],

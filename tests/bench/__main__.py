@@ -138,7 +138,7 @@ class Setup:
         args = [*SERVER, "aggregate", str(stream), "--reports", report]
         if report == "qelt":
             args += ["--quantiles", str(self.directory / "input" / "quantile.bin")]
-        return [*args, "--out", str(self.directory / "ours")]
+        return [*args, "--force", "--out", str(self.directory / "ours")]
 
     def theirs(self, report: str, stream: Path) -> list[str]:
         assert self.peer is not None
@@ -240,7 +240,7 @@ def memory(setup: Setup, size: int) -> None:
         args = [*SERVER, "aggregate", "-", "--reports", reports, "--format", "bin"]
         if "qelt" in reports:
             args += ["--quantiles", "0.1,0.5,0.9"]
-        args += ["--out", str(setup.directory / "long")]
+        args += ["--force", "--out", str(setup.directory / "long")]
         process = subprocess.Popen(args, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert process.stdin
         peaks = []

@@ -128,7 +128,7 @@ class Portfolio:
             args += ["--return-periods", str(self.folder / "returnperiods.bin")]
         if "qelt" in reports:
             args += ["--quantiles", str(self.folder / "quantile.bin")]
-        return [*args, "--format", "bin", "--out", str(self.folder / out), *options]
+        return [*args, "--format", "bin", "--force", "--out", str(self.folder / out), *options]
 
 
 def within_budget(folder: Path, gigabytes: float, budget: str) -> None:

@@ -160,7 +160,7 @@ class Run:
         if "qelt" in reports:
             args += ["--quantiles", str(given / "quantile.bin")]
             args += ["--event-rates", str(given / "event_rates.csv")]
-        return [*args, "--no-progress", "--out", str(self.folder / "ours")]
+        return [*args, "--no-progress", "--force", "--out", str(self.folder / "ours")]
 
     def theirs(self, tool: str) -> list[str]:
         """The command of one of the peer's tools."""

@@ -80,7 +80,8 @@ def against_peer(folder: Path, peer: str, rounds: int) -> None:
     """Whole commands, run in turn."""
 
     def ours(name: str) -> list[str]:
-        options = ["--summary-xref", "input/gulsummaryxref.bin", "--out", "ours", "--no-progress"]
+        options = ["--summary-xref", "input/gulsummaryxref.bin", "--out", "ours", "--force"]
+        options.append("--no-progress")
         return [*SERVER, "summarise", name, *options, "--summary-map", "input/gul_summary_map.csv"]
 
     def theirs(name: str) -> list[str]:

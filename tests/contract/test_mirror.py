@@ -228,7 +228,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/core/losses/inputs/test_summary_map.py",
     ),
     "core/losses/ledger/": _LEDGER,
-    "core/losses/parameters.py": _ANALYSIS,
     "core/losses/receiver.py": (*_ANALYSIS, *_SUMMARIES),
     "core/losses/records.py": _TYPES,
     "core/losses/reports/annual.py": _WHOLE_RUNS,

@@ -25,6 +25,7 @@ from app.main import create_app
 from app.runs.spec import ReportsBody, RunSpec
 from app.service_error import ServiceError
 from app.settings import Settings
+from app.wording import FORMS
 from core.errors import CoreError
 from core.losses.inputs import Occurrence, encode_occurrence
 from core.pipelines.pipeline import parse_pipeline
@@ -320,7 +321,7 @@ def test_every_option_is_documented(document: Any) -> None:  # noqa: ANN401 - JS
 def test_every_format_and_header_is_documented(document: Any) -> None:  # noqa: ANN401 - JSON
     table = CONTRACT[CONTRACT.index("| response header |") : CONTRACT.index("In a duplex answer")]
     named = set(re.findall(r"`([A-Z][\w-]+)`", table))
-    assert len(named) == 12
+    assert len(named) == 13
     for _, path, operation in operations(document):
         if not path.startswith("/v1/losses"):
             continue
@@ -418,3 +419,7 @@ def test_the_command_prints_what_is_served(document: Any, tmp_path: Path) -> Non
         command, check=True, capture_output=True, cwd=tmp_path, env=environment
     )
     assert json.loads(printed.stdout) == document
+
+
+def test_every_pattern_is_told_in_words(document: Any) -> None:  # noqa: ANN401 - JSON
+    assert set(re.findall(r"'pattern': '([^']+)'", str(document))) == set(FORMS)

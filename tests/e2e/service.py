@@ -344,7 +344,17 @@ def aggregate(directory: Path, data: bytes, report: str, *options: str, form: st
     path = directory / "stream.bin"
     path.write_bytes(data)
     out = directory / "tables"
-    flags = ["--reports", report, "--out", str(out), "--format", form, "--no-progress", *options]
+    flags = [
+        "--reports",
+        report,
+        "--out",
+        str(out),
+        "--format",
+        form,
+        "--no-progress",
+        "--force",
+        *options,
+    ]
     assert main(["--log-level", "warning", "aggregate", str(path), *flags]) == 0
     return (out / f"{report}.{form}").read_bytes()
 

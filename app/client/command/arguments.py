@@ -158,7 +158,6 @@ REPORT_OPTIONS: dict[str, dict[str, Any]] = {
     "periods": {"type": Path, "metavar": "F", "help": "weights of the periods (default: equal)"},
     "summary_xref": {"type": Path, "metavar": "F", "help": "the stream is of items"},
     "summary_map": {"type": Path, "metavar": "F", "help": "to count affected risks"},
-    "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
     "quantiles": {
         "type": list_or_file,
         "metavar": "F",

@@ -8,7 +8,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -91,6 +93,18 @@ def make_bars(args: argparse.Namespace, partitions: Sequence[int]) -> Bars | Non
 
 def _shows_progress(args: argparse.Namespace) -> bool:
     return not args.quiet and not args.no_progress and sys.stderr.isatty()
+
+
+@contextmanager
+def saying_warnings(*, quiet: bool) -> Iterator[None]:
+    """Say what the client warns of as a command does, or nothing of it."""
+    with warnings.catch_warnings(record=True, action="ignore") as caught:
+        warnings.simplefilter("ignore" if quiet else "always", UserWarning)
+        try:
+            yield
+        finally:
+            for warning in caught:
+                say(str(warning.message))
 
 
 def is_stale(error: BaseException | None) -> bool:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 from ..client import Client
-from ..errors import ProblemError
 from ..losses.requests import EXPECTED, PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
@@ -26,7 +23,8 @@ from .arguments import (
     new_command,
     size,
 )
-from .console import make_bar, say, stopped
+from .console import make_bar, say, saying_warnings, stopped
+from .targets import add_force, writing
 
 STDOUT = 1
 
@@ -34,6 +32,7 @@ STDOUT = 1
 _OPTIONS: dict[str, dict[str, Any]] = {
     **REPORT_OPTIONS,
     **STREAM_OPTIONS,
+    "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
     "event_ids": {"metavar": "LIST", "help": "only these events, such as 1,5,10-20"},
     "theme": {"choices": ("light", "dark"), "help": "of svg and png"},
     "plot_tvar": {"action": "store_true", "default": None, "help": "in pictures of ept"},
@@ -82,6 +81,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     )
     post.add_argument("--part-size", type=size, default=PART_SIZE, help="default 16MiB")
     add_behaviour(post)
+    add_force(post)
     add_options(post, _OPTIONS)
     post.add_argument(
         "--exec", nargs=argparse.REMAINDER, metavar="CMD", help="post the output of a command"
@@ -100,6 +100,7 @@ class _Post:
         out = Path(args.out)
         self.to_file = args.out != "-" and not _is_special(out)
         self._alone = len(self._sets) * len(self.reports) == 1
+        self._several_sets = len(self._sets) > 1
         self.to_folder = self.to_file and (
             not self._alone or args.out.endswith("/") or out.is_dir()
         )
@@ -136,17 +137,27 @@ class _Post:
             return [(self.reports[0], self.options, out if out != "-" else STDOUT)]
         if self.format == "bin" and not self._alone:
             return [(self.reports, self.options, out)]
-        several, folder = len(self._sets) > 1, Path(out)
         return [
             (
                 name,
                 options_for(name, self.reports, self.options)
                 | ({} if set_id is None else {"sets": [set_id]}),
-                f"{folder}/{label(set_id, name) if several and set_id else name}.{self.format}",
+                str(self._file(set_id, name)),
             )
             for set_id in self._sets
             for name in self.reports
         ]
+
+    def _file(self, set_id: int | None, name: str) -> Path:
+        stem = label(set_id, name) if self._several_sets and set_id else name
+        return Path(self._args.out, f"{stem}.{self.format}")
+
+    @property
+    def files(self) -> list[Path]:
+        """The files to write; standard output and what is no file are none."""
+        if not self.to_folder:
+            return [Path(self._args.out)] if self.to_file else []
+        return [self._file(set_id, name) for set_id in self._sets for name in self.reports]
 
     def state(self, out: str | int) -> str | None:
         """The state file of a pass."""
@@ -161,50 +172,47 @@ def _is_special(path: Path) -> bool:
 
 def _post(args: argparse.Namespace, client: Client) -> None:
     post = _Post(args)
-    bar, passes = make_bar(args), post.passes()
-    if len(passes) > 1:
-        for report, options, _ in passes:
-            _check(client, report, post.format, options)
-    if post.to_folder:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-    for report, options, out in passes:
-        state = post.state(out)
+    passes = post.passes()
+    folder = Path(args.out) if post.to_folder else None
+    command = {"post": [args.file, args.exec]}
+    with writing(post.files, folder, command, force=args.force):
+        if len(passes) > 1:
+            for report, options, _ in passes:
+                client.losses.check(report, post.format, **options)
+        for one in passes:
+            _save(args, client, post, *one)
+
+
+def _save(  # noqa: PLR0913, PLR0917 - a pass
+    args: argparse.Namespace,
+    client: Client,
+    post: _Post,
+    report: str | list[str],
+    options: dict[str, Any],
+    out: str | int,
+) -> None:
+    bar, state = make_bar(args), post.state(out)
+    with saying_warnings(quiet=args.quiet):
         try:
-            with warnings.catch_warnings(action="ignore"):  # the end says it
-                end = client.losses.save(
-                    report,
-                    0 if args.file == "-" else args.file,
-                    out,
-                    post.format,
-                    exec=args.exec or None,
-                    mode=args.mode,
-                    part_size=args.part_size,
-                    state=state,
-                    progress=bar,
-                    live=args.live,
-                    **options,
-                )
+            end = client.losses.save(
+                report,
+                0 if args.file == "-" else args.file,
+                out,
+                post.format,
+                exec=args.exec or None,
+                mode=args.mode,
+                part_size=args.part_size,
+                state=state,
+                progress=bar,
+                live=args.live,
+                **options,
+            )
         finally:
             stopped(bar, state)
         if not args.quiet:
             name = report if isinstance(report, str) else ",".join(report)
             is_declared = not options.keys().isdisjoint(EXPECTED)
             say(f"{name}: {_describe(end, is_declared=is_declared)}")
-
-
-def _check(client: Client, report: str, form: str, options: dict[str, Any]) -> None:
-    """Have the service say of an empty stream what it would refuse of any.
-
-    Raises:
-        ThalwegError: it refuses the report, or could not be reached.
-    """
-    # What is expected of the stream itself is not expected of an empty one.
-    asked = {name: value for name, value in options.items() if name not in EXPECTED}
-    try:
-        client.losses.save(report, b"", os.devnull, form, **asked)
-    except ProblemError as error:
-        if error.code != "stream-empty":
-            raise
 
 
 def _describe(end: End, *, is_declared: bool) -> str:
@@ -217,8 +225,6 @@ def _describe(end: End, *, is_declared: bool) -> str:
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if end.reopened_check != "whole":
         text += f", reopened events checked {end.reopened_check}"
-    if end.selected_rows == 0:
-        text += ", no row is of the chosen summaries and events"
     if end.events_without_occurrence:
         text += f", {end.events_without_occurrence} without occurrence"
     if end.events_only_in_occurrence:

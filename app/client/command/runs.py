@@ -15,7 +15,7 @@ from typing import Any
 from ..client import Client
 from ..errors import ProblemError, StateError
 from ..files.state import StateFile
-from ..losses.requests import INPUTS
+from ..losses.requests import RUN_INPUTS
 from ..losses.saving import label
 from ..losses.sources import SourceLike, open_source
 from ..runs.async_upload import MEMBER
@@ -36,9 +36,20 @@ from .arguments import (
     numbers,
     ranges,
 )
-from .console import EXIT_CONNECTION, exit_code, make_bars, print_json, say, told
+from .console import (
+    EXIT_CONNECTION,
+    exit_code,
+    make_bars,
+    print_json,
+    say,
+    saying_warnings,
+    told,
+)
+from .targets import add_force, writing
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
+_CHOICES = ("summary_ids", "event_ids", "variant")
+"""What is chosen of the reports to fetch."""
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
     "partitions": {"type": count, "metavar": "N", "help": "that sealing requires"}
 }
@@ -71,7 +82,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     add_upload(group)
     put = new_command(group, "input", _put_input, "give a run that is not sealed an auxiliary file")
     put.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    put.add_argument("name", choices=INPUTS, help="which file it is")
+    put.add_argument("name", choices=RUN_INPUTS, help="which file it is")
     put.add_argument("file", type=Path, metavar="FILE", help="csv, packed or parquet")
     compute = new_command(
         group,
@@ -130,6 +141,7 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
     fetch.add_argument("--event-ids", metavar="LIST", help="only these events, such as 1,5,10-20")
     fetch.add_argument("--variant", help="of further reports, as their request was answered")
     fetch.add_argument("--quiet", action="store_true", help="report errors only")
+    add_force(fetch)
 
 
 def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -223,13 +235,17 @@ def _delete(args: argparse.Namespace, client: Client) -> None:
 
 def _fetch(args: argparse.Namespace, client: Client) -> None:
     reports: list[str] = args.report or client.runs.status(args.id).document["reports"]
-    for out, report, number in _files(args, reports):
-        options = given(args, ("summary_ids", "event_ids", "variant")) | {"set": number}
-        state = out.with_name(f"{out.name}.thalweg-state")
-        form = args.format or format_of(out, _FORMATS)
-        size = client.runs.report(args.id, report, out, form, state=state, **options)
-        if not args.quiet:
-            say(f"{out}: {size:,} bytes")
+    files, options = _files(args, reports), given(args, _CHOICES)
+    folder = args.out if len(files) > 1 or args.out.is_dir() else None
+    with writing([out for out, *_ in files], folder, {"run": args.id, **options}, force=args.force):
+        for out, report, number in files:
+            state = out.with_name(f"{out.name}.thalweg-state")
+            form = args.format or format_of(out, _FORMATS)
+            with saying_warnings(quiet=args.quiet):
+                choice = {"state": state, "set": number, **options}
+                size = client.runs.report(args.id, report, out, form, **choice)
+                if not args.quiet:
+                    say(f"{out}: {size:,} bytes")
 
 
 def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, int | None]]:
@@ -238,7 +254,6 @@ def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str
     out: Path = args.out
     if len(reports) * len(sets) == 1 and not out.is_dir():
         return [(out, reports[0], sets[0])]
-    out.mkdir(parents=True, exist_ok=True)
     ending = args.format or "csv"
     return [
         (out / f"{report if number is None else label(number, report)}.{ending}", report, number)

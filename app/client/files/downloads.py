@@ -45,6 +45,7 @@ class Download(Resumable[memoryview]):
     Attributes:
         offset: bytes that are there.
         etag: of the data they are from; None before the first answer.
+        headers: of the last answer.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a download consists of
@@ -67,7 +68,7 @@ class Download(Resumable[memoryview]):
         self._output: FileOutput | None = None
         self.offset = 0
         self.etag: str | None = None
-        self._dtype: str | None = None
+        self.headers: Mapping[str, str] = {}
 
     def save(self, observe: Callable[[int], None] | None = None) -> int:
         """Write the file, or complete what another process began; the number of its bytes.
@@ -98,7 +99,7 @@ class Download(Resumable[memoryview]):
             OSError: the file cannot be read.
         """
         try:
-            dtype = dtype_of(json.loads(self._dtype or ""))
+            dtype = dtype_of(json.loads(self.headers.get("thalweg-dtype", "")))
         except (TypeError, ValueError) as e:
             raise ProtocolError("the answer has no dtype of its records") from e
         return np.fromfile(self._path, dtype)
@@ -199,7 +200,7 @@ class Download(Resumable[memoryview]):
             detail = f"the {name} had the tag {self.etag} and has {etag} now"
             raise data_changed(detail, "Open it anew, and start over")
         self.etag = etag
-        self._dtype = head.headers.get("thalweg-dtype")
+        self.headers = head.headers
         if head.status == _STATUS_PARTIAL:
             return self.offset, self._check_span(head.headers.get("content-range", ""))
         length = head.headers.get("content-length", "")

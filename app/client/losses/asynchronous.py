@@ -243,7 +243,11 @@ class AsyncLosses(AsyncCalls):
             part_size: bytes of a part.
             progress: called whenever rows have been answered.
             summary_xref: the stream is of items: the summaries of these; tables come by set.
-            **options: of the contract, see LossOptions.
+            **options: inputs (occurrence, periods, return_periods, quantiles, event_rates,
+                summary_map), rows (summary_ids, event_ids, sets, order), computation
+                (no_of_periods, confidence, curves, tvar), stream (float_width, nan, negative,
+                sample_order), and what is expected of it (expect_events, expect_bytes,
+                expect_samples, expect_summaries, over_bound); see LossOptions.
 
         Raises:
             ThalwegError: as for ``post``.
@@ -290,9 +294,9 @@ class AsyncLosses(AsyncCalls):
     ) -> End:
         """Post a stream and write a table to a file, byte for byte as the service makes it.
 
-        The file appears once it is complete. Csv, ndjson and bin are posted in parts by
-        default and joined; ndjson without the lines that hold tokens. Arrow and parquet
-        describe the whole stream.
+        The file appears once it is complete, in place of one that is there. Csv, ndjson and
+        bin are posted in parts by default and joined; ndjson without the lines that hold
+        tokens. Arrow and parquet describe the whole stream.
 
         Args:
             report: a name; or several, in the format ``bin`` only.
@@ -335,6 +339,33 @@ class AsyncLosses(AsyncCalls):
                 saving.stop()
         assert posting.end is not None  # noqa: S101 - the items are over
         return posting.end
+
+    async def check(
+        self,
+        report: str | Several,
+        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        *,
+        summary_xref: InputLike | None = None,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        """Have the service check what could be wrong with a post before its stream is sent.
+
+        Files of inputs are stored.
+
+        Args:
+            report: as for ``save``.
+            format: as for ``save``.
+            summary_xref: as for ``post``.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            ThalwegError, TypeError, ValueError: as for ``save``.
+        """
+        requests = LossRequests(report, wire_format(format), options, None, summary_xref)
+        async with self._connector.channel() as channel:
+            for name, request in requests.inputs():
+                requests.input_stored(name, (await channel.call(request)).text("digest"))
+            await channel.call(requests.check())
 
 
 async def _shaped(posting: AsyncPosting, shape: Callable[[Table], T]) -> AsyncGenerator[T, None]:

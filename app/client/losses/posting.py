@@ -18,7 +18,6 @@ grow with long events (see PartPlan), so that the price stays below half of what
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +32,7 @@ from ..transport.requests import BLOCK, Head, Request
 from ..transport.retry import shorter
 from ..transport.streams import Recovery, Resumable
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone, warn_of
 from .saving import Observe, Progress
 from .sources import Filled, Source, body_of
 
@@ -206,9 +205,7 @@ class Posting(Resumable[Item]):
             self.token, self.offset, self.done = None, end.bytes, True
             selected = self._rows if self._knows_rows and end.selected_rows is not None else None
             self.end = replace(end, selected_rows=selected)
-            if selected == 0:
-                text = "no row is of these summary_ids and event_ids: the tables are empty"
-                warnings.warn(text, stacklevel=2)
+            warn_of(selected, end.longest_return_period)
         elif end.reason == "partial" and not sending.last:
             assert sending.stop is not None  # noqa: S101 - it is a part
             self._plan.answered(self.offset, sending.stop)

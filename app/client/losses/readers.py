@@ -167,7 +167,10 @@ class PiecesReader(Reader):
                 raise SourceError(f"the stream cannot be read: {e}") from e
             if piece is None:
                 return 0
-            self._rest = memoryview(piece).cast("B")
+            try:
+                self._rest = memoryview(piece).cast("B")
+            except TypeError as e:
+                raise TypeError(f"a stream is of bytes, and {piece!r:.80} is none") from e
         count = min(len(view), len(self._rest))
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]

@@ -22,10 +22,11 @@ Several: TypeAlias = list[str] | tuple[str, ...]
 """Names of reports."""
 InputLike: TypeAlias = "str | os.PathLike[str] | bytes"
 
-INPUTS = (
+RUN_INPUTS = (
     *("quantiles", "event_rates", "occurrence", "periods", "return_periods"),
-    *("summary_xref", "summary_map", "summary_info"),
+    *("summary_xref", "summary_map"),
 )
+INPUTS = (*RUN_INPUTS, "summary_info")
 _OF_RUNS = ("aal", "aal_mean", "alct", "ept", "psept")
 _OF_PERIODS = ("splt", "mplt", "qplt")
 INPUTS_OF = {
@@ -48,6 +49,7 @@ EXPECTED = ("expect_events", "expect_bytes")
 _ENDS = (
     *("completeness", "events", "bytes", "reopened_check"),
     *("events_without_occurrence", "events_only_in_occurrence", "selected_rows"),
+    "longest_return_period",
 )
 _END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
 """Headers that say how an answer ended, and the members of END frames that say the same."""
@@ -131,14 +133,17 @@ def put_input(name: str, data: bytes) -> Request:
     return Request("PUT", path_of("inputs", name), OCTETS, data)
 
 
-def input_bytes(data: InputLike) -> bytes:
-    """The bytes of an auxiliary file, given as a path or as bytes.
+def input_bytes(name: str, data: InputLike) -> bytes:
+    """The bytes of an auxiliary file, given by name as a path or as bytes.
 
     Raises:
         SourceError: it cannot be read.
+        TypeError: it is neither.
     """
     if isinstance(data, bytes):
         return data
+    if not isinstance(data, str | os.PathLike):
+        raise TypeError(f"{name} must be a Path or bytes, not {data!r}")
     try:
         return Path(data).read_bytes()
     except OSError as e:
@@ -156,8 +161,9 @@ class LossRequests:
         summary_xref: the stream is of items: their summaries, in one or more sets.
 
     Raises:
-        SourceError: the file of an input cannot be read.
-        TypeError: there is no such option.
+        SourceError: the file of an input cannot be read, or the stream has another size than
+            ``expect_bytes``.
+        TypeError: there is no such option, or it is of another type.
         ValueError: an option cannot be written into a query, no report is named or one
             twice, or the format holds one report only.
     """
@@ -170,6 +176,8 @@ class LossRequests:
         size: int | None,
         summary_xref: InputLike | None = None,
     ) -> None:
+        if "inputs" in options:
+            raise TypeError("inputs of posts are options of their own: occurrence=Path(…)")
         check_names(options, LossOptions.__annotations__)
         self.reports = reports_of(report)
         if len(self.reports) > 1 and table_format != "frames":
@@ -184,12 +192,15 @@ class LossRequests:
         for name, value in {**options, "summary_xref": summary_xref}.items():
             if value is not None:
                 self._add(name, value)
+        expected = self._expected.get("expect_bytes")
+        if size is not None and expected not in {None, str(size)}:
+            raise SourceError(f"expect_bytes is {expected}, but the stream has {size} bytes")
 
     def _add(self, name: str, value: Any) -> None:  # noqa: ANN401 - any option
         if name in EXPECTED:
             self._expected[name] = str(value)
         elif name in INPUTS and isinstance(value, bytes | os.PathLike):
-            self._inputs[name] = input_bytes(value)
+            self._inputs[name] = input_bytes(name, value)
         elif name in _LISTS and not isinstance(value, str):
             self._query[name] = ",".join(map(repr, numbers_of(name, value)))
         elif name in INPUTS and not isinstance(value, str):
@@ -223,6 +234,11 @@ class LossRequests:
         """Post a part that begins at a position."""
         headers = {"Upload-Complete": "?1" if last else "?0"}
         return self._request(position, self._expected if last else {}, headers | OCTETS)
+
+    def check(self) -> Request:
+        """Have the options checked, without the stream."""
+        position, headers = Position(), {"Upload-Complete": "?1"}
+        return self._request(position, {"check": "true"}, headers | OCTETS)
 
     def rest(self, position: Position, *, duplex: bool) -> Request:
         """Post everything from a position on in one request."""
@@ -262,11 +278,16 @@ def reports_of(names: str | Iterable[str]) -> tuple[str, ...]:
     """The names of reports, one or several.
 
     Raises:
+        TypeError: they are no text.
         ValueError: there is none, or one twice.
     """
-    reports = (names,) if isinstance(names, str) else tuple(names)
+    several: Any = names  # of any type, as callers of Python may mistake it
+    is_one = isinstance(names, str) or not isinstance(several, Iterable)
+    reports = (several,) if is_one else tuple(several)
     if not any(reports):
         raise ValueError("no report is wanted")
+    if not all(isinstance(name, str) for name in reports):
+        raise TypeError(f"a report is named by a text such as melt, not {names!r}")
     if not all(reports):
         raise ValueError("the name of a report is empty")
     if len(set(reports)) < len(reports):
@@ -361,6 +382,7 @@ class Choices:
         part_size: bytes of a part.
 
     Raises:
+        TypeError: the size is no number.
         ValueError: there is no such mode, or parts have no size.
     """
 
@@ -370,6 +392,8 @@ class Choices:
     def __post_init__(self) -> None:
         if self.mode not in {"parts", "whole", "duplex"}:
             raise ValueError(f"there is no mode {self.mode!r}: choose parts, whole or duplex")
+        if not isinstance(self.part_size, int):
+            raise TypeError(f"part_size must be a number of bytes, not {self.part_size!r}")
         if self.part_size < 1:
             raise ValueError("a part has at least one byte")
 

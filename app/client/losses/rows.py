@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -69,6 +70,8 @@ class End:
             occurrences, or where the stream came in several requests.
         selected_rows: with ``summary_ids`` or ``event_ids``, the rows of these; None without, or
             where the post went on after a token.
+        longest_return_period: years up to which the periods tell losses, where a longer return
+            period was asked for: of these, only curves of full uncertainty have rows.
         ledger_bound: of reports of whole runs, from frames: the most that their sums can take,
             as ``state_bytes`` and ``memory_bytes``, with ``samples`` and ``summaries`` (None if
             their number is not known; the bound is then that of one).
@@ -83,6 +86,7 @@ class End:
     events_only_in_occurrence: int | None = None
     ledger_bound: Mapping[str, int | None] | None = None
     selected_rows: int | None = None
+    longest_return_period: int | None = None
 
     @classmethod
     def parse(cls, told: Mapping[str, Any]) -> End:
@@ -93,7 +97,7 @@ class End:
         """
         absent = told.get("events_without_occurrence")
         unused = told.get("events_only_in_occurrence")
-        selected = told.get("selected_rows")
+        selected, longest = told.get("selected_rows"), told.get("longest_return_period")
         return cls(
             str(told["reason"]),
             str(told["completeness"]),
@@ -104,7 +108,22 @@ class End:
             None if unused is None else int(unused),
             told.get("ledger_bound"),
             None if selected is None else int(selected),
+            None if longest is None else int(longest),
         )
+
+
+def warn_of(selected_rows: int | str | None, longest_return_period: int | str | None) -> None:
+    """Warn of rows that are missing for a reason, as the end or the headers of an answer tell."""
+    longest, texts = int(longest_return_period or 0), []
+    if str(selected_rows) == "0":
+        texts.append("no row is of the chosen summaries and events: the tables are empty")
+    if longest:
+        texts.append(
+            f"the periods tell losses of return periods up to {longest:,} years: longer"
+            " ones have no rows, but for those of full uncertainty"
+        )
+    for text in texts:
+        warnings.warn(text, stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,6 +300,9 @@ def open_source(source: SourceLike | None, command: Sequence[str] | None = None)
     if (source is None) is (command is None):
         raise TypeError("give either a source or a command")
     if command is not None:
+        words: Any = command
+        if isinstance(words, str) or not isinstance(words, Sequence) or not words:
+            raise TypeError(f'exec must be a list such as ["cat", "FILE"], not {command!r}')
         return BufferedSource(CommandReader(command))
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source))

@@ -302,6 +302,9 @@ async def upload_parts(
     channel: AsyncChannel, requests: RunRequests, parts: Sequence[Part], observe: Observe | None
 ) -> AsyncGenerator[tuple[Part, Uploaded | Exception], None]:
     """Upload several partitions side by side; yield each with how it ended."""
+    for part in parts:
+        if not isinstance(part, Part):
+            raise TypeError(f"each part must be as Part(1, source), not {part!r}")
     jobs = [channel.beside(partial(_upload_part, requests, part, observe)) for part in parts]
     are_stored = True
     for part, job in zip(parts, jobs, strict=True):

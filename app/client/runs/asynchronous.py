@@ -15,7 +15,7 @@ from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input
-from ..losses.rows import ReportTable
+from ..losses.rows import ReportTable, warn_of
 from ..transport.async_channel import AsyncCalls, AsyncChannel, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
@@ -96,11 +96,13 @@ class AsyncRuns(AsyncCalls):
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
-            TypeError: there is no such option.
+            TypeError: there is no such option or input, or it is of another type.
         """
         spec = {"perspective": perspective, **report_spec(reports, options)}
-        spec["inputs"] = await self._store(inputs or {})
+        spec["inputs"] = await self._store({} if inputs is None else inputs)
         if days is not None:
+            if not isinstance(days, int | float):
+                raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
         return await self._run(create_run(spec, key or str(uuid4())))
 
@@ -109,13 +111,15 @@ class AsyncRuns(AsyncCalls):
 
     async def _store(self, inputs: Mapping[str, InputLike]) -> dict[str, str]:
         """Store the inputs that are files; the digests of all, by name."""
+        if not isinstance(inputs, Mapping):
+            raise TypeError(f'inputs must be as {{"occurrence": Path(…)}}, not {inputs!r}')
         check_names(inputs, INPUTS, "input")
         digests: dict[str, str] = {}
         for name, value in inputs.items():
             if isinstance(value, str):
                 digests[name] = value
             else:
-                request = put_input(name, input_bytes(value))
+                request = put_input(name, input_bytes(name, value))
                 digests[name] = (await self._connector.call(request)).text("digest")
         return digests
 
@@ -171,7 +175,7 @@ class AsyncRuns(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        request = RunRequests(run).put_input(name, input_bytes(data))
+        request = RunRequests(run).put_input(name, input_bytes(name, data))
         return (await self._connector.call(request)).text("digest")
 
     async def upload(  # noqa: PLR0913 - each is a choice of the caller
@@ -333,7 +337,8 @@ class AsyncRuns(AsyncCalls):
     ) -> int:
         """Write a finished report of a sealed run to a file; its size in bytes.
 
-        The file appears once it is complete. While the report is computed, the call waits.
+        The file appears once it is complete, in place of one that is there. While the report
+        is computed, the call waits.
 
         Args:
             run: whose report.
@@ -354,7 +359,9 @@ class AsyncRuns(AsyncCalls):
         request = RunRequests(run).report(report, query)
         async with self._connector.channel() as channel:
             download = AsyncDownload(channel, request, "report", request.target, path, state)
-            return await download.save()
+            size = await download.save()
+        _warn(download)
+        return size
 
     async def read(
         self, run: RunLike, report: str, **options: Unpack[ReportOptions]
@@ -366,7 +373,7 @@ class AsyncRuns(AsyncCalls):
         Args:
             run: whose report.
             report: its name.
-            **options: see ReportOptions.
+            **options: set, variant, summary_ids and event_ids; see ReportOptions.
 
         Raises:
             ProblemError: the service has no such report, or the run is not sealed.
@@ -380,6 +387,7 @@ class AsyncRuns(AsyncCalls):
                 download = AsyncDownload(channel, request, "report", request.target, path, None)
                 await download.save()
                 rows = await channel.work(download.records)
+        _warn(download)
         return ReportTable(report, rows, options.get("set"))
 
     async def add_reports(
@@ -408,6 +416,11 @@ class AsyncRuns(AsyncCalls):
             SourceError: an input cannot be read.
         """
         content = report_spec(reports, options)
-        content["inputs"] = await self._store(inputs or {})
+        content["inputs"] = await self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (await self._connector.call(request)).text("variant")
+
+
+def _warn(download: AsyncDownload) -> None:
+    told = download.headers.get
+    warn_of(told("thalweg-selected-rows"), told("thalweg-longest-return-period"))

@@ -15,7 +15,7 @@ from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
 from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input
-from ..losses.rows import ReportTable
+from ..losses.rows import ReportTable, warn_of
 from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel, pages
 from ..transport.requests import Request
@@ -97,11 +97,13 @@ class Runs(Calls):
             ProblemError: the service refused it.
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
-            TypeError: there is no such option.
+            TypeError: there is no such option or input, or it is of another type.
         """
         spec = {"perspective": perspective, **report_spec(reports, options)}
-        spec["inputs"] = self._store(inputs or {})
+        spec["inputs"] = self._store({} if inputs is None else inputs)
         if days is not None:
+            if not isinstance(days, int | float):
+                raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
         return self._run(create_run(spec, key or str(uuid4())))
 
@@ -110,13 +112,15 @@ class Runs(Calls):
 
     def _store(self, inputs: Mapping[str, InputLike]) -> dict[str, str]:
         """Store the inputs that are files; the digests of all, by name."""
+        if not isinstance(inputs, Mapping):
+            raise TypeError(f'inputs must be as {{"occurrence": Path(…)}}, not {inputs!r}')
         check_names(inputs, INPUTS, "input")
         digests: dict[str, str] = {}
         for name, value in inputs.items():
             if isinstance(value, str):
                 digests[name] = value
             else:
-                request = put_input(name, input_bytes(value))
+                request = put_input(name, input_bytes(name, value))
                 digests[name] = (self._connector.call(request)).text("digest")
         return digests
 
@@ -172,7 +176,7 @@ class Runs(Calls):
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        request = RunRequests(run).put_input(name, input_bytes(data))
+        request = RunRequests(run).put_input(name, input_bytes(name, data))
         return (self._connector.call(request)).text("digest")
 
     def upload(  # noqa: PLR0913 - each is a choice of the caller
@@ -334,7 +338,8 @@ class Runs(Calls):
     ) -> int:
         """Write a finished report of a sealed run to a file; its size in bytes.
 
-        The file appears once it is complete. While the report is computed, the call waits.
+        The file appears once it is complete, in place of one that is there. While the report
+        is computed, the call waits.
 
         Args:
             run: whose report.
@@ -355,7 +360,9 @@ class Runs(Calls):
         request = RunRequests(run).report(report, query)
         with self._connector.channel() as channel:
             download = Download(channel, request, "report", request.target, path, state)
-            return download.save()
+            size = download.save()
+        _warn(download)
+        return size
 
     def read(self, run: RunLike, report: str, **options: Unpack[ReportOptions]) -> ReportTable:
         """Return a finished report of a sealed run as a whole table.
@@ -365,7 +372,7 @@ class Runs(Calls):
         Args:
             run: whose report.
             report: its name.
-            **options: see ReportOptions.
+            **options: set, variant, summary_ids and event_ids; see ReportOptions.
 
         Raises:
             ProblemError: the service has no such report, or the run is not sealed.
@@ -379,6 +386,7 @@ class Runs(Calls):
                 download = Download(channel, request, "report", request.target, path, None)
                 download.save()
                 rows = channel.work(download.records)
+        _warn(download)
         return ReportTable(report, rows, options.get("set"))
 
     def add_reports(
@@ -407,6 +415,11 @@ class Runs(Calls):
             SourceError: an input cannot be read.
         """
         content = report_spec(reports, options)
-        content["inputs"] = self._store(inputs or {})
+        content["inputs"] = self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (self._connector.call(request)).text("variant")
+
+
+def _warn(download: Download) -> None:
+    told = download.headers.get
+    warn_of(told("thalweg-selected-rows"), told("thalweg-longest-return-period"))

@@ -10,13 +10,14 @@ from urllib.parse import urlencode, urlsplit
 from ..errors import ProtocolError
 from ..losses.requests import INPUTS, check_names, listed, numbers_of, reports_of
 from ..transport.requests import OCTETS, Request, json_request, path_of
-from .description import RunLike, RunOptions
+from .description import Run, RunLike, RunOptions
 
 RUNS = "/v1/runs"
 INTEROP_VERSION = "8"
 """Version of the IETF's resumable uploads."""
 _LISTS = ("quantiles", "return_periods", "sets")
 """Options of numbers."""
+_PLAIN = (str, int, float, type(None))
 _DIALECT = {"Upload-Draft-Interop-Version": INTEROP_VERSION}
 
 
@@ -30,6 +31,9 @@ def report_spec(reports: str | Sequence[str], options: Mapping[str, Any]) -> dic
     if inputs := [name for name in INPUTS if name in options and name not in _LISTS]:
         raise TypeError(f'{inputs[0]} is an input of runs: give inputs={{"{inputs[0]}": …}}')
     check_names(options, RunOptions.__annotations__)
+    for name, value in options.items():
+        if not (name in _LISTS or name == "summary_ids" or isinstance(value, _PLAIN)):
+            raise TypeError(f"{name} must be a text or a number, not {value!r}")
     lists: dict[str, Any] = {
         n: numbers_of(n, options[n]) for n in options if n in _LISTS and options[n] is not None
     }
@@ -57,9 +61,14 @@ class RunRequests:
 
     Attributes:
         streams: path of the list of its streams.
+
+    Raises:
+        TypeError: it is neither.
     """
 
     def __init__(self, run: RunLike) -> None:
+        if not isinstance(run, str | Run):
+            raise TypeError(f"a run is given by its id, or as create returned it, not as {run!r}")
         self.run = run if isinstance(run, str) else run.id
         self._path = path_of("runs", self.run)
         self.streams = f"{self._path}/streams"

@@ -340,13 +340,13 @@ class PictureFiles:
                     hint="Name a directory with --plot",
                 )
             options = replace(options, form=form)
-            self._paths = {drawn[0]: path}
+            self.paths = {drawn[0]: path}
         elif form and not path.is_dir():
             raise OptionError(
                 f"there is no picture {form!r}", hint=f"Use {' or '.join(FORMS)}, or a directory"
             )
         else:
-            self._paths = {name: path / f"{name}.{options.form}" for name in drawn}
+            self.paths = {name: path / f"{name}.{options.form}" for name in drawn}
         self._options = options
         self._collectors = {name: PictureCollector(name, options) for name in drawn}
         self._fault: ReportError | None = None
@@ -382,5 +382,5 @@ class PictureFiles:
             raise self._fault
         with Outputs() as outputs:
             for name, collector in self._collectors.items():
-                outputs.open(self._paths[name]).write(collector.draw(summary_set))
-        return list(self._paths.values())
+                outputs.open(self.paths[name]).write(collector.draw(summary_set))
+        return list(self.paths.values())

@@ -343,6 +343,15 @@ class ReportFiles(Published):
             rows = np.frombuffer(octets, dtype)
             yield rows if choose is None else choose(rows)
 
+    def count(self, name: ReportName, choose: Callable[[Rows], Rows]) -> int:
+        """Return how many rows of a report, which is published, are wanted."""
+        count, budget = 0, current()
+        for rows in self.rows(name, choose):
+            count += len(rows)
+            # However long the file is.
+            budget.renew()
+        return count
+
     def encoded(
         self, name: ReportName, form: str, choose: Callable[[Rows], Rows] | None = None
     ) -> Iterator[bytes]:

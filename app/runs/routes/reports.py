@@ -25,7 +25,7 @@ from app.server.lanes.table import LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_run, run_path
-from ..reports import RETRY_SECONDS, PendingError
+from ..reports import RETRY_SECONDS, Found, PendingError, Told
 from ..results.files import (
     DAMAGED,
     FORMATS,
@@ -46,6 +46,8 @@ router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=StrictRou
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 413, 416, 422, 429, 503)
 _TYPES = MEDIA_TYPES | PICTURE_TYPES
+_TOLD = ("Thalweg-Selected-Rows", "Thalweg-Longest-Return-Period")
+"""The headers of :class:`Told`."""
 _JSON = {"application/json": {"schema": {"type": "object"}}}
 
 
@@ -146,17 +148,18 @@ async def run_report(
         stored = RECORDS if selection else form
         found = await start(service.reports.find, who, run, name, stored)
         try:
-            await send(exchange, *found)
+            await send(exchange, found)
         except DAMAGED:
-            found = await start(service.reports.repair, who, run, name, stored, found[1])
+            found = await start(service.reports.repair, who, run, name, stored, found.file)
             if exchange.started:
                 # Whoever asks again gets all of it.
                 exchange.abort()
             else:
-                await send(exchange, *found)
+                await send(exchange, found)
 
-    async def send(exchange: Exchange, files: ReportFiles, file: PublishedFile) -> None:
-        answer = _FileAnswer(service, files, file, name, form)
+    async def send(exchange: Exchange, found: Found) -> None:
+        told = await service.threads.start(service.reports.tell, found, name, selection)
+        answer = _FileAnswer(service, found.files, found.file, name, form, told)
         if selection:
             await answer.send_selected(exchange, request, selection)
         else:
@@ -203,9 +206,13 @@ class _FileAnswer:
     file: PublishedFile
     name: ReportName
     form: str
+    told: Told
 
     def _headers(self, etag: str) -> dict[str, str]:
         headers = _headers(self.form, etag)
+        for header, number in zip(_TOLD, self.told, strict=True):
+            if number is not None:
+                headers[header] = str(number)
         if self.form == RECORDS:
             headers["Thalweg-Dtype"] = json.dumps(self.files.dtype(self.name.report).descr)
         return headers

@@ -556,7 +556,7 @@ def test_an_aggregation_imports_only_the_libraries_that_it_needs(
     stream, occurrence = (str(run_directory / name) for name in ("summary.bin", "occurrence.bin"))
     args = ["aggregate", stream, "--reports", "aal", "--occurrence", occurrence, "--no-progress"]
     main([*args, "--out", str(tmp_path)])  # compiles the kernels, where that is still to be done
-    command = [sys.executable, "-c", SPARING, *args, "--out", str(tmp_path)]
+    command = [sys.executable, "-c", SPARING, *args, "--out", str(tmp_path), "--force"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
@@ -634,6 +634,39 @@ def test_a_single_table_may_be_a_file(
         assert said in capsys.readouterr().err
 
 
+def test_files_are_replaced_if_asked_for(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["aggregate", str(run_directory / "summary.bin"), "--reports", "aal,ept"]
+    run += ["--occurrence", str(run_directory / "occurrence.bin"), "--out", str(tmp_path)]
+    run += ["--return-periods", "10"]
+    for name, more in (
+        ("ept.csv", []),
+        ("sums.part", ["--partial-out", str(tmp_path / "sums.part")]),
+        ("aal.svg", ["--plot", str(tmp_path)]),
+    ):
+        (tmp_path / name).write_bytes(b"precious")
+        assert main([*run, *more]) == 2
+        said = f"{tmp_path / name} exists. Give --force to replace it, or another --out"
+        assert said in capsys.readouterr().err
+        assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"precious"]
+        assert main([*run, *more, "--force"]) == 0
+        assert (tmp_path / name).read_bytes() != b"precious"
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+
+def test_return_periods_that_no_period_tells_are_logged(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["aggregate", str(run_directory / "summary.bin"), "--reports", "ept"]
+    run += ["--occurrence", str(run_directory / "occurrence.bin"), "--return-periods"]
+    for years, is_said in (("10", False), ("9999999", True)):
+        assert main([*run, years, "--out", str(tmp_path / years)]) == 0
+        said = "the periods tell no losses of longer return periods" in capsys.readouterr().err
+        assert said is is_said
+
+
 def test_rows_of_some_summaries_and_events(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -641,7 +674,7 @@ def test_rows_of_some_summaries_and_events(
         out = tmp_path / "selt.csv"
         stream = str(run_directory / "summary.bin")
         run = ["aggregate", stream, "--reports", "selt", "--no-progress", *options]
-        assert main([*run, "--out", str(out)]) == 0
+        assert main([*run, "--out", str(out), "--force"]) == 0
         return out.read_text().splitlines()
 
     head, *rows = written()

@@ -61,7 +61,9 @@ def test_what_cannot_be_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (out / "a_P2.bin").touch()
     again = ["split", whole, "--partitions", "2", "--out", str(out)]
     assert main(again) == 2
-    assert "a_P2.bin is there already. Name another directory" in capsys.readouterr().err
+    assert (
+        "a_P2.bin exists. Give --force to replace it, or another --out" in capsys.readouterr().err
+    )
     assert [path.name for path in out.iterdir()] == ["a_P2.bin"]
     assert main([*again, "--force"]) == 0
     assert "a_P2.bin" in capsys.readouterr().out

@@ -42,6 +42,8 @@ def summarise(run: Path, out: Path | str, *options: str, stream: str = "gul.bin"
 
 def test_streams_and_indices_are_written_for_every_set(run: Path, tmp_path: Path) -> None:
     assert summarise(run, tmp_path, "--summary-map", str(run / "map.csv")) == 0
+    assert summarise(run, tmp_path) == 2
+    assert summarise(run, tmp_path, "--summary-map", str(run / "map.csv"), "--force") == 0
     names = [f"S{k}_summary.{suffix}" for k in (1, 2, 7) for suffix in ("bin", "idx")]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
     for set_id in (1, 2, 7):

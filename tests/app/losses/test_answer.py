@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -223,6 +224,30 @@ def test_options_change_the_tables_as_they_do_offline(
     for ids, count in (("2", str(some.count(b"\n") - 1)), ("99", "0")):
         answer = ask(service, Post(query_of("aal", digests, summary_ids=ids), [stream(4)]))
         assert answer.getheader("Thalweg-Selected-Rows") == count
+
+
+def test_return_periods_that_no_period_tells_are_told(
+    service: Service, digests: dict[str, str]
+) -> None:
+    given = {"occurrence": digests["occurrence"]}
+    for years, told in (("20,5", None), (f"{PERIODS + 1},5", str(PERIODS))):
+        path = with_query("/v1/losses/ept", {**given, "return_periods": years})
+        answer = ask(service, Post(path, [stream(4)]))
+        assert answer.getheader("Thalweg-Longest-Return-Period") == told
+    path = with_query("/v1/losses/ept", {**given, "return_periods": "21", "format": "ndjson"})
+    *_, last = ask(service, Post(path, [stream(4)])).body.splitlines()
+    assert json.loads(last)["end"]["longest_return_period"] == PERIODS
+
+
+def test_options_are_checked_without_a_stream(service: Service, digests: dict[str, str]) -> None:
+    several = with_query("/v1/losses", {"reports": "selt,events", "check": "true"})
+    for path in (query_of("ept", digests, check="true"), several):
+        for body in ([], [stream(4)], [b"no stream"]):
+            answer = ask(service, Post(path, body))
+            assert (answer.status, answer.body) == (204, b"")
+    path = query_of("ept", digests, check="true", theme="blue")
+    is_problem(ask(service, Post(path, [])), "option", option="theme")
+    is_problem(ask(service, Post("/v1/losses/ept?check=true", [])), "report")
 
 
 def test_a_list_of_return_periods_is_as_good_as_a_file(

@@ -66,6 +66,8 @@ def test_merged_tables_are_those_of_the_whole_run(
     out = tmp_path / "out" / f"{report}.{form}"
     command = ["merge", *files, "--out", str(out), "--by", by, "--report", report]
     assert main(command) == 0
+    assert main(command) == 2
+    assert main([*command, "--force"]) == 0
     if form == "parquet":
         assert pq.read_table(out).equals(pq.read_table(expected))
     else:

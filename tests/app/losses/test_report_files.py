@@ -44,7 +44,7 @@ class Folder:
 
     def run(self, out: str, *arguments: str, reports: str = REPORTS) -> int:
         # The options come first: an option may take any number of files.
-        options = ["--reports", reports, "--no-progress", "--out", str(self.path / out)]
+        options = ["--reports", reports, "--no-progress", "--force", "--out", str(self.path / out)]
         return main(["aggregate", *options, *arguments])
 
     def tables(self, out: str) -> dict[str, bytes]:

@@ -153,13 +153,14 @@ def test_summary_streams_give_the_tables_of_aggregate(tmp_path: Path) -> None:
     for number, returns in ((1, [f"--return-periods={inputs / 'returnperiods.bin'}"]), (2, [])):
         summaries = [str(work / f"gul_S{number}_summary" / f"P{p}.bin") for p in (1, 2)]
         command = [
-            *("aggregate", *summaries, "--reports", "ept,psept,aal", "--out", str(tmp_path)),
+            *("aggregate", *summaries, "--reports", "ept,psept,aal"),
+            *("--out", str(tmp_path / str(number))),
             *("--occurrence", str(inputs / "occurrence.bin")),
             *("--periods", str(inputs / "periods.bin"), *returns),
         ]
         assert main(command) == 0
         for report, name in (("ept", "ept"), ("psept", "psept"), ("aal", "palt")):
-            expected = (tmp_path / f"{report}.csv").read_bytes()
+            expected = (tmp_path / str(number) / f"{report}.csv").read_bytes()
             assert (outputs / f"gul_S{number}_{name}.csv").read_bytes() == expected
 
 

@@ -249,4 +249,17 @@ def test_the_command_has_an_exit_code_for_each_verdict(
     assert main(["oasis", "compare", a, c]) == 1
     assert main(["oasis", "compare", a, c, "--tolerance", "2"]) == 0
     assert main(["oasis", "compare", str(tmp_path / "none"), str(tmp_path / "nor")]) == 1
-    assert "neither run has outputs" in capsys.readouterr().err
+    assert f"{tmp_path / 'none'}: it does not exist" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["oasis", "compare", str(tmp_path / "empty"), str(tmp_path / "empty")]) == 1
+    assert "neither has outputs" in capsys.readouterr().err
+
+
+def test_folders_of_reports_are_compared_as_runs_are(tmp_path: Path) -> None:
+    for side, loss in (("a", "5.00"), ("b", "6.00")):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "S2_aal_mean.csv").write_text("SummaryId,SampleType,MeanLoss\n")
+        (tmp_path / side / "ept.csv").write_text(f"{EPT}1,1,1,10.00,{loss}\n")
+        (tmp_path / side / "notes.csv").write_text(side)
+    found = {t.name: t.verdict for t in compare_runs(tmp_path / "a", tmp_path / "b")}
+    assert found == {"S2_aal_mean": Verdict.EQUAL, "ept": Verdict.DIFFERENT}

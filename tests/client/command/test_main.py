@@ -90,10 +90,69 @@ def test_a_command(service: FakeService, source: Path, tmp_path: Path) -> None:
 
 def test_reports_are_refused_before_one_is_written(source: Path, tmp_path: Path) -> None:
     refused = Fault(status=422, problem={"code": "option"})
-    with FakeService([Fault(status=400, problem={"code": "stream-empty"}), refused]) as service:
+    with FakeService([None, refused]) as service:
         assert post(service, source, "--report", "rows,count", "-o", tmp_path / "out") == 2
-        assert [seen.size for seen in service.losses] == [0, 0]
+        assert [seen.query["check"] for seen in service.losses] == ["true", "true"]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("reports", ["rows", "rows,count"])
+@pytest.mark.parametrize("form", ["csv", "bin"])
+def test_files_are_replaced_if_asked_for(
+    service: FakeService,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    reports: str,
+    form: str,
+) -> None:
+    out = tmp_path / ("out" if "," in reports else f"rows.{form}")
+    args = ["--report", reports, "--format", form, "-o", str(out)]
+    assert post(service, source, *args) == 0
+    first = out / f"rows.{form}" if "," in reports else out
+    first.write_bytes(b"precious")
+    seen = len(service.seen)
+    assert post(service, source, *args) == 2
+    said = f"thalweg: {first} exists: give --force to replace it, or another -o"
+    assert said in capsys.readouterr().err
+    assert len(service.seen) == seen
+    assert first.read_bytes() == b"precious"
+    assert post(service, source, *args, "--force") == 0
+    assert first.read_bytes() != b"precious"
+
+
+def test_the_same_command_goes_on_with_its_own_files(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(STREAM)
+    out, way = str(tmp_path / "out"), ["--part-size", "1M", "--retries", "0"]
+    args = ["--report", "rows,count", "-o", out, *way]
+    with FakeService([None, None, None, Fault(status=503)]) as service:
+        assert post(service, source, *args) == 3
+        assert (tmp_path / "out" / "rows.csv").exists()
+    with FakeService() as service:
+        assert post(service, tmp_path / "other", *args) == 2
+        assert post(service, source, *args) == 0
+        assert {p.name for p in (tmp_path / "out").iterdir()} == {"rows.csv", "count.csv"}
+        assert post(service, source, *args) == 2
+
+
+def test_a_first_report_that_fails_leaves_no_folder(source: Path, tmp_path: Path) -> None:
+    with FakeService([None, None, Fault(status=400)]) as service:
+        assert post(service, source, "--report", "rows,count", "-o", tmp_path / "out") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_missing_from_a_table_is_said(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = {"selected_rows": 0, "longest_return_period": 1000}
+    args = ["--part-size", "1M", "--summary-ids", "9"]
+    with FakeService([Fault(end=end), Fault(end=end)]) as service:
+        assert post(service, source, *args, "-o", tmp_path / "a.csv") == 0
+        said = capsys.readouterr().err
+        assert "no row is of the chosen summaries and events" in said
+        assert "return periods up to 1,000 years: longer ones have no rows" in said
+        assert post(service, source, *args, "-o", tmp_path / "b.csv", "--quiet") == 0
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--report", "--reports"])
@@ -263,7 +322,7 @@ def test_a_stream_is_declared_by_its_caller_alone(
         ([], "undeclared (the whole file was sent)"),
         (["--expect-events", 300], "declared"),
     ):
-        assert post(service, source, "-o", tmp_path / "out", *options) == 0
+        assert post(service, source, "-o", tmp_path / "out", "--force", *options) == 0
         assert capsys.readouterr().err.endswith(f"bytes, completeness {said}\n")
 
 

@@ -70,6 +70,9 @@ def test_a_run_from_beginning_to_end(
     service.run.report = b"rows\n"
     assert run(service, "fetch", RUN, "--report", "melt,ept", "-o", "out") == 0
     assert leftovers(tmp_path / "out") == ["ept.csv", "melt.csv"]
+    assert run(service, "fetch", RUN, "--report", "ept", "-o", "out") == 2
+    service.run.told = {"Thalweg-Selected-Rows": "0"}
+    assert run(service, "fetch", RUN, "--report", "ept", "-o", "out", "--force") == 0
     assert run(service, "fetch", RUN, "--report", "ept", "-o", "one.parquet") == 0
     assert (tmp_path / "one.parquet").read_bytes() == b"rows\n"
     assert service.seen[-1].query["format"] == "parquet"
@@ -77,6 +80,8 @@ def test_a_run_from_beginning_to_end(
     assert out.splitlines()[0] == RUN
     assert f"  partition 4: complete, {6 + len(DATA):,} of {6 + len(DATA):,} bytes" in out
     assert "partition 6: 102,406 bytes are stored" in err
+    assert "out/ept.csv exists: give --force to replace it, or another -o" in err
+    assert "no row is of the chosen summaries and events" in err
     assert out.endswith("done\n")
     assert run(service, "list") == 0
     assert run(service, "delete", RUN, "--partition", 5) == 0

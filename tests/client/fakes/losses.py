@@ -117,7 +117,10 @@ class LossAnswer:
         query = self.seen.query
         self.engine = Engine(query.get("after"))
         self.reports = query.get("reports", self.seen.path.rpartition("/")[2]).split(",")
-        if query.get("duplex") == "true":
+        if query.get("check") == "true":
+            if not self.exchange.refuse():
+                self.exchange.head(204, {}, 0)
+        elif query.get("duplex") == "true":
             self._duplex()
         else:
             self._after_the_body(query["format"])
@@ -162,6 +165,8 @@ class LossAnswer:
         }
         if "selected_rows" in end:
             headers["Thalweg-Selected-Rows"] = str(end["selected_rows"])
+        if "longest_return_period" in end:
+            headers["Thalweg-Longest-Return-Period"] = str(end["longest_return_period"])
         if self.seen.partial:
             headers |= {"Thalweg-Token": end["token"], "Thalweg-Offset": str(end["offset"])}
         self.exchange.head(200, headers, None if self.service.chunked else len(answer))

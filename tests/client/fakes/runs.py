@@ -61,6 +61,7 @@ class FakeRuns:
         computing: questions for a report or the state before it is there.
         report: bytes of its only report.
         dtype: of the records of these bytes, as numpy describes it; None for none.
+        told: further headers of these bytes.
         events: of its progress.
     """
 
@@ -75,6 +76,7 @@ class FakeRuns:
     problem: dict[str, Any] | None = None
     report: bytes = b"1,2,3\n" * 1000
     dtype: Any = None
+    told: dict[str, str] = field(default_factory=dict)
     events: int = 5
 
     def json(self) -> dict[str, Any]:
@@ -248,7 +250,7 @@ def _report(exchange: Exchange, runs: FakeRuns) -> None:
         exchange.json(202, runs.json(), {"Retry-After": "3"})
         return
     data, start, status = runs.report, 0, 200
-    headers = {"ETag": '"e1"'}
+    headers = {"ETag": '"e1"', **runs.told}
     if exchange.seen.query["format"] == "bin" and runs.dtype is not None:
         headers["Thalweg-Dtype"] = json.dumps(runs.dtype)
     if "summary_ids" in exchange.seen.query:

@@ -173,7 +173,7 @@ def test_the_command_takes_inputs_from_files(
         command = [sys.executable, "-m", "app.client", "post", str(tmp_path / "in")]
         command += ["--url", server.url, "--report", "ept,psept", "--format", "bin"]
         command += ["--occurrence", str(tmp_path / "occurrence"), "--return-periods", years]
-        command += ["--periods", str(tmp_path / "periods"), "-o", str(tmp_path / "out")]
+        command += ["--periods", str(tmp_path / "periods"), "-o", str(tmp_path / "out"), "--force"]
         subprocess.run(command, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
         for name in WITH_YEARS:
             assert (tmp_path / "out" / f"{name}.bin").read_bytes() == expected[name]

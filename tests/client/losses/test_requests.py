@@ -28,7 +28,7 @@ def query(target: str) -> dict[str, str]:
 
 
 def test_a_part_and_the_last_part() -> None:
-    requests = LossRequests(("melt",), "frames", {"expect_events": 9, "expect_bytes": 8}, 77)
+    requests = LossRequests(("melt",), "frames", {"expect_events": 9, "expect_bytes": 77}, 77)
     part = requests.part(Position(None, 0), last=False)
     assert (part.method, urlsplit(part.target).path) == ("POST", "/v1/losses/melt")
     assert query(part.target) == {"format": "frames"}
@@ -39,7 +39,7 @@ def test_a_part_and_the_last_part() -> None:
         "format": "frames",
         "after": "tok-en_",
         "expect_events": "9",
-        "expect_bytes": "8",
+        "expect_bytes": "77",
     }
     assert last.headers["Upload-Complete"] == "?1"
 
@@ -200,3 +200,26 @@ def test_inputs_are_for_the_reports_that_take_them() -> None:
     assert {entry: set(names) for entry, names in taken.items()} == {
         entry: set(names) for entry, names in INPUTS_OF.items()
     }
+
+
+def test_another_size_than_was_expected() -> None:
+    with pytest.raises(SourceError, match="expect_bytes is 8, but the stream has 77 bytes"):
+        LossRequests(("melt",), "csv", {"expect_bytes": 8}, 77)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"inputs": {"occurrence": "o"}}, r"options of their own: occurrence=Path\(…\)"),
+        ({"occurrence": 5}, "occurrence must be a digest, a Path or bytes, not 5"),
+    ],
+)
+def test_options_of_a_wrong_type(options: Any, said: str) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=said):
+        LossRequests(("melt",), "csv", options, None)
+
+
+def test_parts_have_a_number_of_bytes() -> None:
+    size: Any = "1M"
+    with pytest.raises(TypeError, match="part_size must be a number of bytes, not '1M'"):
+        Choices("parts", size)

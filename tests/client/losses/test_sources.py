@@ -160,6 +160,12 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     for wrong in (None, 1.5):
         with pytest.raises(TypeError):
             open_source(wrong)
+    for wrong in ("cat x", 5, []):
+        with pytest.raises(TypeError, match="exec must be a list such as"):
+            open_source(None, wrong)
+    wrong = ["text"]
+    with pytest.raises(TypeError, match="a stream is of bytes, and 'text' is none"):
+        open_source(wrong).fill(5)
     with pytest.raises(TypeError):
         open_source(b"", ["true"])
 

@@ -41,6 +41,10 @@ def test_a_run_is_created_with_its_inputs(
         ({"inputs": {"occurence": "abc"}}, r"no input occurence\. Did you mean occurrence\?"),
         ({"return_periods": [250.7]}, "return_periods must be a whole number, .* not 250.7"),
         ({"summary_ids": [True]}, "summary_ids must be a whole number, .* not True"),
+        ({"inputs": [tmp_path]}, 'inputs must be as {"occurrence": Path'),
+        ({"inputs": {"occurrence": 5}}, "occurrence must be a Path or bytes, not 5"),
+        ({"days": "3"}, "days must be a number, not '3'"),
+        ({"curves": tmp_path}, "curves must be a text or a number, not "),
     ]
     for options, text in wrong:
         with pytest.raises(TypeError, match=text):
@@ -48,6 +52,42 @@ def test_a_run_is_created_with_its_inputs(
     for reports in ("", [], ["aal", "aal"], ["", "aal"]):
         with pytest.raises(ValueError, match="report"):
             client.runs.create("gul", reports)
+    unnamed: Any = [5]
+    with pytest.raises(TypeError, match="a report is named by a text such as melt, not"):
+        client.runs.create("gul", unnamed)
+    nothing: Any = 5
+    with pytest.raises(TypeError, match="occurrence must be a Path or bytes, not 5"):
+        client.runs.put_input(run, "occurrence", nothing)
+    with pytest.raises(TypeError, match="a run is given by its id, or as create returned it"):
+        client.runs.status(nothing)
+    with pytest.raises(TypeError, match=r"each part must be as Part\(1, source\), not 5"):
+        client.runs.upload_all(run, [nothing])
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({}, []),
+        ({"Thalweg-Selected-Rows": "2"}, []),
+        ({"Thalweg-Selected-Rows": "0"}, ["no row is of the chosen summaries and events"]),
+        ({"Thalweg-Longest-Return-Period": "5000"}, ["return periods up to 5,000 years"]),
+    ],
+)
+def test_rows_that_a_report_has_not_are_told(
+    service: FakeService,
+    client: Client,
+    tmp_path: Path,
+    recwarn: pytest.WarningsRecorder,
+    told: dict[str, str],
+    said: list[str],
+) -> None:
+    service.run.report, service.run.dtype, service.run.told = b"", [["EventId", "<i4"]], told
+    client.runs.report(RUN, "melt", tmp_path / "melt.csv")
+    client.runs.read(RUN, "melt")
+    texts = [str(warning.message) for warning in recwarn]
+    assert len(texts) == 2 * len(said)
+    assert all(text in found for text, found in zip(said * 2, texts, strict=True))
 
 
 def test_creations_have_keys_of_their_own(service: FakeService, client: Client) -> None:

@@ -34,6 +34,8 @@ def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -
     assert up.describe()["events"] == 50
     is_problem(up.ask("PUT", f"{up.path}/inputs/quantiles", b"no"), "input")
     assert up.ask("PUT", f"{up.path}/inputs/items", b"no").status == 404
+    answer = up.ask("PUT", f"{up.path}/inputs/summary_info", b"summary_id,name\n1,a\n")
+    assert "tables of runs have no joined columns" in is_problem(answer, "option")["detail"]
 
 
 def test_occurrences_without_their_number_of_periods_are_refused_when_given(
@@ -102,6 +104,8 @@ def test_options_are_those_of_posts(service: Service) -> None:
         ({"days": -1}, "days"),
         ({"days": True}, "days"),
         ({"inputs": {"quantiles": "short"}}, "quantiles"),
+        ({"inputs": {"summary_info": "0" * 32}}, "inputs.summary_info"),
+        ({"inputs": {"occurence": "0" * 32}}, "inputs.occurence"),
     ],
 )
 def test_a_run_that_is_refused(service: Service, change: dict[str, object], option: str) -> None:

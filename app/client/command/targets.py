@@ -1,0 +1,56 @@
+"""The files that a command writes: none is replaced unasked."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..files.state import StateFile
+
+_MARKER = ".thalweg-begun"
+"""Beside several files while a command writes them, so that the same command may go on."""
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of commands that write files."""
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
+
+
+@contextmanager
+def writing(
+    paths: Sequence[Path], folder: Path | None, command: Mapping[str, Any], *, force: bool
+) -> Iterator[None]:
+    """Write files, of which none is there unless the same command has written it.
+
+    Args:
+        paths: of the files.
+        folder: that they are in, which is made; None for a file by itself.
+        command: what tells the command from others that write these files, JSON values.
+        force: whether to replace files.
+
+    Raises:
+        ValueError: a file is there.
+    """
+    content = {"files": [path.name for path in paths], **command}
+    marker = StateFile(None if folder is None else folder / _MARKER, "thalweg_begun")
+    begun = marker.load(lambda found: content.items() <= found.items())
+    taken = next((path for path in paths if path.is_file()), None)
+    if taken is not None and not (begun or force):
+        raise ValueError(f"{taken} exists: give --force to replace it, or another -o")
+    made = folder is not None and not folder.exists()
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    marker.save(content)
+    try:
+        yield
+    except BaseException:
+        if not any(path.is_file() for path in paths):
+            marker.remove()
+            if folder is not None and made:
+                with suppress(OSError):  # what another process can complete is in it
+                    folder.rmdir()
+        raise
+    marker.remove()
