@@ -156,9 +156,7 @@ class ArrayFrames:
                 yield _Part((*nav, *part) if split else part, order[members], inside, inner)
 
 
-def _cut(
-    sig: Box, cells: Sequence[int], max_items: int
-) -> Iterator[tuple[Box, tuple[slice, ...]]]:
+def _cut(sig: Box, cells: Sequence[int], max_items: int) -> Iterator[tuple[Box, tuple[slice, ...]]]:
     """Yield the pieces of frames, each with where it lies in an array of frames of this box."""
     for part in pieces(sig, cells, max_items):
         shifted = (slice(a - s, b - s) for (a, b), (s, _) in zip(part, sig, strict=True))

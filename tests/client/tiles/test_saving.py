@@ -168,7 +168,7 @@ def test_the_state_follows_the_tiles(
 def test_errors_of_what_was_written_name_the_state_file() -> None:
     with pytest.raises(StateError, match="a has changed: remove b to start over"), naming("b"):
         raise StateError("a has changed")
-    with pytest.raises(OtherFileError, match="^another process writes a$"), naming("b"):
+    with pytest.raises(OtherFileError, match=r"^another process writes a$"), naming("b"):
         raise OtherFileError("another process writes a")
-    with pytest.raises(ProblemError, match="other data. Open it$"), naming(None):
+    with pytest.raises(ProblemError, match=r"other data. Open it$"), naming(None):
         raise data_changed("other data", "Open it")
