@@ -357,7 +357,7 @@ def test_values_of_a_list_are_frames_as_in_an_npy(tmp_path: Path, form: str, see
             assert np.array_equal(picked.reshape(-1), data.reshape(-1)[[11, 0, 5, 6]])
         np.save(tmp_path / "a.npy", data)
         with (found := opened(tmp_path, "a.npy", hints)).files:
-            assert (found.recording.nav_shape, found.recording.sig_shape) == (shape, (1,))
+            assert (found.recording.frames, found.recording.sig_shape) == (12, (1,))
 
 
 def test_hdf5_axes(tmp_path: Path, h5py: ModuleType) -> None:
