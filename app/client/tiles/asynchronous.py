@@ -240,9 +240,13 @@ class AsyncView:
         for tile in tiles:
             token = kept.token if not tile else await self._token_after(kept.id, tile - 1)
             starts.append(Start(token, tile))
+        await self._check_now()
+        return starts
+
+    async def _check_now(self) -> None:
+        """Check that the data is still that of the view; see ``_check``."""
         reply = await self._connector.call(self._requests.keep())
         self._check(reply.text("fingerprint"))
-        return starts
 
     async def _token_after(self, view: str, tile: int) -> str:
         reply = await self._connector.call(self._requests.tile_head(view, tile))
@@ -365,6 +369,7 @@ class AsyncView:
         """
         with naming(state):
             kept = await self._keep()
+            await self._check_now()
             size = (await self.plan()).nbytes
 
             def observe(offset: int) -> None:

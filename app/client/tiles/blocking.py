@@ -244,9 +244,13 @@ class View:
         for tile in tiles:
             token = kept.token if not tile else self._token_after(kept.id, tile - 1)
             starts.append(Start(token, tile))
+        self._check_now()
+        return starts
+
+    def _check_now(self) -> None:
+        """Check that the data is still that of the view; see ``_check``."""
         reply = self._connector.call(self._requests.keep())
         self._check(reply.text("fingerprint"))
-        return starts
 
     def _token_after(self, view: str, tile: int) -> str:
         reply = self._connector.call(self._requests.tile_head(view, tile))
@@ -367,6 +371,7 @@ class View:
         """
         with naming(state):
             kept = self._keep()
+            self._check_now()
             size = self.plan.nbytes
 
             def observe(offset: int) -> None:
