@@ -108,10 +108,6 @@ class StateError(ThalwegError):
     """A state file is damaged, in use, or of another call."""
 
 
-START_OVER = ": remove the state file to start over"
-"""How errors end that are of a state file of something else."""
-
-
 class OtherFileError(StateError):
     """Another process writes the file, or it is no state file: it is left alone."""
 

@@ -6,6 +6,7 @@ or calls a method wants to know the option or the argument.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ _HINTS = {
     ),
 }
 """By the code of the problem, or by the hint where one code is of many problems."""
+_CASTING = re.compile(r"casting=(\w+)")
 
 
 def hint_of(problem: Problem, *, command: bool = False) -> str | None:
@@ -77,7 +79,9 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
     if hint is None and command and own is not None and "without after" in own:
         return "Start over without the state or token file"
-    if hint is None or problem.get("state") == "failed":
+    if hint is None:
+        return own and _CASTING.sub(r"--casting \1" if command else r'casting="\1"', own)
+    if problem.get("state") == "failed":
         return own  # what has failed is not waited for: the service says what to do instead
     names = [""] if hint.member is None else problem.get(hint.member)
     if not isinstance(names, list) or not names:

@@ -21,7 +21,7 @@ from app.errors import InvalidOptionError
 from core.errors import AmbiguousFormatError, FormatError
 from core.tiles.chunked import ArrayFrames
 from core.tiles.formats import parse
-from core.tiles.formats.arrays import BlockArray, are_located, recording_of
+from core.tiles.formats.arrays import BlockArray, are_located, recording_of, with_frames
 from core.tiles.packing import Decoder, make_decoder
 from core.tiles.recording import Hints, Recording
 
@@ -320,6 +320,7 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
         raise FormatError(
             f"a growing dataset cannot be {form}", hint="Register it once it is complete"
         )
+    arrays = tuple(with_frames(array, hints.sig_shape) for array in arrays)
     recording = recording_of(form, files.infos, arrays, hints)
     return Source(files, recording, () if are_located(arrays, recording.sig_shape) else arrays)
 

@@ -48,7 +48,7 @@ from core.errors import BudgetExceededError, CoreError
 from .ahead import Sized
 from .frames import Buffers
 from .limits import Limits, Progress
-from .sender import Head, Sender
+from .sender import TOGETHER, Head, Sender
 from .threads import Threads
 
 HEARTBEAT_SECONDS = 10.0
@@ -222,20 +222,28 @@ class Stream(Generic[T]):
         Raises:
             UnauthorizedError: the key of the request is no longer valid.
         """
-        for item in group:
-            wait.check_key()
-            reason = self._reason()
-            if reason is not None:
-                return reason
-            if self.encoder.heavy:
-                buffers = await self.threads.start(self.encoder.item, item)
-            else:
-                buffers = self.encoder.item(item)
-            await add(buffers)
-            self.progress.count += 1
-            self.progress.nbytes += item.nbytes
-            if self.sent is not None:
-                self.sent(item)
+        together: Buffers = []
+        size = 0
+        try:
+            for item in group:
+                wait.check_key()
+                reason = self._reason()
+                if reason is not None:
+                    return reason
+                if self.encoder.heavy:
+                    together += await self.threads.start(self.encoder.item, item)
+                else:
+                    together += self.encoder.item(item)
+                self.progress.count += 1
+                self.progress.nbytes += item.nbytes
+                size += item.nbytes
+                if self.sent is not None:
+                    self.sent(item)
+                if size >= TOGETHER:
+                    ready, together, size = together, [], 0
+                    await add(ready)
+        finally:
+            await add(together)
         over = self.encoder.finished or not group
         return self._reason() or (EXHAUSTED if over else None)
 

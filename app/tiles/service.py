@@ -47,6 +47,7 @@ class TileService:
         if unknown or not isinstance(body.get("reduction"), Mapping):
             raise InvalidOptionError(
                 "the body is not an object with the members view and reduction, both objects",
+                hint='Send {"view": {}, "reduction": {"op": "sum"}}',
                 option="reduction",
             )
         view = self.views.open(who, dataset, body.get("view") or {})

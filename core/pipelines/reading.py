@@ -21,11 +21,11 @@ from ..iterate.limits import Clock
 from .indexed_stepping import IndexedStepper
 from .stepping import Rows, Step, Stepper, with_fixed_epochs
 
-RUN_BYTES = 256 << 10
+RUN_BYTES = 1 << 20
 """Bytes of the blocks that all stages hold for a run."""
 _MOST = 64
 """Batches of a run."""
-_SECONDS = 0.002
+_SECONDS = 0.01
 """Time that a run may take."""
 
 

@@ -141,14 +141,26 @@ class ArrayFrames:
         nav_shape = array.shape[:split] or (1,)
         positions = np.stack(np.unravel_index(frames[order], nav_shape), axis=1).astype(np.int64)
         cells = array.chunks[:split] or (1,)
+        parted: dict[int, list[tuple[Box, tuple[slice, ...]]]] = {}
         for nav, members in boxes(positions, cells, max(max_items // max(pixels, 1), 1)):
-            low = np.array([start for start, _ in nav])
             lengths = [stop - start for start, stop in nav]
-            inside = np.ravel_multi_index(tuple((positions[members] - low).T), lengths)
-            for part in pieces(sig, array.chunks[split:], max_items // math.prod(lengths)):
-                box = (*nav, *part) if split else part
-                shifted = (slice(a - s, b - s) for (a, b), (s, _) in zip(part, sig, strict=True))
-                yield _Part(box, order[members], inside, (slice(None), *shifted))
+            count = math.prod(lengths)
+            if count == 1:
+                inside = np.zeros(len(members), np.int64)
+            else:
+                low = np.array([start for start, _ in nav])
+                inside = np.ravel_multi_index(tuple((positions[members] - low).T), lengths)
+            if count not in parted:  # a shuffle has many boxes of one frame
+                parted[count] = list(_cut(sig, array.chunks[split:], max_items // count))
+            for part, inner in parted[count]:
+                yield _Part((*nav, *part) if split else part, order[members], inside, inner)
+
+
+def _cut(sig: Box, cells: Sequence[int], max_items: int) -> Iterator[tuple[Box, tuple[slice, ...]]]:
+    """Yield the pieces of frames, each with where it lies in an array of frames of this box."""
+    for part in pieces(sig, cells, max_items):
+        shifted = (slice(a - s, b - s) for (a, b), (s, _) in zip(part, sig, strict=True))
+        yield part, (slice(None), *shifted)
 
 
 def _run(indices: Indices) -> Indices | slice:

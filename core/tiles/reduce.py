@@ -164,7 +164,8 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
         raise OptionError(f"{name} from {inner:g} to {outer:g} has no pixels: {needs}")
     beside = (max(-c, c - (n - 1), 0.0) for c, n in zip(centre, sig_shape, strict=True))
     if math.hypot(*beside) > outer:
-        raise ShapeError(f"{name} {dict(value)} is outside a frame of {list(sig_shape)}")
+        place = ", ".join(f"{member} {value[member]}" for member in members)
+        raise ShapeError(f"{name} of {place} is outside a frame of {list(sig_shape)}")
     return Detector("disk" if kind == "disk" else "annulus", centre, inner, outer)
 
 

@@ -322,10 +322,12 @@ def _from_base64(text: str) -> bytes:
 
 def _slices(value: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - JSON
     slices = []
-    for item in _sequence(value, "select.nav"):
-        numbers = _sequence(item, "select.nav")
-        if len(numbers) not in {2, 3}:
-            raise OptionError("select.nav needs [start, stop] or [start, stop, step] per axis")
+    for numbers in _sequence(value, "select.nav"):
+        if not isinstance(numbers, Sequence) or len(numbers) not in {2, 3}:
+            raise OptionError(
+                "select.nav needs [start, stop] or [start, stop, step] per axis",
+                hint="Such as [[5, 6], [0, 64, 2]]",
+            )
         start, stop, step = (*numbers, 1) if len(numbers) == 2 else numbers  # noqa: PLR2004
         low = _integer(start, "select.nav", 0)
         high = _integer(stop, "select.nav", 0)

@@ -52,6 +52,11 @@ CASES = [
         "thalweg pipelines list",
         "client.pipelines()",
     ),
+    (
+        {"code": "casting", "hint": "Request a wider dtype, or casting=clip or wrap"},
+        "Request a wider dtype, or --casting clip or wrap",
+        'Request a wider dtype, or casting="clip" or wrap',
+    ),
 ]
 
 

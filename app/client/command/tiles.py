@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client import Client
-from ..errors import START_OVER, ProblemError, StateError, ThalwegError, data_changed
+from ..errors import ProblemError, StateError, ThalwegError, data_changed
 from ..files.outputs import check_target, write_file
 from ..tiles.options import ViewOptions
 from .arguments import (
@@ -244,7 +244,7 @@ def _with_force(error: ProblemError | StateError) -> ThalwegError:
     """The error of a state file of something else, in the words of the command."""
     if isinstance(error, ProblemError):
         return data_changed(error.detail, "--force starts over")
-    return StateError(f"{str(error).removesuffix(START_OVER)}: --force starts over")
+    return StateError(f"{str(error).rpartition(': remove ')[0]}: --force starts over")
 
 
 def _frame(args: argparse.Namespace, client: Client) -> None:

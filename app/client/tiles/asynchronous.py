@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProblemError, ProtocolError, data_changed
+from ..errors import ProtocolError, data_changed
 from ..files.async_downloads import AsyncDownload
 from ..files.outputs import check_target
 from ..transport.async_channel import AsyncChannel, AsyncConnector
@@ -20,7 +20,7 @@ from ..transport.frames import Array
 from .async_streams import AsyncTileStream
 from .plan import Plan, Tile
 from .requests import TileRequests
-from .saving import Count, Observe, TileProgress, TileSaving
+from .saving import Count, Observe, TileProgress, TileSaving, naming
 from .stream import OneMemory, Start, Stretch, memory_for
 
 
@@ -240,9 +240,13 @@ class AsyncView:
         for tile in tiles:
             token = kept.token if not tile else await self._token_after(kept.id, tile - 1)
             starts.append(Start(token, tile))
+        await self._check_now()
+        return starts
+
+    async def _check_now(self) -> None:
+        """Check that the data is still that of the view; see ``_check``."""
         reply = await self._connector.call(self._requests.keep())
         self._check(reply.text("fingerprint"))
-        return starts
 
     async def _token_after(self, view: str, tile: int) -> str:
         reply = await self._connector.call(self._requests.tile_head(view, tile))
@@ -329,26 +333,23 @@ class AsyncView:
             OSError: the file cannot be written.
         """
         check_target(Path(path), ".npy", ".raw")
-        plan = await self.plan()
-        view = {"dataset": self.dataset, "view": self.spec}
-        saving = TileSaving(Path(path), plan, view, state)
-        async with self._connector.channel() as channel:
-            try:
-                await channel.work(saving.open)
-                start = self._first() if saving.start.token is None else saving.start
-                stretch = Stretch(plan, start, None, OneMemory(plan))
-                async for tile in AsyncTileStream(channel, self._requests, stretch).run():
-                    await channel.work(partial(saving.take, tile))
-                    if progress is not None:
-                        progress(saving.progress())
-                await channel.work(saving.finish)
-            except ProblemError as error:
-                if error.code != "data-changed" or state is None:
-                    raise
-                hint = f"Open the dataset anew, and remove {state} to start over"
-                raise data_changed(error.detail, hint) from None
-            finally:
-                saving.stop()
+        with naming(state):
+            plan = await self.plan()
+            saving = TileSaving(
+                Path(path), plan, {"dataset": self.dataset, "view": self.spec}, state
+            )
+            async with self._connector.channel() as channel:
+                try:
+                    await channel.work(saving.open)
+                    start = self._first() if saving.start.token is None else saving.start
+                    stretch = Stretch(plan, start, None, OneMemory(plan))
+                    async for tile in AsyncTileStream(channel, self._requests, stretch).run():
+                        await channel.work(partial(saving.take, tile))
+                        if progress is not None:
+                            progress(saving.progress())
+                    await channel.work(saving.finish)
+                finally:
+                    saving.stop()
 
     async def raw(
         self, path: str | Path, *, state: str | Path | None = None, progress: Observe | None = None
@@ -366,17 +367,19 @@ class AsyncView:
         Raises:
             ThalwegError, OSError: as for ``to_npy``.
         """
-        kept = await self._keep()
-        plan = await self.plan()
+        with naming(state):
+            kept = await self._keep()
+            await self._check_now()
+            size = (await self.plan()).nbytes
 
-        def observe(offset: int) -> None:
-            if progress is not None:
-                progress(TileProgress(offset, plan.nbytes, 0))
+            def observe(offset: int) -> None:
+                if progress is not None:
+                    progress(TileProgress(offset, size, 0))
 
-        async with self._connector.channel() as channel:
-            request = self._requests.raw(kept.id)
-            download = AsyncDownload(channel, request, "view", kept.id, path, state, plan.nbytes)
-            await download.save(observe)
+            async with self._connector.channel() as channel:
+                request = self._requests.raw(kept.id)
+                download = AsyncDownload(channel, request, "view", kept.id, path, state, size)
+                await download.save(observe)
 
 
 async def _known(stretch: Stretch) -> Stretch:

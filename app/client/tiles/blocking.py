@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProblemError, ProtocolError, data_changed
+from ..errors import ProtocolError, data_changed
 from ..files.downloads import Download
 from ..files.outputs import check_target
 from ..transport.channel import Channel, Connector
@@ -19,7 +19,7 @@ from ..transport.frames import Array
 from ..transport.streams import Items
 from .plan import Plan, Tile
 from .requests import TileRequests
-from .saving import Count, Observe, TileProgress, TileSaving
+from .saving import Count, Observe, TileProgress, TileSaving, naming
 from .stream import OneMemory, Start, Stretch, memory_for
 from .streams import TileStream
 
@@ -244,9 +244,13 @@ class View:
         for tile in tiles:
             token = kept.token if not tile else self._token_after(kept.id, tile - 1)
             starts.append(Start(token, tile))
+        self._check_now()
+        return starts
+
+    def _check_now(self) -> None:
+        """Check that the data is still that of the view; see ``_check``."""
         reply = self._connector.call(self._requests.keep())
         self._check(reply.text("fingerprint"))
-        return starts
 
     def _token_after(self, view: str, tile: int) -> str:
         reply = self._connector.call(self._requests.tile_head(view, tile))
@@ -331,26 +335,23 @@ class View:
             OSError: the file cannot be written.
         """
         check_target(Path(path), ".npy", ".raw")
-        plan = self.plan
-        view = {"dataset": self.dataset, "view": self.spec}
-        saving = TileSaving(Path(path), plan, view, state)
-        with self._connector.channel() as channel:
-            try:
-                channel.work(saving.open)
-                start = self._first() if saving.start.token is None else saving.start
-                stretch = Stretch(plan, start, None, OneMemory(plan))
-                for tile in TileStream(channel, self._requests, stretch).run():
-                    channel.work(partial(saving.take, tile))
-                    if progress is not None:
-                        progress(saving.progress())
-                channel.work(saving.finish)
-            except ProblemError as error:
-                if error.code != "data-changed" or state is None:
-                    raise
-                hint = f"Open the dataset anew, and remove {state} to start over"
-                raise data_changed(error.detail, hint) from None
-            finally:
-                saving.stop()
+        with naming(state):
+            plan = self.plan
+            saving = TileSaving(
+                Path(path), plan, {"dataset": self.dataset, "view": self.spec}, state
+            )
+            with self._connector.channel() as channel:
+                try:
+                    channel.work(saving.open)
+                    start = self._first() if saving.start.token is None else saving.start
+                    stretch = Stretch(plan, start, None, OneMemory(plan))
+                    for tile in TileStream(channel, self._requests, stretch).run():
+                        channel.work(partial(saving.take, tile))
+                        if progress is not None:
+                            progress(saving.progress())
+                    channel.work(saving.finish)
+                finally:
+                    saving.stop()
 
     def raw(
         self, path: str | Path, *, state: str | Path | None = None, progress: Observe | None = None
@@ -368,17 +369,19 @@ class View:
         Raises:
             ThalwegError, OSError: as for ``to_npy``.
         """
-        kept = self._keep()
-        plan = self.plan
+        with naming(state):
+            kept = self._keep()
+            self._check_now()
+            size = self.plan.nbytes
 
-        def observe(offset: int) -> None:
-            if progress is not None:
-                progress(TileProgress(offset, plan.nbytes, 0))
+            def observe(offset: int) -> None:
+                if progress is not None:
+                    progress(TileProgress(offset, size, 0))
 
-        with self._connector.channel() as channel:
-            request = self._requests.raw(kept.id)
-            download = Download(channel, request, "view", kept.id, path, state, plan.nbytes)
-            download.save(observe)
+            with self._connector.channel() as channel:
+                request = self._requests.raw(kept.id)
+                download = Download(channel, request, "view", kept.id, path, state, size)
+                download.save(observe)
 
 
 def _known(stretch: Stretch) -> Stretch:

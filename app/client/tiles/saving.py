@@ -6,7 +6,8 @@ import io
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,9 +15,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
-from ..errors import START_OVER, StateError
+from ..errors import OtherFileError, ProblemError, StateError, data_changed
 from ..files.outputs import PartialFile
-from ..files.state import StateFile
+from ..files.state import PathLike, StateFile
 from .plan import Box, Plan, Tile
 from .stream import Start
 
@@ -162,7 +163,7 @@ class TileSaving:
         if state is not None and (
             state.view != self._view or not 0 < state.tile <= self._plan.tiles
         ):
-            raise StateError(f"{self._state.path} is of another view{START_OVER}")
+            raise StateError(f"{self._state.path} is of another view: remove it to start over")
         file = TileFile(self._path, self._plan, self._form)
         try:
             if state is not None:
@@ -176,7 +177,7 @@ class TileSaving:
         for index in range(state.tile):
             self._digest.update(file.read(self._plan.box(index)))
         if self._digest.hexdigest() != state.xxh3:
-            raise StateError(f"{self._path}.partial has changed since{START_OVER}")
+            raise StateError(f"{self._path}.partial has changed since its state was written")
         self.start = Start(state.token, state.tile)
         self._next = (state.tile, state.token)
 
@@ -215,6 +216,27 @@ class TileSaving:
             self._save_state()
             file, self._file = self._file, None
             file.close(keep=self._state.exists())
+
+
+@contextmanager
+def naming(state: PathLike | None) -> Iterator[None]:
+    """Have errors that starting over helps against name the state file to remove, if there is one.
+
+    Raises:
+        ProblemError: the data has changed.
+        StateError: what was written does not fit the state.
+    """
+    try:
+        yield
+    except ProblemError as error:
+        if error.code != "data-changed" or state is None:
+            raise
+        hint = f"Open the dataset anew, and remove {state} to start over"
+        raise data_changed(error.detail, hint) from None
+    except StateError as error:
+        if isinstance(error, OtherFileError) or str(state) in str(error):
+            raise
+        raise StateError(f"{error}: remove {state} to start over") from None
 
 
 class Count:

@@ -272,8 +272,6 @@ class FileSet:
             ReadFailedError: the disk failed.
         """
         self.check(range(len(self._files)))
-        for other in self.beside.values():
-            other.verify()
 
     def check(self, files: Iterable[int]) -> None:
         """Check that files are unchanged since they were opened or refreshed.
@@ -289,7 +287,7 @@ class FileSet:
             self.check_one(file)
 
     def check_one(self, file: int) -> os.stat_result:
-        """Check that a file is unchanged, as ``check`` does; return its status.
+        """Check that a file and those beside are unchanged, as ``check`` does; return its status.
 
         Raises:
             DataChangedError, ReadFailedError: see ``check``.
@@ -307,6 +305,8 @@ class FileSet:
         if changed != self._files[file].known.changed and not self._untouched(file, changed):
             with self.hold(file) as descriptor:
                 self._confirm(file, descriptor, changed)
+        for other in self.beside.values():
+            other.verify()
         return status
 
     def _compare(self, file: int, status: os.stat_result) -> None:

@@ -56,6 +56,31 @@ class BlockArray(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Values(BlockArray):
+    """An array whose values are frames of one pixel each, such as labels."""
+
+    inner: BlockArray
+
+    def read(self, boxes: Sequence[Box]) -> Sequence[Array]:
+        """See BlockArray."""
+        return [values[..., None] for values in self.inner.read([box[:-1] for box in boxes])]
+
+
+def with_frames(array: BlockArray, sig_shape: tuple[int, ...] | None) -> BlockArray:
+    """Return an array that ends in frames: of a list, or if frames have one pixel, of its values.
+
+    Args:
+        array: the array.
+        sig_shape: shape of a frame, if it is stated.
+    """
+    is_list = sig_shape is None and len(array.shape) == 1
+    if not is_list and (sig_shape != (1,) or array.shape[-1] == 1):
+        return array
+    shapes = (*array.shape, 1), array.dtype, (*array.chunks, 1)
+    return _Values(array.file, array.name, *shapes, (), array.stretches, array)
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
     """Metadata of an array, read before the array is opened."""
@@ -66,7 +91,7 @@ class ArrayInfo:
 
 
 def choose(shapes: Mapping[str, tuple[int, ...]], source: str) -> str:
-    """Choose the only array with enough dimensions for a scan and a frame.
+    """Choose the only array with enough dimensions for a scan and a frame, or the only one.
 
     Args:
         shapes: shapes of the numeric arrays, by name.
@@ -76,9 +101,9 @@ def choose(shapes: Mapping[str, tuple[int, ...]], source: str) -> str:
         AmbiguousFormatError: there is no such array, or more than one.
     """
     candidates = [name for name, shape in shapes.items() if len(shape) > _FRAME_DIMENSIONS]
-    if len(candidates) == 1:
-        return candidates[0]
     listed = candidates or list(shapes)
+    if len(listed) == 1:
+        return listed[0]
     names = ", ".join(f"{name} {shapes[name]}" for name in listed[:_MAX_LISTED])
     if len(listed) > _MAX_LISTED:
         names += ", …"
@@ -163,6 +188,8 @@ def are_located(arrays: Sequence[BlockArray], sig_shape: tuple[int, ...]) -> boo
 def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Split the shape of an array into those of the scan and of a frame."""
     shape, sig, nav = array.shape, hints.sig_shape, hints.nav_shape
+    if isinstance(array, _Values):
+        return shape[:-1], shape[-1:]
     if sig is not None:
         split = len(shape) - len(sig)
         if split < 0 or shape[split:] != sig:
@@ -174,12 +201,6 @@ def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...
         return shape[:split], sig
     if nav is not None and len(nav) < len(shape) and shape[: len(nav)] == nav:
         return nav, shape[len(nav) :]
-    if len(shape) < _FRAME_DIMENSIONS:
-        raise ShapeError(
-            f"an array of shape {shape} has no frames",
-            source=source,
-            hint="Set sig_shape to the shape of a frame",
-        )
     return shape[:-_FRAME_DIMENSIONS], shape[-_FRAME_DIMENSIONS:]
 
 

@@ -19,8 +19,9 @@ from app.server.drain import Drain
 from app.server.responses import Exchange
 from app.streams.ahead import GROUP_BYTES, GROUP_SECONDS, Ahead
 from app.streams.driver import Stream
+from app.streams.frames import Buffers
 from app.streams.limits import Limits, Progress
-from app.streams.sender import CHUNK, Head
+from app.streams.sender import CHUNK, TOGETHER, Head
 from core.budget import current
 from core.errors import BudgetExceededError, StateError
 from tests.app.streams.fakes import (
@@ -132,6 +133,19 @@ def test_items_before_a_failure_are_sent_before_the_error(workers: Workers) -> N
     header = exchange.frames[-1].header
     assert problem_noted(exchange.scope) == header["problem"]["code"]
     assert (header["token"], header["problem"]["code"]) == (2, failure.code)
+
+
+def test_items_of_a_group_before_a_failure_are_sent_before_the_error(workers: Workers) -> None:
+    class Breaking(NumberFrames):
+        def item(self, item: Number) -> Buffers:
+            if item.value == 3:
+                raise StateError("no")
+            return super().item(item)
+
+    exchange = FakeExchange()
+    send(stream(workers, Numbers(nbytes=TOGETHER // 2), Breaking(5)), exchange)
+    assert kinds(exchange) == ["DATA", "DATA", "DATA", "ERROR"]
+    assert exchange.frames[-1].header["token"] == 3
 
 
 def test_whoever_keeps_a_failure_keeps_nothing_of_the_answer(workers: Workers) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.datasets.opened import OpenDataset
-from app.errors import NotFoundError
+from app.errors import DataChangedError, NotFoundError
 from app.http.identity import SINGLE_USER
 from app.state.base import HeadInvalidError
 from app.state.ownership import Namespaces
@@ -124,4 +124,20 @@ def test_a_view_that_was_stored_without_a_dtype_keeps_its_own(tmp_path: Path) ->
     )
     with closing(desk.views.registered(SINGLE_USER, "earlier")) as opened:
         assert (opened.plan.dtype.str, opened.read(opened.plan.tile(0)).flat[0]) == ("<u2", 2)
+    desk.close()
+
+
+def test_a_correction_that_changes_ends_what_is_being_read(tmp_path: Path) -> None:
+    """No two tiles of one answer are of different dark images."""
+    (tmp_path / "data").mkdir()
+    dark = tmp_path / "data/dark.npy"
+    np.save(dark, np.ones((4, 5)))
+    desk = ViewDesk(tmp_path, np.full((2, 3, 4, 5), 3, "<u2"), corrections={"dark": "dark.npy"})
+    with closing(desk.open(tile_shape=[1, 3, 4, 5])) as opened:
+        assert opened.read(opened.plan.tile(0)).flat[0] == 2
+        np.save(dark, np.full((4, 5), 2.0))
+        with pytest.raises(DataChangedError, match=r"'dark.npy' was modified"):
+            opened.read(opened.plan.tile(1))
+    with closing(desk.open()) as opened:
+        assert opened.read(opened.plan.tile(0)).flat[0] == 1
     desk.close()

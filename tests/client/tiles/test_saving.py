@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from app.client import Dataset, ProblemError, ProtocolError, StateError, TileProgress
+from app.client.errors import OtherFileError, data_changed
 from app.client.files import state as state_file
 from app.client.tiles.plan import Plan
-from app.client.tiles.saving import TileFile, TileSaving
+from app.client.tiles.saving import TileFile, TileSaving, naming
 from tests.descriptors import nothing_left_open
 
 from ..conftest import Connect
@@ -162,3 +163,12 @@ def test_the_state_follows_the_tiles(
     )
     assert tiles == list(range(1, 9))
     assert service.streams
+
+
+def test_errors_of_what_was_written_name_the_state_file() -> None:
+    with pytest.raises(StateError, match="a has changed: remove b to start over"), naming("b"):
+        raise StateError("a has changed")
+    with pytest.raises(OtherFileError, match=r"^another process writes a$"), naming("b"):
+        raise OtherFileError("another process writes a")
+    with pytest.raises(ProblemError, match=r"other data. Open it$"), naming(None):
+        raise data_changed("other data", "Open it")

@@ -234,7 +234,7 @@ def test_cuts_leave_no_trace(
         assert proxy.cuts
 
 
-def test_files_that_change(url: str, roots: Path) -> None:
+def test_files_that_change(url: str, roots: Path, tmp_path: Path) -> None:
     LARGE.tofile(roots / "changing.raw")
     with Client(url, retries=1) as client:
         scan = client.datasets.register(raw("changing.raw", LARGE, 1, "changing"))
@@ -258,6 +258,9 @@ def test_files_that_change(url: str, roots: Path) -> None:
         ):
             with pytest.raises(ProblemError, match="data-changed"):
                 again()
+        for write in (tied.raw, view.to_npy):
+            with pytest.raises(ProblemError, match=f"remove {tmp_path}/kept to start over"):
+                write(tmp_path / "all.raw", state=tmp_path / "kept")
         assert client.datasets["changing"].view().read().tobytes()[:5] == b"other"
 
 

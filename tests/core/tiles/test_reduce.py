@@ -117,6 +117,12 @@ def test_what_cannot_be_is_refused(spec: dict[str, Any]) -> None:
     assert caught.value.code in {"option", "shape"}
 
 
+def test_a_detector_beside_the_frame_is_named_by_its_members() -> None:
+    disk = {"disk": {"radius": 2, "centre": [-3, 5]}}
+    with pytest.raises(CoreError, match=r"a disk of centre \[-3, 5\], radius 2 is outside a frame"):
+        parse_reduction({"op": "virtual", "detectors": [disk]}, (8, 11))
+
+
 @pytest.mark.parametrize("spec", [{"op": "std", "over": "pixels"}, {"op": "com"}])
 def test_small_frames_are_reduced_some_at_a_time(spec: dict[str, Any]) -> None:
     frames = np.zeros((40_000, 1, 1), "f4")

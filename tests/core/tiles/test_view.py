@@ -182,3 +182,10 @@ def test_a_list_of_positions_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None
     for select in ({"frames": [0] * 17}, {"mask": "gAAA"}):
         with pytest.raises(SelectionError, match="more than 16"):
             parse_view({"select": select})
+
+
+@pytest.mark.parametrize("nav", [[5, 7], [[1]], [[0, 1, 1, 1]]])
+def test_a_selection_in_the_scan_says_what_an_axis_takes(nav: list[Any]) -> None:
+    with pytest.raises(OptionError, match=r"needs \[start, stop\] or \[start") as caught:
+        parse_view({"select": {"nav": nav}})
+    assert caught.value.hint == "Such as [[5, 6], [0, 64, 2]]"
