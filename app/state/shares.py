@@ -23,20 +23,15 @@ content takes long, so it comes before the turn, which then lasts as long as a c
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from app.errors import ServiceError
 
-from .base import StateStore, StoreBusyError
+from .base import StateStore
 from .ownership import Namespaces
-from .turns import Turn, Turns
+from .turns import Turn
 
-_LOCK = "sharing.lock"
-_WAIT = 10.0
-"""Maximum seconds to wait for a turn."""
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -51,38 +46,6 @@ class Content(Protocol[T_co]):
 
     def remove(self) -> None:
         """Delete the content, if it is there."""
-
-
-class SharingTurns:
-    """Turns among all processes that use a data directory.
-
-    Args:
-        directory: the data directory, which must exist.
-
-    Raises:
-        OSError: the lock file cannot be created or opened.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._turns = Turns(directory / _LOCK, _WAIT)
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold the lock until the end of the block.
-
-        Raises:
-            StoreBusyError: others held it for too long.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(self._turns.turn())
-            except TimeoutError as e:
-                raise StoreBusyError("others store or delete for too long", retry_after=1) from e
-            yield
-
-    def close(self) -> None:
-        """Close the lock file; may be called twice."""
-        self._turns.close()
 
 
 class Shares:

@@ -18,10 +18,9 @@ from app.errors import (
 from app.http.identity import Identity
 from app.losses.input_store import KIND, InputFile, InputStore, digest_of
 from app.losses.inputs import Inputs
-from app.state.admission import AdmittedHeads
 from app.state.base import StoreError
 from app.state.blob_files import FileBlobStore
-from app.state.quotas import Limit, Quotas
+from app.state.quotas import AdmittedHeads, Limit, Quotas
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
 

@@ -23,10 +23,9 @@ from app.runs.streams import MAX_STREAMS, Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.upload_protocol import http_date
 from app.runs.watching import Watch
-from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError
 from app.state.ownership import Namespaces
-from app.state.quotas import Limit, Quotas
+from app.state.quotas import AdmittedHeads, Limit, Quotas
 from core.losses.events import Position, StreamHeader
 from core.losses.format import Kind
 from tests.app.state.memory import MemoryStateStore

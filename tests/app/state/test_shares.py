@@ -19,11 +19,11 @@ from app.state.base import HeadMissingError, StoreBusyError, Usage
 from app.state.blob_files import FileBlobStore
 from app.state.blobs import BlobMissingError
 from app.state.ownership import ADMIN, Namespaces, adopt, namespace
-from app.state.shares import Shares, SharingTurns
+from app.state.shares import Shares
 from app.state.sqlite import SqliteStateStore
-from app.state.storage import STATE
+from app.state.storage import SHARING, STATE, open_storage
 from app.state.sweeper import blobs_without_owners
-from app.state.turns import Turn
+from app.state.turns import Turn, Turns
 from tests.app.state.memory import MemoryStateStore
 from tests.server_process import ROOT
 
@@ -119,7 +119,7 @@ def test_owners_and_content_change_within_a_turn() -> None:
 def test_owners_that_race_lose_nothing(tmp_path: Path) -> None:
     """Whoever has put last still has the content when all is quiet, and is never without it."""
     store, blobs = MemoryStateStore(), FileBlobStore(tmp_path / "blobs")
-    turns = SharingTurns(tmp_path)
+    turns = Turns(tmp_path / SHARING, 10.0)
     shares = Shares(store, KIND, turns.turn)
 
     def run(owner: str, *, keep: bool) -> None:
@@ -228,9 +228,10 @@ def usage(store: MemoryStateStore | SqliteStateStore, owner: str) -> Usage:
 def test_whoever_waits_too_long_for_a_turn_is_told_to_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.state.shares._WAIT", 0.01)
-    first, second = SharingTurns(tmp_path), SharingTurns(tmp_path)
-    with first.turn(), pytest.raises(StoreBusyError), second.turn():
+    monkeypatch.setattr("app.state.storage._WAIT", 0.01)
+    first, second = open_storage(tmp_path, 0), open_storage(tmp_path, 0)
+    busy = pytest.raises(StoreBusyError, match="others store or delete for too long")
+    with first.turn(), busy, second.turn():
         raise AssertionError
     with second.turn():
         pass
@@ -244,13 +245,15 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from app.state.blob_files import FileBlobStore
-from app.state.shares import Shares, SharingTurns
+from app.state.shares import Shares
 from app.state.sqlite import SqliteStateStore
+from app.state.storage import SHARING
+from app.state.turns import Turns
 from tests.app.state.test_shares import KIND, Blob
 
 directory, action, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 heads, blobs = SqliteStateStore(directory / "state.sqlite"), FileBlobStore(directory / "blobs")
-shares = Shares(heads, KIND, SharingTurns(directory).turn)
+shares = Shares(heads, KIND, Turns(directory / SHARING, 10.0).turn)
 calls = 0
 
 def mortal(function):
@@ -283,7 +286,7 @@ def test_a_kill_at_any_step_leaves_no_owner_without_content(tmp_path: Path, acti
     for step in range(1, 6):
         directory = tmp_path / str(step)
         directory.mkdir()
-        turns = SharingTurns(directory)
+        turns = Turns(directory / SHARING, 10.0)
         heads = SqliteStateStore(directory / STATE)
         blobs = FileBlobStore(directory / "blobs")
         shares = Shares(heads, KIND, turns.turn)
