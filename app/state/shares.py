@@ -24,7 +24,7 @@ content takes long, so it comes before the turn, which then lasts as long as a c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from app.errors import ServiceError
 
@@ -32,20 +32,7 @@ from .base import StateStore
 from .ownership import Namespaces
 from .turns import Turn
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Content(Protocol[T_co]):
-    """What is shared."""
-
-    def store(self) -> T_co:
-        """Store the content durably unless it is there."""
-
-    def is_stored(self) -> bool:
-        """Whether the content is there."""
-
-    def remove(self) -> None:
-        """Delete the content, if it is there."""
+T = TypeVar("T")
 
 
 class Shares:
@@ -61,24 +48,35 @@ class Shares:
         self._things = Namespaces(store, kind)
         self._turn = turn
 
-    def put(self, owner: str, ident: str, size: int, content: Content[T_co]) -> tuple[T_co, bool]:
+    def put(  # noqa: PLR0913 - the last three are acts on the content
+        self,
+        owner: str,
+        ident: str,
+        size: int,
+        *,
+        store: Callable[[], T],
+        is_stored: Callable[[], bool],
+        remove: Callable[[], None],
+    ) -> tuple[T, bool]:
         """Store content and add an owner; return what storing it returned, and whether he is new.
 
         Args:
             owner: the new owner, who may be one already.
             ident: id of the content.
             size: bytes of the content.
-            content: the content.
+            store: stores the content durably unless it is there.
+            is_stored: tells whether it is there.
+            remove: deletes it, if it is there.
         """
-        result = content.store()
+        result = store()
         with self._turn():
-            if not content.is_stored():
-                result = content.store()
+            if not is_stored():
+                result = store()
             try:
                 new = self._things.create(owner, ident, {}, size)
             except ServiceError:
                 if not self.owners(ident):
-                    content.remove()
+                    remove()
                 raise
         return result, new
 
