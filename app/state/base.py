@@ -1,9 +1,10 @@
 """The interface of a store of small heads: one per view, dataset, pipeline and the like.
 
-A head is a few bytes under a (kind, id). It is replaced as a whole, and only by a caller
-that saw its current version, which is a generation and a nonce. The nonce is drawn when
-the head is created, so that a head that was deleted and created again is not mistaken for
-the old one.
+A *head* is what the store keeps of one thing: a few bytes under a (kind, id). A product parses
+the value of one into a class that is named after the thing (a run, a stream, a key). A head is
+replaced as a whole, and only by a caller that saw its current version, which is a generation and
+a nonce. The nonce is drawn when the head is created, so that a head that was deleted and
+created again is not mistaken for the old one.
 
 Errors:
 

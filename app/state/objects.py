@@ -3,12 +3,13 @@
 An object store can create an object, and cannot append to it, nor change a part. So the content of
 a blob is a row of immutable objects, and a *head* says which of them it consists of.
 
-*Writing* creates the next object, which fails if it exists, and then swaps the head, which commits
-it; before that nobody reads it. A process that dies between the two leaves an object in the way.
-Whoever finds one waits a moment for its writer to commit, then sets a *mark* in the head: from this
-byte on, objects have the next number. So no object is ever written over, and what a head has
-committed was created by whoever committed it. *Trimming* shortens the head and sets a mark too.
-*Deleting* removes the head, then the objects. What is in no head is garbage, and swept.
+*Writing* creates the next object, which fails if it exists, and then swaps the head, which
+commits it; before that nobody reads it. A process that dies between the two leaves an object
+in the way. Whoever finds one waits a moment for its writer to commit, then sets a *mark* in
+the head: from this byte on, objects have the next number. So no object is ever written over,
+and what a head has committed was created by whoever committed it. *Trimming* shortens the
+head and sets a mark too. *Deleting* removes the head, then the objects. What is in no head is
+garbage, and swept.
 
 All that must not happen twice, or halfway, is decided by the heads. The store has only to refuse
 to create what exists, which :mod:`app.state.object_service` tries before it is used.
