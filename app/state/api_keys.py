@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from app.errors import BadRequestError, NotFoundError
 
@@ -49,13 +49,8 @@ class StoredKey:
 
     def to_json(self) -> bytes:
         """Serialise all but the digest."""
-        values = {
-            "owner": self.owner,
-            "scopes": sorted(self.scopes),
-            "created": self.created,
-            "expires": self.expires,
-            "revoked": self.revoked,
-        }
+        values = asdict(self) | {"scopes": sorted(self.scopes)}
+        del values["digest"]
         return json.dumps(values).encode()
 
     @classmethod

@@ -39,16 +39,17 @@ from .blob_pieces import (
     Layout,
     Mark,
     Name,
-    opened,
     settled,
     trim,
     write_new,
 )
 from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, check_blob
-from .durable import as_store_errors, make_directories, sync_directory, write_at
+from .durable import as_store_errors, make_directories, opened, sync_directory, write_at
 from .space import Space
 from .turns import take_lock
 
+_UNUSED = os.O_RDWR | os.O_NOFOLLOW | os.O_NOATIME
+"""How files are opened: reading does not count as use."""
 NEW = ".new"
 """Directory of files that are being created."""
 _PREFIX = 2
@@ -185,7 +186,7 @@ class FileBlobStore(GrowingBlobs):
                 # Its writer may finish it, or another worker remove it, first.
                 with contextlib.suppress(FileNotFoundError, BlockingIOError):
                     if entry.stat().st_mtime < oldest:
-                        with opened(Path(entry.path)) as descriptor:
+                        with opened(Path(entry.path), _UNUSED) as descriptor:
                             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                             Path(entry.path).unlink()
                             removed += 1
@@ -278,7 +279,7 @@ class FileBlobStore(GrowingBlobs):
     def _open(self, kind: str, blob_id: str) -> Iterator[int]:
         with contextlib.ExitStack() as stack:
             try:
-                descriptor = stack.enter_context(opened(self._path(kind, blob_id)))
+                descriptor = stack.enter_context(opened(self._path(kind, blob_id), _UNUSED))
             except FileNotFoundError as e:
                 raise blobs.no_blob(kind, blob_id) from e
             yield descriptor

@@ -46,7 +46,6 @@ import struct
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -263,20 +262,6 @@ class Layout:
             starts = list(self._starts[first:last])
             after = self._starts[last] if last < len(self._starts) else self._known.size
             return starts[0], [*starts, after], list(self._places[first:last])
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """Open a file so that reading does not count as use.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def write_new(descriptor: int, name: Name, view: memoryview) -> None:

@@ -75,7 +75,7 @@ def copy_blobs(
     """
     for kind in kinds:
         for blob in every(source, kind):
-            if _is_there(target, blob) and _equals(source, target, blob):
+            if _equals(source, target, blob):
                 copied.present += 1
             else:
                 _copy(source, target, blob)
@@ -87,19 +87,14 @@ def copy_blobs(
             tell(copied)
 
 
-def _is_there(target: BlobStore, blob: BlobInfo) -> bool:
-    try:
-        return target.info(blob.kind, blob.id).size == blob.size
-    except BlobMissingError:
-        return False
-
-
 def _equals(source: BlobStore, target: BlobStore, blob: BlobInfo) -> bool:
     kind, ident = blob.kind, blob.id
-    return all(
-        source.range(kind, ident, at, at + _PIECE) == target.range(kind, ident, at, at + _PIECE)
-        for at in range(0, blob.size, _PIECE)
-    )
+    with contextlib.suppress(BlobMissingError):
+        return target.info(kind, ident).size == blob.size and all(
+            source.range(kind, ident, at, at + _PIECE) == target.range(kind, ident, at, at + _PIECE)
+            for at in range(0, blob.size, _PIECE)
+        )
+    return False
 
 
 def _copy(source: BlobStore, target: BlobStore, blob: BlobInfo) -> None:

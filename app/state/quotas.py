@@ -59,12 +59,7 @@ class Quotas:
     """
 
     def __init__(self, limits: Mapping[str, Limit]) -> None:
-        self._limits = dict(limits)
-
-    @property
-    def limits(self) -> Mapping[str, Limit]:
-        """The limit of each kind."""
-        return self._limits
+        self.limits = dict(limits)
 
     def admission(self, kind: str, count: int, nbytes: int) -> Admit | None:
         """Return what admits a change to an owner's usage; None if the kind is unlimited.
@@ -77,7 +72,7 @@ class Quotas:
             count: number of heads that the change adds.
             nbytes: number of bytes that it adds.
         """
-        limit = self._limits.get(kind)
+        limit = self.limits.get(kind)
         if limit is None:
             return None
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from .base import StorageError, StoreError, StoreFullError
@@ -183,14 +184,10 @@ def open_database(url: str, blobs: str) -> PostgresStateStore:
     Raises:
         StorageError: the library is missing, or the database cannot be used.
     """
-    try:
+    with _refusing("THALWEG_STATE", url, "'psycopg[binary]'"):
         from .postgres import PostgresStateStore  # noqa: PLC0415 - an extra
-    except ImportError as e:
-        _refuse("THALWEG_STATE", url, f"{e}; pip install 'psycopg[binary]'", e)
-    try:
+
         return PostgresStateStore(url, blobs)
-    except StoreError as e:
-        _refuse("THALWEG_STATE", url, _reason(e), e)
 
 
 def try_objects(url: str) -> tuple[ObjectStore, float]:
@@ -202,15 +199,21 @@ def try_objects(url: str) -> tuple[ObjectStore, float]:
     Raises:
         StorageError: the library is missing, or the store cannot be used.
     """
-    try:
+    with _refusing("THALWEG_BLOBS", url, "obstore"):
         from .object_service import check_objects, open_objects  # noqa: PLC0415 - an extra
-    except ImportError as e:
-        _refuse("THALWEG_BLOBS", url, f"{e}; pip install obstore", e)
-    try:
+
         objects = open_objects(url)
         return objects, check_objects(objects)
-    except StoreError as e:
-        _refuse("THALWEG_BLOBS", url, _reason(e), e)
+
+
+@contextlib.contextmanager
+def _refusing(setting: str, url: str, package: str) -> Iterator[None]:
+    """Raise what is wrong as the fault of a setting."""
+    try:
+        yield
+    except (ImportError, StoreError) as e:
+        reason = _reason(e) if isinstance(e, StoreError) else f"{e}; pip install {package}"
+        raise StorageError(f"{setting} {redacted(url)}: {reason}", retry_after=None) from e
 
 
 def _reason(error: StoreError) -> str:
@@ -218,10 +221,6 @@ def _reason(error: StoreError) -> str:
     cause = str(error.__cause__ or "").partition("\n")[0]
     hint = f". {error.hint}" if error.hint else ""
     return f"{error}{'' if cause in str(error) else f' ({cause})'}{hint}"
-
-
-def _refuse(setting: str, url: str, reason: str, cause: Exception) -> NoReturn:
-    raise StorageError(f"{setting} {redacted(url)}: {reason}", retry_after=None) from cause
 
 
 def redacted(url: str) -> str:
