@@ -219,7 +219,7 @@ def test_bytes_count_in_the_quota_of_the_owner() -> None:
 def test_a_run_goes_on_where_its_owner_has_no_room_for_more_of_them() -> None:
     f = Stores()
     run = f.run()
-    f.heads._quotas._limits["run"] = Limit("runs", 1, 1)
+    f.heads._quotas.limits["run"] = Limit("runs", 1, 1)
     longer = replace(run, state="failed", problem={"detail": "x" * 99})
     with pytest.raises(QuotaExceededError):
         f.runs.change(run, lambda _run: longer)
