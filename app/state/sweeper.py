@@ -52,7 +52,7 @@ class Sweeper:
 
     Args:
         chores: by name, for the log.
-        lock: file whose lock makes a sweeper the active one; None if there is only this one.
+        lock: file whose lock makes a sweeper the active one.
         interval: seconds between passes.
         note: called with the name of a chore that failed, and with None after each pass.
     """
@@ -60,14 +60,14 @@ class Sweeper:
     def __init__(
         self,
         chores: Mapping[str, Chore],
-        lock: Path | None,
+        lock: Path,
         interval: float = INTERVAL,
         note: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self._chores = dict(chores)
         self._interval = interval
         self._note = note
-        self._lock = None if lock is None else open_private(lock)
+        self._lock = open_private(lock)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -98,8 +98,6 @@ class Sweeper:
         return more
 
     def _is_active(self) -> bool:
-        if self._lock is None:
-            return True
         try:
             # Held until this process ends: to lock a file again that we hold succeeds.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,9 +110,9 @@ class Sweeper:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 class Lasting:
