@@ -66,8 +66,8 @@ from app.runs.watching import Watch
 from app.server.board import Board, WorkerSlot
 from app.settings import Settings
 from app.state import token_keys
-from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
+from app.state.quotas import AdmittedHeads
 from app.state.storage import SPOOL, open_storage
 from app.tally import Column, Table
 from app.telemetry import Metrics

@@ -13,9 +13,8 @@ from app.runs import sweeping as run_sweeping
 from app.runs.sweeping import Removal
 from app.settings import Settings
 from app.state import token_keys
-from app.state.admission import NOTED
 from app.state.ownership import head_id
-from app.state.quotas import Limit, Quotas
+from app.state.quotas import NOTED, Limit, Quotas
 from app.state.shares import Shares
 from app.state.storage import SWEEPER, Storage
 from app.state.sweeper import (

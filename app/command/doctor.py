@@ -37,11 +37,21 @@ from app.state.api_keys import ApiKeys
 from app.state.base import HeadMissingError, StateStore, StoreError
 from app.state.blob_files import FileBlobStore
 from app.state.durable import store_error
-from app.state.remote import open_database, redacted, try_objects
 from app.state.space import Space
+from app.state.sql import IDENT, KIND
 from app.state.sqlite import SqliteStateStore
 from app.state.sqlite_schema import OLDEST, VERSION
-from app.state.storage import BLOBS, FILES, IDENT, KIND, SQLITE, STATE, Probe, place_of, unusable
+from app.state.storage import (
+    BLOBS,
+    FILES,
+    SQLITE,
+    STATE,
+    open_database,
+    place_of,
+    redacted,
+    try_objects,
+    unusable,
+)
 from app.state.token_keys import FILE, load_keys, shared_keys
 from app.tokens import KeyRing, parse_key
 from core._jit import CACHE_VARIABLE, cache_roots, find_published
@@ -405,8 +415,8 @@ def _heads(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore
         path = directory / STATE
         _check_version(path)
         heads = SqliteStateStore(path, space=Space(directory, settings.reserve_bytes))
-        with closing(Probe(heads, path)) as probe, closing(heads):
-            probe.check()
+        with closing(heads):
+            heads.check()
             yield heads
 
 

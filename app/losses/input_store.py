@@ -131,28 +131,6 @@ class InputStore:
             self._blobs.delete(KIND, input_id(kind, digest))
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """A file to be stored; see ``Content``."""
-
-    files: InputStore
-    kind: str
-    digest: str
-    data: bytes
-
-    def store(self) -> Receipt:
-        """See Content."""
-        return self.files.put(self.kind, self.digest, self.data)
-
-    def is_stored(self) -> bool:
-        """See Content."""
-        return self.files.has(self.kind, self.digest)
-
-    def remove(self) -> None:
-        """See Content."""
-        self.files.remove(self.kind, self.digest)
-
-
 def input_id(kind: str, digest: str) -> str:
     """Return the id of a file, and of the heads of its owners."""
     return f"{digest}.{kind}"

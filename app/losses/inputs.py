@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from core.losses.inputs import (
 from core.losses.summaries import SummarySets
 
 from .input_parsers import PARSERS, parse_input
-from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone, input_id
+from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of, gone, input_id
 from .parquet import MAGIC, read_parquet, room_for
 from .selection import choose_sets
 
@@ -154,8 +155,14 @@ class Inputs:
         del content
         digest = digest_of(data)
         ident = input_id(kind, digest)
-        file = InputFile(self._store, kind, digest, data)
-        receipt, new = self._owners.put(who.owner, ident, len(data), file)
+        receipt, new = self._owners.put(
+            who.owner,
+            ident,
+            len(data),
+            store=partial(self._store.put, kind, digest, data),
+            is_stored=partial(self._store.has, kind, digest),
+            remove=partial(self._store.remove, kind, digest),
+        )
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 
@@ -169,7 +176,7 @@ class Inputs:
             self._owners.delete(
                 who.owner,
                 input_id(kind, digest),
-                lambda: self._store.remove(kind, digest),
+                partial(self._store.remove, kind, digest),
                 everyone=who.is_admin,
             )
         except HeadMissingError as e:

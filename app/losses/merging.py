@@ -93,7 +93,8 @@ class _Source:
         self.path = path
         self.ended = False
         self._pieces = pieces
-        self._last = 0
+        self.last = 0
+        """The highest event read so far."""
         self._count = 0
         first = self._next()
         assert first is not None  # noqa: S101 - the first has the schema
@@ -118,7 +119,7 @@ class _Source:
     def _check(self, piece: pa.Table) -> None:
         if _EVENT not in piece.column_names:
             raise InputError("it has no column EventId", source=self.path)
-        events = np.append(self._last, _integers(piece, _EVENT))
+        events = np.append(self.last, _integers(piece, _EVENT))
         falling = np.flatnonzero(events[1:] < events[:-1])
         if len(falling):
             row = int(falling[0])
@@ -127,13 +128,8 @@ class _Source:
                 hint="Only tables that ascend by event can be merged",
                 source=self.path,
             )
-        self._last = int(events[-1])
+        self.last = int(events[-1])
         self._count += len(piece)
-
-    @property
-    def last(self) -> int:
-        """The highest event read so far."""
-        return self._last
 
     def take_below(self, event: int) -> pa.Table:
         """Remove and return the rows of lower events."""
@@ -161,6 +157,15 @@ def _merged(sources: Sequence[_Source], by: By) -> Iterator[pa.Table]:
         for source in still_open:
             if source.last == floor:
                 source.read()
+
+
+def _write(job: MergeJob, sources: Sequence[_Source], write: Callable[[pa.Table], object]) -> int:
+    """Write the rows of all tables; return their number."""
+    count = 0
+    for table in _merged(sources, job.by):
+        write(table)
+        count += len(table)
+    return count
 
 
 def _in_order(parts: Sequence[pa.Table], sources: Sequence[_Source], by: By) -> pa.Table:
@@ -238,11 +243,7 @@ def _merge_csv(job: MergeJob, output: Output) -> int:
         if header != headers[0]:
             raise InputError(f"its columns are not those of {job.tables[0]}", source=path)
     output.write(headers[0] + b"\n")
-    count = 0
-    for table in _merged(sources, job.by):
-        output.write(_octets(table))
-        count += len(table)
-    return count
+    return _write(job, sources, lambda table: output.write(_octets(table)))
 
 
 def _bin_pieces(path: str, job: MergeJob) -> Iterator[pa.Table]:
@@ -268,11 +269,8 @@ def _bin_pieces(path: str, job: MergeJob) -> Iterator[pa.Table]:
 
 
 def _merge_bin(job: MergeJob, output: Output) -> int:
-    count = 0
-    for table in _merged(_sources(job, _bin_pieces), job.by):
-        output.write(_octets(table))
-        count += len(table)
-    return count
+    sources = _sources(job, _bin_pieces)
+    return _write(job, sources, lambda table: output.write(_octets(table)))
 
 
 def _parquet_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
@@ -285,14 +283,9 @@ def _parquet_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
 def _merge_parquet(job: MergeJob, output: Output) -> int:
     sources = _sources(job, _parquet_pieces)
     schema = sources[0].waiting.schema
-    count = 0
-    with pq.ParquetWriter(
-        pa.PythonFile(OutputFile(output), "w"), schema, compression="zstd"
-    ) as writer:
-        for table in _merged(sources, job.by):
-            writer.write_table(table)
-            count += len(table)
-    return count
+    file = pa.PythonFile(OutputFile(output), "w")
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        return _write(job, sources, writer.write_table)
 
 
 _MERGES: dict[str, Callable[[MergeJob, Output], int]] = {

@@ -26,7 +26,7 @@ from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
 from core.losses.events import Position, StreamEnd, StreamHeader
 from core.losses.finishing import LedgerResources
-from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
+from core.losses.summaries import Reading, SetReports, SummarySets
 
 from .analyses import Analyses
 from .request import LossRequest
@@ -41,34 +41,7 @@ TakePosition = Callable[[Position, bool], None]
 """Takes (position of the open event, whether the sink has all rows before it)."""
 
 
-class _Reading:
-    """How far a pass has read the bytes that are posted."""
-
-    def __init__(self, reader: Analysis | Summariser) -> None:
-        self._reader = reader
-
-    @property
-    def header(self) -> StreamHeader | None:
-        """The header of the stream, once its bytes have come."""
-        return self._reader.header
-
-    @property
-    def offset(self) -> int:
-        """Byte offset up to which whole blocks have been taken."""
-        return self._reader.offset
-
-    @property
-    def rest(self) -> Octets:
-        """Bytes after the last whole block; valid until more are received."""
-        return self._reader.rest
-
-    @property
-    def received(self) -> int:
-        """Bytes received so far, or skipped by a resume."""
-        return self._reader.received
-
-
-class _SummaryPass(_Reading):
+class _SummaryPass(Analysis):
     """Reports of a stream as it is posted, or of a part of one from a position.
 
     Args:
@@ -86,7 +59,7 @@ class _SummaryPass(_Reading):
         resources: LedgerResources | None,
     ) -> None:
         self._occurrence = request.inputs.occurrence
-        self._analysis = Analysis(
+        super().__init__(
             request.reports,
             lambda report, rows: sink(None, report, rows),
             **request.analysis(resources),
@@ -94,37 +67,6 @@ class _SummaryPass(_Reading):
             expect_bytes=request.expect_bytes,
             at_event=lambda position: take_position(position, True),
         )
-        super().__init__(self._analysis)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that the stream takes by what it declares: samples, ids, blocks, sums."""
-        return self._analysis.nbytes
-
-    def resume(self, position: Position) -> None:
-        """Begin at a position; before any byte is received."""
-        self._analysis.resume(position)
-
-    def receive(self, piece: memoryview) -> None:
-        """Take the next bytes.
-
-        Raises:
-            CoreError: the stream is faulty.
-            ServiceError: it does not fit the request.
-        """
-        self._analysis.receive(piece)
-
-    def release(self) -> None:
-        """Give back memory that only a call of ``receive`` needs."""
-        self._analysis.release()
-
-    def close(self) -> StreamEnd:
-        """The stream has ended; the last rows go to the sink.
-
-        Raises:
-            CoreError: it is truncated, or not as declared.
-        """
-        return self._analysis.close()
 
     def suspend(self) -> None:
         """Stop at the last position, with all rows before it in the sink.
@@ -133,27 +75,26 @@ class _SummaryPass(_Reading):
         """
 
     @property
-    def unplaced(self) -> int:
+    def unplaced_events(self) -> int:
         """Complete events that never occur, of a pass with occurrences that has ended.
 
         With sets, those of the set that has most of them.
         """
         if self.header is None or self._occurrence is None:
             return 0
-        event = self._analysis.open_event
-        is_open = event > 0 and event not in self._occurrence.event_ids
-        return self._analysis.unplaced - int(is_open)
+        is_open = self.open_event > 0 and self.open_event not in self._occurrence.event_ids
+        return self.unplaced - int(is_open)
 
     @property
-    def placed(self) -> int:
+    def placed_events(self) -> int:
         """Events that occur, of a pass with occurrences that has ended.
 
         With sets, those that have a summary in the set with most of them.
         """
-        return self._analysis.events - self._analysis.unplaced
+        return self.events - self.unplaced
 
 
-class _SetPass(_Reading):
+class _SetPass:
     """Reports of summary sets of an item stream; else as :class:`_SummaryPass`.
 
     Args:
@@ -183,11 +124,26 @@ class _SetPass(_Reading):
         analyses = Analyses(request.reports, request.analysis(resources))
         self._reports = SetReports([_NAME], sets, analyses.of_set, sink, reading)
         (self._summariser,) = self._reports.summarisers
-        super().__init__(self._summariser)
         self._has_occurrence = request.inputs.occurrence is not None
         self._take_position = take_position
         self._settles = "events" not in request.reports
-        self._offset = 0
+        self._begun = 0
+
+    @property
+    def header(self) -> StreamHeader | None:
+        return self._summariser.header
+
+    @property
+    def offset(self) -> int:
+        return self._summariser.offset
+
+    @property
+    def rest(self) -> Octets:
+        return self._summariser.rest
+
+    @property
+    def received(self) -> int:
+        return self._summariser.received
 
     @property
     def nbytes(self) -> int:
@@ -195,7 +151,7 @@ class _SetPass(_Reading):
 
     def resume(self, position: Position) -> None:
         self._reports.resume(0, position)
-        self._offset = position.offset
+        self._begun = position.offset
 
     def receive(self, piece: memoryview) -> None:
         try:
@@ -208,8 +164,8 @@ class _SetPass(_Reading):
                 e.message, hint=e.hint, option="summary_xref", offset=e.offset
             ) from e
         position = self._summariser.position
-        if position.header is not None and position.offset > self._offset:
-            self._offset = position.offset
+        if position.header is not None and position.offset > self._begun:
+            self._begun = position.offset
             self._take_position(position, self._settles)
 
     def release(self) -> None:
@@ -221,7 +177,7 @@ class _SetPass(_Reading):
         (end,) = self._reports.ends
         if not self._has_occurrence:
             return end
-        return replace(end, events_without_occurrence=self.unplaced)
+        return replace(end, events_without_occurrence=self.unplaced_events)
 
     def suspend(self) -> None:
         position = self._reports.suspend(0)
@@ -229,11 +185,11 @@ class _SetPass(_Reading):
             self._take_position(position, True)
 
     @property
-    def unplaced(self) -> int:
+    def unplaced_events(self) -> int:
         return max((analysis.unplaced for analysis in self._analyses), default=0)
 
     @property
-    def placed(self) -> int:
+    def placed_events(self) -> int:
         return max((a.events - a.unplaced for a in self._analyses), default=0)
 
     @property

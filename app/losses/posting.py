@@ -294,7 +294,7 @@ class Posting:
         occurrence = self._request.inputs.occurrence
         unused = None
         if occurrence is not None and self._after.position.offset == 0:
-            unused = len(occurrence.events()) - self._pass.placed
+            unused = len(occurrence.events()) - self._pass.placed_events
         return Ending(
             "complete",
             "declared" if declared else "undeclared",
@@ -350,7 +350,7 @@ class Posting:
             position.events,
             self.offset,
             check,
-            events_without_occurrence=self._pass.unplaced if has_occurrence else None,
+            events_without_occurrence=self._pass.unplaced_events if has_occurrence else None,
             selected_rows=self._output.selected,
             rates=self._request.rates,
         )

@@ -23,7 +23,7 @@ from app.state.base import (
 )
 from app.state.blobs import BlobInfo, BlobStore
 from app.state.ownership import Namespaces, Owned
-from app.state.sweeper import Chore, Lasting, each_blob, each_head
+from app.state.sweeper import Chore, Lasting, each
 
 from .records import REPORT, RUN, SEGMENT, STREAM, RunRecord, StreamRecord, stream_key
 from .results.files import Published
@@ -143,7 +143,7 @@ def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore
             removal.remove(run)
             expired.forget(head.id)
 
-    return each_head(heads, RUN, look)
+    return each(heads, RUN, look)
 
 
 def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
@@ -159,7 +159,7 @@ def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
             if known is None or known.is_poisoned:
                 removal.jobs.create(job_of(run))
 
-    return each_head(heads, RUN, look)
+    return each(heads, RUN, look)
 
 
 def named_inputs(heads: StateStore) -> Iterator[tuple[str, str]]:
@@ -195,7 +195,7 @@ def poison_without_runs(heads: StateStore) -> Chore:
         if is_poisoned and not any(_runs_of(runs, job.owner, job.value["run"])):
             heads.delete(JOB, head.id, head)
 
-    return each_head(heads, JOB, look)
+    return each(heads, JOB, look)
 
 
 def streams_without_runs(
@@ -219,7 +219,7 @@ def streams_without_runs(
         else:
             heads.delete(STREAM, head.id, head)
 
-    return each_head(heads, STREAM, look)
+    return each(heads, STREAM, look)
 
 
 def _runs_of(runs: Namespaces, owner: str, ident: str) -> list[RunRecord]:
@@ -254,7 +254,7 @@ def blobs_without_streams(
             elif length < blob.size:
                 blobs.trim(STREAM, blob.id, length)
 
-    return each_blob(blobs, STREAM, look)
+    return each(blobs, STREAM, look)
 
 
 def _length(streams: Namespaces, blob: BlobInfo) -> int:
@@ -284,7 +284,7 @@ def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float])
         ):
             heads.delete(kind, head.id, head)
 
-    return each_head(heads, kind, look)
+    return each(heads, kind, look)
 
 
 def unpublished_blobs(
@@ -311,4 +311,4 @@ def unpublished_blobs(
             blobs.delete(kind, blob.id)
             left.forget(blob.id)
 
-    return each_blob(blobs, kind, look)
+    return each(blobs, kind, look)

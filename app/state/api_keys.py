@@ -12,11 +12,11 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from app.errors import BadRequestError, NotFoundError
 
-from .base import Head, HeadConflictError, HeadMissingError, StateStore, every_head
+from .base import Head, HeadConflictError, HeadMissingError, StateStore, every
 
 KIND = "key"
 KEY_ID_DIGITS = 12
@@ -49,13 +49,8 @@ class StoredKey:
 
     def to_json(self) -> bytes:
         """Serialise all but the digest."""
-        values = {
-            "owner": self.owner,
-            "scopes": sorted(self.scopes),
-            "created": self.created,
-            "expires": self.expires,
-            "revoked": self.revoked,
-        }
+        values = asdict(self) | {"scopes": sorted(self.scopes)}
+        del values["digest"]
         return json.dumps(values).encode()
 
     @classmethod
@@ -118,7 +113,7 @@ class ApiKeys:
 
     def records(self) -> Iterator[StoredKey]:
         """Yield all keys, in the order of their digests."""
-        for head in every_head(self._store, KIND):
+        for head in every(self._store, KIND):
             yield StoredKey.of(head)
 
     def revoke(self, name: str, now: float) -> list[StoredKey]:
@@ -128,7 +123,7 @@ class ApiKeys:
             NotFoundError: no valid key has this id or owner.
         """
         revoked = []
-        for head in list(every_head(self._store, KIND)):
+        for head in list(every(self._store, KIND)):
             key = StoredKey.of(head)
             named = len(name) >= KEY_ID_DIGITS and key.digest.startswith(name)
             if (named or key.owner == name) and self._revoke(head, now):

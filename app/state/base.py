@@ -1,9 +1,10 @@
 """The interface of a store of small heads: one per view, dataset, pipeline and the like.
 
-A head is a few bytes under a (kind, id). It is replaced as a whole, and only by a caller
-that saw its current version, which is a generation and a nonce. The nonce is drawn when
-the head is created, so that a head that was deleted and created again is not mistaken for
-the old one.
+A *head* is what the store keeps of one thing: a few bytes under a (kind, id). A product parses
+the value of one into a class that is named after the thing (a run, a stream, a key). A head is
+replaced as a whole, and only by a caller that saw its current version, which is a generation and
+a nonce. The nonce is drawn when the head is created, so that a head that was deleted and
+created again is not mistaken for the old one.
 
 Errors:
 
@@ -30,15 +31,18 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
 from app.errors import BadRequestError, NotFoundError, ServiceError
 
+T_co = TypeVar("T_co", covariant=True)
 MAX_VALUE = 1 << 20
 """Maximum size of a value in bytes."""
 MAX_PAGE = 1000
@@ -135,9 +139,12 @@ class Head:
         """Whether a generation and nonce are those of this version."""
         return self.generation == generation and self.nonce == nonce
 
+    def checksum(self) -> int:
+        """Compute what is stored with this version, to be compared whenever it is read."""
+        return checksum_of(self.kind, self.id, self.value, self.generation, self.nonce)
 
-@dataclass(frozen=True, slots=True)
-class Page:
+
+class Page(NamedTuple):
     """Part of a list."""
 
     heads: tuple[Head, ...]
@@ -157,7 +164,7 @@ Admit = Callable[[Usage], None]
 """Is called with the usage that a change would lead to; raises to prevent the change."""
 
 
-class StateStore(Protocol):
+class StateStore(ABC):
     """Heads by kind and id; several threads may call any method at once.
 
     A method that returns has taken effect, durably if the store is durable at all. One that
@@ -166,6 +173,9 @@ class StateStore(Protocol):
 
     Besides the errors listed, every method raises HeadInvalidError for arguments that no
     store accepts, and StoreError if the store fails.
+
+    A store implements the abstract methods, which are called with arguments that are valid; its
+    users call ``create``, ``get``, ``compare_and_swap``, ``list``, ``touch`` and ``delete``.
     """
 
     def create(
@@ -190,6 +200,14 @@ class StateStore(Protocol):
             HeadExistsError: the head exists, with whatever value.
             Exception: what ``admit`` raises.
         """
+        check_key(kind, head_id)
+        nbytes = len(value) if size is None else size
+        head = Head(kind, head_id, check_value(value), 1, secrets.token_hex(8), time.time(), nbytes)
+        return self.insert(head, admit)
+
+    @abstractmethod
+    def insert(self, head: Head, admit: Admit | None) -> Head:
+        """Store a new head, and return it as it is stored; see ``create``."""
 
     def get(self, kind: str, head_id: str) -> Head:
         """Return the current version of a head.
@@ -197,6 +215,15 @@ class StateStore(Protocol):
         Raises:
             HeadMissingError: there is no such head.
         """
+        check_key(kind, head_id)
+        head = self.find(kind, head_id)
+        if head is None:
+            raise missing(kind, head_id)
+        return head
+
+    @abstractmethod
+    def find(self, kind: str, head_id: str) -> Head | None:
+        """Return the current version of a head, None if there is none."""
 
     def compare_and_swap(
         self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
@@ -217,6 +244,15 @@ class StateStore(Protocol):
             HeadConflictError: it was swapped, or deleted and created again.
             Exception: what ``admit`` raises.
         """
+        check_key(seen.kind, seen.id)
+        nbytes = len(value) if size is None else size
+        generation = seen.generation + 1
+        new = replace(seen, value=check_value(value), generation=generation, size=nbytes)
+        return self.swap(seen, new, admit)
+
+    @abstractmethod
+    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
+        """Store the version after ``seen``, and return it as it is stored."""
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
         """List heads whose id begins with a prefix, in the byte order of their ids.
@@ -230,7 +266,16 @@ class StateStore(Protocol):
             after: list only ids after this one, which need not exist.
             limit: maximum number of heads in the page, up to ``MAX_PAGE``.
         """
+        check_page(kind, prefix, after, limit)
+        heads = self.scan(kind, prefix, after, limit + 1)
+        page = tuple(heads[:limit])
+        return Page(page, page[-1].id if len(heads) > limit else None)
 
+    @abstractmethod
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Head]:
+        """Return the first heads of a list."""
+
+    @abstractmethod
     def touch(self, kind: str, head_id: str) -> None:
         """Note that a head is being used; the note may be lost if the machine fails.
 
@@ -259,18 +304,35 @@ class StateStore(Protocol):
             HeadMissingError: there is no such head.
             HeadConflictError: it has changed since it was seen, or was used since.
         """
+        check_key(kind, head_id)
+        self.remove(kind, head_id, seen, unused_since)
 
+    @abstractmethod
+    def remove(
+        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
+    ) -> None:
+        """Delete a head; see ``delete``."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close the store; may be called twice. Other methods then raise StoreError."""
 
 
-def every_head(store: StateStore, kind: str) -> Iterator[Head]:
-    """Yield all heads of a kind, in the order of their ids."""
+class Listing(Protocol[T_co]):
+    """A store of heads or of blobs, of which this lists either."""
+
+    def list(
+        self, kind: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> tuple[Sequence[T_co], str | None]:
+        """Return a page, and the value of ``after`` for the next."""
+
+
+def every(store: Listing[T_co], kind: str) -> Iterator[T_co]:
+    """Yield all heads or blobs of a kind, in the order of their ids."""
     after: str | None = ""
     while after is not None:
-        page = store.list(kind, after=after, limit=MAX_PAGE)
-        yield from page.heads
-        after = page.after
+        page, after = store.list(kind, after=after, limit=MAX_PAGE)
+        yield from page
 
 
 def check_key(kind: str, head_id: str) -> None:
@@ -315,11 +377,6 @@ def check_page(kind: str, prefix: str, after: str, limit: int) -> None:
         raise HeadInvalidError("no id can have this prefix, or be listed after this text")
     if not 1 <= limit <= MAX_PAGE:
         raise HeadInvalidError(f"a page has 1 to {MAX_PAGE} heads, not {limit}")
-
-
-def new_nonce() -> str:
-    """Draw a nonce: 16 hexadecimal digits."""
-    return secrets.token_hex(8)
 
 
 def damaged(kind: str, ident: str, path: Path | None = None) -> StoreDamagedError:

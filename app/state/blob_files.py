@@ -29,26 +29,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import blobs
-from .base import StoreBusyError, StoreDamagedError, StoreError, check_page, damaged, in_use
+from .base import StoreDamagedError, StoreError, check_page, damaged, in_use
 from .blob_pieces import (
     MARK_AT,
     NONCE,
     START,
     DamageError,
+    FileBlobWriter,
     Layout,
     Mark,
     Name,
-    opened,
     settled,
     trim,
     write_new,
 )
-from .blob_writing import FileBlobWriter
-from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, Octets, check_blob
-from .durable import as_store_errors, make_directories, sync_directory, write_at
+from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, check_blob
+from .durable import as_store_errors, make_directories, opened, sync_directory, write_at
 from .space import Space
 from .turns import take_lock
 
+_UNUSED = os.O_RDWR | os.O_NOFOLLOW | os.O_NOATIME
+"""How files are opened: reading does not count as use."""
 NEW = ".new"
 """Directory of files that are being created."""
 _PREFIX = 2
@@ -56,8 +57,6 @@ _PREFIX = 2
 prefix so that the order of directories is that of ids."""
 _LAYOUTS = 1024
 """Files whose pieces are remembered."""
-_COMPARED = 8 << 20
-"""Bytes that are compared at a time."""
 _ABANDONED = 3600.0
 """Seconds after which a file that was never finished is removed."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -100,35 +99,13 @@ class FileBlobStore(GrowingBlobs):
 
     # -- writing --------------------------------------------------------------------
 
-    def put(self, kind: str, blob_id: str, data: Octets) -> bool:
-        """See BlobStore."""
-        check_blob(kind, blob_id)
-        view = memoryview(data).cast("B")
-        with self._using(kind, blob_id) as path:
-            while True:
-                try:
-                    if not self._equals(kind, blob_id, view):
-                        raise blobs.other_content(kind, blob_id, self.info(kind, blob_id).size)
-                    # Whoever created it may not have come to this yet.
-                    sync_directory(path.parent)
-                except BlobMissingError:
-                    if self._create(kind, blob_id, view):
-                        return True
-                except StoreDamagedError:
-                    self._create(kind, blob_id, view, replace=True)
-                    return True
-                else:
-                    return False
+    def _compare(self, kind: str, blob_id: str, view: memoryview) -> None:
+        super()._compare(kind, blob_id, view)
+        # Whoever created it may not have come to this yet.
+        sync_directory(self._path(kind, blob_id).parent)
 
-    def _equals(self, kind: str, blob_id: str, view: memoryview) -> bool:
-        if self.info(kind, blob_id).size != len(view):
-            # Its other bytes may be damaged too, and must then be replaced.
-            self.range(kind, blob_id)
-            return False
-        return all(
-            self.range(kind, blob_id, at, at + _COMPARED) == view[at : at + _COMPARED]
-            for at in range(0, len(view), _COMPARED)
-        )
+    def _replace(self, kind: str, blob_id: str, view: memoryview) -> bool:
+        return self._create(kind, blob_id, view, replace=True)
 
     def _create(self, kind: str, blob_id: str, view: memoryview, *, replace: bool = False) -> bool:
         """Create a file durably; return False if another has its name."""
@@ -209,7 +186,7 @@ class FileBlobStore(GrowingBlobs):
                 # Its writer may finish it, or another worker remove it, first.
                 with contextlib.suppress(FileNotFoundError, BlockingIOError):
                     if entry.stat().st_mtime < oldest:
-                        with opened(Path(entry.path)) as descriptor:
+                        with opened(Path(entry.path), _UNUSED) as descriptor:
                             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                             Path(entry.path).unlink()
                             removed += 1
@@ -302,7 +279,7 @@ class FileBlobStore(GrowingBlobs):
     def _open(self, kind: str, blob_id: str) -> Iterator[int]:
         with contextlib.ExitStack() as stack:
             try:
-                descriptor = stack.enter_context(opened(self._path(kind, blob_id)))
+                descriptor = stack.enter_context(opened(self._path(kind, blob_id), _UNUSED))
             except FileNotFoundError as e:
                 raise blobs.no_blob(kind, blob_id) from e
             yield descriptor
@@ -313,17 +290,10 @@ class FileBlobStore(GrowingBlobs):
         end = time.monotonic() + self._wait
         while True:
             with self._open(kind, blob_id) as descriptor:
-                self._take_lock(descriptor, how, end)
+                take_lock(descriptor, how, end)
                 if os.fstat(descriptor).st_nlink:
                     yield descriptor
                     return
-
-    @staticmethod
-    def _take_lock(descriptor: int, how: int, end: float) -> None:
-        try:
-            take_lock(descriptor, how, end)
-        except TimeoutError as e:
-            raise StoreBusyError("others held the stored data for too long", retry_after=1) from e
 
     def _look(self, kind: str, blob_id: str, descriptor: int) -> tuple[Layout, Mark]:
         """Return what is known of a file, and its mark."""
@@ -336,7 +306,7 @@ class FileBlobStore(GrowingBlobs):
             # An append is under way.
             if mark is not None:
                 return layout, mark
-            self._take_lock(descriptor, fcntl.LOCK_EX, time.monotonic() + self._wait)
+            take_lock(descriptor, fcntl.LOCK_EX, time.monotonic() + self._wait)
         try:
             return self._settle(kind, blob_id, descriptor)
         finally:

@@ -1,4 +1,4 @@
-"""The file of a blob: pieces with checksums, and a mark of what was acknowledged.
+"""The file of a blob: pieces with checksums, a mark of what was acknowledged, and its writer.
 
     header   "TWGBLOB1" | digest of kind and id | nonce
     mark     size | end | digest                            written over, in place
@@ -25,6 +25,17 @@ is cut off.
 
 Reading needs to know where pieces lie. Their headers are read once, from the first to the
 mark, and only those that were added later the next time.
+
+A *writer*:
+
+    | header | mark | pieces that are committed | pieces that are only written |
+                                                ^ mark                         ^ end of file
+
+Each write is an append of its own, except that nobody syncs it: pieces are put after the end of
+the file, and a commit syncs the file, then moves the mark over what was there before. The lock
+of the file, which the writer keeps, tells readers that what lies after the mark is no crash's
+work. A commit does not wait for writes, nor writes for a commit, so a slow disk delays only what
+it is asked to make durable.
 """
 
 from __future__ import annotations
@@ -35,15 +46,16 @@ import struct
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from .base import StoreError
 from .blobs import Octets
-from .durable import read_into, write_at
+from .durable import as_store_errors, read_into, write_at
+from .space import Space
 
 PIECE = 1 << 20
 """Largest number of bytes in a piece: what is read and checked for a single byte."""
@@ -252,20 +264,6 @@ class Layout:
             return starts[0], [*starts, after], list(self._places[first:last])
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """Open a file so that reading does not count as use.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def write_new(descriptor: int, name: Name, view: memoryview) -> None:
     """Write a whole file.
 
@@ -330,3 +328,68 @@ def _header_at(descriptor: int, name: Name, start: int, place: int) -> Found:
     if not 0 < piece.length <= PIECE:
         raise DamageError
     return piece
+
+
+class FileBlobWriter:
+    """See BlobWriter.
+
+    Args:
+        path: of the file, for errors.
+        name: seeds its digests.
+        mark: what is committed, which is all that the file has.
+        descriptor: of the file, locked; closed with the writer.
+        space: of the disk, which bounds what is written; None for no bound.
+    """
+
+    def __init__(
+        self, path: Path, name: Name, mark: Mark, descriptor: int, space: Space | None
+    ) -> None:
+        self._path = path
+        self._name = name
+        self._committed = mark
+        self._written = mark
+        self._descriptor = descriptor
+        self._space = space
+        self._committing = threading.Lock()
+        self._closed = False
+
+    def write(self, data: Octets) -> int:
+        """See BlobWriter."""
+        self._check_open()
+        view = memoryview(data).cast("B")
+        size, end = self._written.size, self._written.end
+        if not view:
+            return size
+        if self._space is not None:
+            self._space.check(len(view))
+        pieces = self._name.pieces(size, view)
+        with as_store_errors(self._path):
+            # A part of it is overwritten by the next write, or cut off.
+            write_at(self._descriptor, pieces, end)
+        self._written = Mark(size + len(view), end + sum(map(len, pieces)))
+        return self._written.size
+
+    def commit(self) -> int:
+        """See BlobWriter."""
+        with self._committing, as_store_errors(self._path):
+            self._check_open()
+            written = self._written
+            if written != self._committed:
+                os.fdatasync(self._descriptor)
+                write_at(self._descriptor, [self._name.mark(written)], MARK_AT)
+                self._committed = written
+            return written.size
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("the writer is closed")
+
+    def close(self) -> None:
+        """See BlobWriter."""
+        with self._committing:
+            if self._closed:
+                return
+            self._closed = True
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._committed.end)
+            os.close(self._descriptor)

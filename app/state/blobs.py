@@ -23,14 +23,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from app.errors import NotFoundError
 
-from .base import HeadConflictError, HeadInvalidError, check_key
+from .base import HeadConflictError, HeadInvalidError, StoreDamagedError, check_key
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 """Bytes to be stored; a memoryview must be contiguous."""
+
+
+_COMPARED = 8 << 20
+"""Bytes that are compared at a time."""
 
 
 class BlobMissingError(NotFoundError):
@@ -63,8 +67,7 @@ class BlobInfo:
     """When it was created or last touched, in seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlobPage:
+class BlobPage(NamedTuple):
     """Part of a list."""
 
     blobs: tuple[BlobInfo, ...]
@@ -206,8 +209,20 @@ class BlobStore(Protocol):
         """Close the store; may be called twice. Other methods then raise StoreError."""
 
 
-class GrowingBlobs(ABC):
+class GrowingBlobs(BlobStore, ABC):
     """Stores in which a blob is created by what is first appended to it."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check that it can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+
+    @abstractmethod
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of all blobs."""
 
     @abstractmethod
     def _using(self, kind: str, blob_id: str) -> AbstractContextManager[object]:
@@ -220,6 +235,36 @@ class GrowingBlobs(ABC):
     @abstractmethod
     def _create(self, kind: str, blob_id: str, view: memoryview) -> bool:
         """Create a blob whole; return False if another has its name."""
+
+    @abstractmethod
+    def _replace(self, kind: str, blob_id: str, view: memoryview) -> bool:
+        """Put a blob in the place of a damaged one; return False if that is only gone now."""
+
+    def put(self, kind: str, blob_id: str, data: Octets) -> bool:
+        """See BlobStore."""
+        check_blob(kind, blob_id)
+        view = memoryview(data).cast("B")
+        with self._using(kind, blob_id):
+            while True:
+                try:
+                    self._compare(kind, blob_id, view)
+                except BlobMissingError:
+                    if self._create(kind, blob_id, view):
+                        return True
+                except StoreDamagedError:
+                    if self._replace(kind, blob_id, view):
+                        return True
+                else:
+                    return False
+
+    def _compare(self, kind: str, blob_id: str, view: memoryview) -> None:
+        size = self.info(kind, blob_id).size
+        same = size == len(view)
+        for at in range(0, size, _COMPARED):
+            # All is read: if its other bytes are damaged, it must be replaced.
+            same &= self.range(kind, blob_id, at, at + _COMPARED) == view[at : at + _COMPARED]
+        if not same:
+            raise BlobConflictError(f"the {kind} {blob_id} has other content", size)
 
     def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:
         """See BlobStore."""
@@ -265,11 +310,6 @@ def check_blob(kind: str, blob_id: str, offset: int = 0) -> None:
 def no_blob(kind: str, blob_id: str) -> BlobMissingError:
     """Build the error for a blob that does not exist."""
     return BlobMissingError(f"there is no {kind} {blob_id}")
-
-
-def other_content(kind: str, blob_id: str, size: int) -> BlobConflictError:
-    """Build the error for a blob that exists with other content."""
-    return BlobConflictError(f"the {kind} {blob_id} has other content", size)
 
 
 def other_offset(kind: str, blob_id: str, offset: int, size: int) -> BlobConflictError:

@@ -7,23 +7,18 @@ be equal, a blob that is not is written anew. Nobody may change the state meanwh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from .base import Head, HeadMissingError, StateStore, StoreDamagedError, every_head
+from .base import HeadMissingError, StateStore, StoreDamagedError, every
 from .blobs import BlobConflictError, BlobInfo, BlobMissingError, BlobStore
+
+if TYPE_CHECKING:
+    from .postgres import PostgresStateStore
 
 _PIECE = 8 << 20
 """Bytes that are copied at a time."""
-_PAGE = 1000
-
-
-class HeadTarget(StateStore, Protocol):
-    """Heads that can be restored."""
-
-    def restore(self, head: Head) -> bool:
-        """Create a head as it was elsewhere; return False if one of its id exists."""
 
 
 @dataclass(slots=True)
@@ -38,7 +33,7 @@ class Copied:
 
 
 def copy_heads(
-    source: StateStore, target: HeadTarget, kinds: Iterable[str], copied: Copied
+    source: StateStore, target: PostgresStateStore, kinds: Iterable[str], copied: Copied
 ) -> None:
     """Copy the heads of some kinds.
 
@@ -46,7 +41,7 @@ def copy_heads(
         StoreDamagedError: the target has another head of the same id, or one is damaged.
     """
     for kind in kinds:
-        for head in every_head(source, kind):
+        for head in every(source, kind):
             if target.restore(head):
                 copied.heads += 1
             elif target.get(kind, head.id) != head:
@@ -79,8 +74,8 @@ def copy_blobs(
         StoreDamagedError: one is damaged, or is not read as it was written.
     """
     for kind in kinds:
-        for blob in every_blob(source, kind):
-            if _is_there(target, blob) and _equals(source, target, blob):
+        for blob in every(source, kind):
+            if _equals(source, target, blob):
                 copied.present += 1
             else:
                 _copy(source, target, blob)
@@ -92,28 +87,14 @@ def copy_blobs(
             tell(copied)
 
 
-def every_blob(store: BlobStore, kind: str) -> Iterator[BlobInfo]:
-    """Yield all blobs of a kind, in the order of their ids."""
-    after: str | None = ""
-    while after is not None:
-        page = store.list(kind, after=after, limit=_PAGE)
-        yield from page.blobs
-        after = page.after
-
-
-def _is_there(target: BlobStore, blob: BlobInfo) -> bool:
-    try:
-        return target.info(blob.kind, blob.id).size == blob.size
-    except BlobMissingError:
-        return False
-
-
 def _equals(source: BlobStore, target: BlobStore, blob: BlobInfo) -> bool:
     kind, ident = blob.kind, blob.id
-    return all(
-        source.range(kind, ident, at, at + _PIECE) == target.range(kind, ident, at, at + _PIECE)
-        for at in range(0, blob.size, _PIECE)
-    )
+    with contextlib.suppress(BlobMissingError):
+        return target.info(kind, ident).size == blob.size and all(
+            source.range(kind, ident, at, at + _PIECE) == target.range(kind, ident, at, at + _PIECE)
+            for at in range(0, blob.size, _PIECE)
+        )
+    return False
 
 
 def _copy(source: BlobStore, target: BlobStore, blob: BlobInfo) -> None:

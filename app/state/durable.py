@@ -32,17 +32,28 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
+@contextlib.contextmanager
+def opened(path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
+    """Open a file for its owner alone, and close it after the block.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable.
 
     Raises:
         OSError: the disk failed.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_directories(path: Path, mode: int = 0o777) -> None:

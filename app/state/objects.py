@@ -3,12 +3,13 @@
 An object store can create an object, and cannot append to it, nor change a part. So the content of
 a blob is a row of immutable objects, and a *head* says which of them it consists of.
 
-*Writing* creates the next object, which fails if it exists, and then swaps the head, which commits
-it; before that nobody reads it. A process that dies between the two leaves an object in the way.
-Whoever finds one waits a moment for its writer to commit, then sets a *mark* in the head: from this
-byte on, objects have the next number. So no object is ever written over, and what a head has
-committed was created by whoever committed it. *Trimming* shortens the head and sets a mark too.
-*Deleting* removes the head, then the objects. What is in no head is garbage, and swept.
+*Writing* creates the next object, which fails if it exists, and then swaps the head, which
+commits it; before that nobody reads it. A process that dies between the two leaves an object
+in the way. Whoever finds one waits a moment for its writer to commit, then sets a *mark* in
+the head: from this byte on, objects have the next number. So no object is ever written over,
+and what a head has committed was created by whoever committed it. *Trimming* shortens the
+head and sets a mark too. *Deleting* removes the head, then the objects. What is in no head is
+garbage, and swept.
 
 All that must not happen twice, or halfway, is decided by the heads. The store has only to refuse
 to create what exists, which :mod:`app.state.object_service` tries before it is used.
@@ -37,17 +38,24 @@ from .base import (
     HeadExistsError,
     HeadMissingError,
     StateStore,
-    StoreDamagedError,
     StoreError,
     check_page,
     damaged,
     in_use,
 )
 from .blob_pieces import DamageError
-from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, Octets, check_blob
-from .object_layout import MALFORMED, OBJECT, Entry, Extent, data_size, prefix_of, start_of
+from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, check_blob
+from .object_layout import (
+    MALFORMED,
+    OBJECT,
+    Entry,
+    Extent,
+    ObjectBlobWriter,
+    data_size,
+    prefix_of,
+    start_of,
+)
 from .object_service import store_error
-from .object_writing import ObjectBlobWriter
 
 _PLACES = 1024
 """Blobs whose objects are remembered."""
@@ -134,32 +142,11 @@ class ObjectBlobStore(GrowingBlobs):
 
     # -- writing ------------------------------------------------------------------------
 
-    def put(self, kind: str, blob_id: str, data: Octets) -> bool:
-        """See BlobStore."""
-        check_blob(kind, blob_id)
-        view = memoryview(data).cast("B")
-        with self._using(kind, blob_id):
-            while True:
-                try:
-                    entry = self.entry(kind, blob_id)
-                    if not self._equals(kind, blob_id, entry, view):
-                        raise blobs.other_content(kind, blob_id, entry.size)
-                except BlobMissingError:
-                    if self._create(kind, blob_id, view):
-                        return True
-                except StoreDamagedError:
-                    # Deleted and created again, so that nobody reads old objects by new marks.
-                    with contextlib.suppress(BlobMissingError):
-                        self.delete(kind, blob_id)
-                else:
-                    return False
-
-    def _equals(self, kind: str, blob_id: str, entry: Entry, view: memoryview) -> bool:
-        same = entry.size == len(view)
-        for at in range(0, entry.size, OBJECT):
-            # All is read: if its other bytes are damaged, it must be replaced.
-            same &= self.range(kind, blob_id, at, at + OBJECT) == view[at : at + OBJECT]
-        return same
+    def _replace(self, kind: str, blob_id: str, _view: memoryview) -> bool:
+        # Deleted and created again, so that nobody reads old objects by new marks.
+        with contextlib.suppress(BlobMissingError):
+            self.delete(kind, blob_id)
+        return False
 
     def _writer(self, kind: str, blob_id: str, offset: int) -> ObjectBlobWriter:
         entry = self.entry(kind, blob_id)

@@ -33,7 +33,7 @@ from .base import (
     HeadInvalidError,
     HeadMissingError,
     StateStore,
-    every_head,
+    every,
 )
 from .turns import Turn
 
@@ -237,7 +237,7 @@ class Namespaces:
 
     def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of an owner after ``after``, in order."""
-        return [owned.ident for owned in self._page(namespace(owner), after, limit)]
+        return [owned.ident for owned in self.page(owner, "", after, limit)]
 
     def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
         """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
@@ -247,20 +247,18 @@ class Namespaces:
         self, owner: str, prefix: str = "", after: str = "", limit: int = 100
     ) -> Sequence[Head]:
         """List the heads of things as ``page`` does: to look at many takes a third of the time."""
-        space = namespace(owner)
-        start = f"{space}.{after}" if after else ""
-        return self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
+        return self._heads(namespace(owner), prefix, after, limit)
 
     def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
         found: set[str] = set()
         for prefix in self._prefixes():
-            found |= {owned.ident for owned in self._page(prefix, after, limit)}
+            found |= {Owned.of(head).ident for head in self._heads(prefix, "", after, limit)}
         return sorted(found)[:limit]
 
     def of_all(self) -> Iterator[Owned]:
         """Yield the things of all owners."""
-        return map(Owned.of, every_head(self._store, self._kind))
+        return map(Owned.of, every(self._store, self._kind))
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""
@@ -275,14 +273,13 @@ class Namespaces:
     def all(self, owner: str) -> Iterator[Owned]:
         """Yield all things of an owner."""
         after = ""
-        while page := self._page(namespace(owner), after, MAX_PAGE):
+        while page := self.page(owner, "", after, MAX_PAGE):
             yield from page
             after = page[-1].ident
 
-    def _page(self, prefix: str, after: str, limit: int) -> list[Owned]:
-        start = f"{prefix}.{after}" if after else ""
-        page = self._store.list(self._kind, f"{prefix}.", start, limit)
-        return [Owned.of(head) for head in page.heads]
+    def _heads(self, space: str, prefix: str, after: str, limit: int) -> Sequence[Head]:
+        start = f"{space}.{after}" if after else ""
+        return self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
 
     def _prefixes(self) -> Iterator[str]:
         """Yield the namespaces that hold anything, by jumping from one to the next."""

@@ -13,9 +13,12 @@ calls wait for each other.
 client was told is stored; the store refuses one whose settings say so. What a standby has when it
 is promoted is a matter of ``synchronous_standby_names``: with a synchronous one nothing is lost.
 
-*Lost connections.* One that the server closed while nobody used it is seen to be closed before the
-next call, and replaced. A read that loses its connection is repeated. A change
-that does may or may not have taken effect: StoreError, as the interface says.
+*Connections.* Whoever needs one takes the connection that was used last, or opens another; one that
+is not needed for a while is closed. After a restart of the database the first call connects again:
+no timer has to run out first, as it would in pools that connect in the background. One that the
+server closed while nobody used it is seen to be closed before the next call, and replaced. A read
+that loses its connection is repeated. A change that does may or may not have taken effect:
+StoreError, as the interface says.
 
 Checked after every read, as in the SQLite store: the checksum of the row.
 """
@@ -23,22 +26,40 @@ Checked after every read, as in the SQLite store: the checksum of the row.
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from typing import Any, LiteralString, NoReturn
 
 import psycopg
 from psycopg import errors
+from psycopg.pq import TransactionStatus
 
 from . import base
-from .base import Admit, Head, Page, StoreDamagedError, StoreError, Usage, check_key, checksum_of
-from .postgres_connections import Connection, Connections
+from .base import Admit, Head, StoreDamagedError, StoreError, Usage, check_key
+from .sql import COLUMNS, SqlStateStore
 
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_MOST = 8
+"""Connections of a process, at most."""
+_IDLE_SECONDS = 60.0
+"""Time after which an unused one is closed."""
+_PATIENCE, _PAUSE = 2.0, 0.1
+"""Seconds in which a database that is just starting may begin to answer."""
+_SETTINGS = "SET lock_timeout = '{0}s'; SET statement_timeout = '{0}s'"
+_PARAMETERS: dict[str, Any] = {
+    "application_name": "thalweg",
+    # A database that is gone without a word is noticed.
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
 VERSION = 1
-KIND, IDENT = "probe", "readiness"
-"""The head that is written to see whether any can be."""
 _SHOWN = (["server_version", "synchronous_commit", "synchronous_standby_names"],)
-_LAST = "\x7f"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS thalweg_head (
     kind text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL, value bytea NOT NULL,
@@ -51,7 +72,6 @@ CREATE TABLE IF NOT EXISTS thalweg_schema (version integer NOT NULL, blobs text 
 """
 _NOW = "extract(epoch FROM clock_timestamp())"
 """The clock of the database: nodes need not agree on the time."""
-_COLUMNS = "kind, id, value, generation, nonce, used, checksum, size"
 _COUNTED = """
 counted AS (
     INSERT INTO thalweg_usage AS u SELECT %(kind)s, %(space)s, {count}, {nbytes} FROM changed
@@ -66,20 +86,20 @@ old AS (
 """
 _CREATE = f"""
 WITH changed AS (
-    INSERT INTO thalweg_head ({_COLUMNS})
-    VALUES (%(kind)s, %(id)s, %(value)s, {{generation}}, %(nonce)s, {{used}}, %(checksum)s,
+    INSERT INTO thalweg_head ({COLUMNS})
+    VALUES (%(kind)s, %(id)s, %(value)s, %(generation)s, %(nonce)s, {{used}}, %(checksum)s,
         %(size)s)
     ON CONFLICT DO NOTHING RETURNING used, size), {_COUNTED.format(count=1, nbytes="size")}
 SELECT count, nbytes, used FROM counted, changed
 """
-_INSERT = _CREATE.format(generation=1, used=_NOW)
-_RESTORE = _CREATE.format(generation="%(generation)s", used="%(used)s")
+_INSERT = _CREATE.format(used=_NOW)
+_RESTORE = _CREATE.format(used="%(used)s")
 _SWAP = f"""
 WITH {_OLD}, changed AS (
     UPDATE thalweg_head AS h
-    SET value = %(value)s, generation = h.generation + 1, checksum = %(checksum)s, size = %(size)s
+    SET value = %(value)s, generation = %(generation)s, checksum = %(checksum)s, size = %(size)s
     FROM old WHERE h.kind = %(kind)s AND h.id = %(id)s
-        AND h.generation = %(generation)s AND h.nonce = %(nonce)s
+        AND h.generation = %(generation)s - 1 AND h.nonce = %(nonce)s
     RETURNING h.size - old.size AS more),
 {_COUNTED.format(count=0, nbytes="more")}
 SELECT count, nbytes, used FROM old LEFT JOIN counted ON true
@@ -115,7 +135,7 @@ _ERRORS: tuple[tuple[type[Exception], tuple[type[StoreError], str, int]], ...] =
 """The first that fits decides."""
 
 
-class PostgresStateStore:
+class PostgresStateStore(SqlStateStore):
     """A StateStore in a Postgres database.
 
     Args:
@@ -129,6 +149,8 @@ class PostgresStateStore:
         StoreError: the database cannot be reached, or does not keep what it commits.
     """
 
+    tables = "thalweg_"
+
     def __init__(self, url: str, blobs: str, wait: float = 10.0) -> None:
         self._wait = wait
         self._turns = threading.Lock()
@@ -136,63 +158,30 @@ class PostgresStateStore:
         with _translated(), self._connections.open() as connection, connection.transaction():
             _prepare(connection, blobs)
 
-    def create(
-        self,
-        kind: str,
-        head_id: str,
-        value: bytes,
-        *,
-        size: int | None = None,
-        admit: Admit | None = None,
-    ) -> Head:
+    def insert(self, head: Head, admit: Admit | None) -> Head:
         """See StateStore."""
-        check_key(kind, head_id)
-        version = (kind, head_id, base.check_value(value), 1, base.new_nonce())
-        nbytes = len(value) if size is None else size
-        row = self._change(_INSERT, version, admit, size=nbytes)
+        row = self._change(_INSERT, head, admit)
         if row is None:
-            raise base.exists(kind, head_id)
-        return Head(*version, row[2], nbytes)
+            raise base.exists(head.kind, head.id)
+        return replace(head, used=row[2])
 
-    def get(self, kind: str, head_id: str) -> Head:
+    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
         """See StateStore."""
-        check_key(kind, head_id)
-        heads = self._select("kind = %s AND id = %s", (kind, head_id))
-        if not heads:
-            raise base.missing(kind, head_id)
-        return heads[0]
-
-    def compare_and_swap(
-        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
-    ) -> Head:
-        """See StateStore."""
-        check_key(seen.kind, seen.id)
-        version = (seen.kind, seen.id, base.check_value(value), seen.generation + 1, seen.nonce)
-        nbytes = len(value) if size is None else size
-        row = self._change(_SWAP, version, admit, size=nbytes, generation=seen.generation)
+        row = self._change(_SWAP, new, admit)
         if row is None:
             raise base.missing(seen.kind, seen.id)
         if row[0] is None:
             raise base.conflict(seen.kind, seen.id)
-        return Head(*version, row[2], nbytes)
+        return replace(new, used=row[2])
 
     def _change(
-        self,
-        statement: LiteralString,
-        version: tuple[str, str, bytes, int, str],
-        admit: Admit | None,
-        **values: object,
+        self, statement: LiteralString, head: Head, admit: Admit | None
     ) -> tuple[Any, ...] | None:
         """Store a version of a head if the usage of its space is admitted."""
-        kind, head_id, value, _, nonce = version
         named = {
-            "kind": kind,
-            "id": head_id,
-            "space": base.space_of(head_id),
-            "value": value,
-            "nonce": nonce,
-            "checksum": checksum_of(*version),
-            **values,
+            **{field.name: getattr(head, field.name) for field in fields(head)},
+            "space": base.space_of(head.id),
+            "checksum": head.checksum(),
         }
         with _translated(), self._connections.use() as connection:
             if admit is None:
@@ -205,19 +194,7 @@ class PostgresStateStore:
 
     def restore(self, head: Head) -> bool:
         """Create a head as it was in another store; return False if one of its id exists."""
-        version = (head.kind, head.id, head.value, head.generation, head.nonce)
-        values = {"generation": head.generation, "used": head.used, "size": head.size}
-        return self._change(_RESTORE, version, None, **values) is not None
-
-    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
-        """See StateStore."""
-        base.check_page(kind, prefix, after, limit)
-        heads = self._select(
-            "kind = %s AND id >= %s AND id < %s AND id > %s ORDER BY id LIMIT %s",
-            (kind, prefix, prefix + _LAST, after, limit + 1),
-        )
-        page = heads[:limit]
-        return Page(page, page[-1].id if len(heads) > limit else None)
+        return self._change(_RESTORE, head, None) is not None
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""
@@ -227,16 +204,10 @@ class PostgresStateStore:
         if row is None:
             raise base.missing(kind, head_id)
 
-    def delete(
-        self,
-        kind: str,
-        head_id: str,
-        seen: Head | None = None,
-        *,
-        unused_since: float | None = None,
+    def remove(
+        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
     ) -> None:
         """See StateStore."""
-        check_key(kind, head_id)
         named = {
             "kind": kind,
             "id": head_id,
@@ -255,13 +226,9 @@ class PostgresStateStore:
             changed = seen is not None and not seen.same_version(*row[1:])
             raise (base.conflict if changed else base.in_use)(kind, head_id)
 
-    def _select(self, where: LiteralString, values: Sequence[str | int]) -> tuple[Head, ...]:
-        query: LiteralString = f"SELECT {_COLUMNS} FROM thalweg_head WHERE {where}"
-
-        return tuple(_head(row) for row in self._rows(query, values))
-
-    def _rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
-        """Return what is found; asked once more if the connection is lost."""
+    def rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        """See SqlStateStore; asked once more if the connection is lost."""
+        query = query.replace("?", "%s")
         for again in (True, False):
             with _translated(), self._connections.use() as connection:
                 try:
@@ -271,27 +238,13 @@ class PostgresStateStore:
                         raise
         raise AssertionError
 
-    def largest_usage(self, kind: str) -> Usage:
-        """Return the most heads, and the most bytes, that one owner has of a kind.
-
-        Raises:
-            StoreError: they cannot be read.
-        """
-        query: LiteralString = """
-            SELECT coalesce(max(count), 0), coalesce(max(nbytes), 0) FROM thalweg_usage
-            WHERE kind = %s
-        """
-        return Usage(*self._rows(query, (kind,))[0])
-
     def describe(self) -> dict[str, str]:
         """Return the version of the database, and settings that its commits depend on, by name.
 
         Raises:
             StoreError: they cannot be read.
         """
-        return dict(
-            self._rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", _SHOWN)
-        )
+        return dict(self.rows("SELECT name, setting FROM pg_settings WHERE name = ANY(?)", _SHOWN))
 
     @contextlib.contextmanager
     def turn(self, name: str) -> Iterator[None]:
@@ -341,18 +294,6 @@ class PostgresStateStore:
 
             yield hear
 
-    def check(self) -> None:
-        """Check that a head can be written.
-
-        Raises:
-            StoreError: it cannot.
-        """
-        try:
-            self.touch(KIND, IDENT)
-        except base.HeadMissingError:
-            with contextlib.suppress(base.HeadExistsError):
-                self.create(KIND, IDENT, b"")
-
     def close(self) -> None:
         """See StateStore."""
         self._connections.close()
@@ -393,13 +334,6 @@ def _scalar(connection: Connection, query: LiteralString) -> object:
     return None if row is None else row[0]
 
 
-def _head(row: tuple[Any, ...]) -> Head:
-    kind, head_id, value, generation, nonce, used, checksum, size = row
-    if checksum_of(kind, head_id, value, generation, nonce) != checksum:
-        raise base.damaged(kind, head_id)
-    return Head(kind, head_id, value, generation, nonce, used, size)
-
-
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     try:
@@ -414,3 +348,100 @@ def _raise(error: Exception) -> NoReturn:
         if isinstance(error, kind):
             raise store_error(text, retry_after=retry_after) from error
     raise StoreError("the database of the state failed") from error
+
+
+class Connections:
+    """Connections to one database.
+
+    Args:
+        url: its address.
+        wait: maximum seconds to wait for a connection, or for others in the database.
+    """
+
+    def __init__(self, url: str, wait: float) -> None:
+        self._url = url
+        self._wait = wait
+        self._seconds = max(round(wait), 1)
+        self._idle: deque[tuple[float, Connection]] = deque()
+        self._places = threading.BoundedSemaphore(_MOST)
+        self._closed = False
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[Connection]:
+        """Provide a connection, in autocommit mode.
+
+        Raises:
+            base.StoreBusyError: others used all of them for too long.
+            psycopg.Error: the database cannot be reached.
+        """
+        if not self._places.acquire(timeout=self._wait):
+            raise base.StoreBusyError("too many calls wait for the database", retry_after=1)
+        try:
+            connection = self._take()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+        finally:
+            self._places.release()
+
+    def _take(self) -> Connection:
+        while True:
+            if self._closed:
+                raise StoreError("the store is closed")
+            try:
+                _, connection = self._idle.pop()
+            except IndexError:
+                return self._open_patiently()
+            if not _is_lost(connection):
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: Connection) -> None:
+        now = time.monotonic()
+        if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
+            self._idle.append((now, connection))
+        else:
+            connection.close()
+        with contextlib.suppress(IndexError):
+            while self._idle[0][0] < now - _IDLE_SECONDS:
+                self._idle.popleft()[1].close()
+
+    def _open_patiently(self) -> Connection:
+        end = time.monotonic() + min(_PATIENCE, self._wait)
+        while True:
+            try:
+                return self.open()
+            except psycopg.OperationalError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(_PAUSE)
+
+    def open(self) -> Connection:
+        """Open a connection that the caller closes.
+
+        Raises:
+            psycopg.Error: the database cannot be reached.
+        """
+        seconds = max(self._seconds, 2)
+        connection = psycopg.connect(
+            self._url, autocommit=True, connect_timeout=seconds, **_PARAMETERS
+        )
+        try:
+            connection.execute(_SETTINGS.format(self._seconds))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Close all; may be called twice."""
+        self._closed = True
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop()[1].close()
+
+
+def _is_lost(connection: Connection) -> bool:
+    """Whether the server has closed an idle connection, of which it tells before it is asked."""
+    return connection.closed or bool(select.select([connection.fileno()], [], [], 0)[0])

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from .durable import as_store_errors, create_once, make_directories
+from .durable import as_store_errors, create_once, make_directories, opened
 from .turns import Turns
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -76,7 +76,7 @@ class Presence:
             return
         own = os.fstat(self.file).st_ino
         for path in self._directory.glob("*.json"):
-            with contextlib.suppress(FileNotFoundError), _opened(path) as file:
+            with contextlib.suppress(FileNotFoundError), opened(path) as file:
                 if os.fstat(file).st_ino == own:
                     continue
                 if _is_free(file):
@@ -105,7 +105,7 @@ class Presence:
         if self._directory is None:
             return True
         try:
-            with _opened(_path(self._directory, name.partition(" ")[2])) as file:
+            with opened(_path(self._directory, name.partition(" ")[2])) as file:
                 return _is_free(file)
         except (FileNotFoundError, ValueError):
             return True
@@ -147,15 +147,6 @@ def node_of(directory: Path) -> str:
 
 def _path(directory: Path, ident: str) -> Path:
     return directory / f"{ident}.json"
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _is_free(file: int) -> bool:

@@ -62,7 +62,8 @@ class Reservations:
         if self._space is not None:
             self._space.check(nbytes)
         with self.presence.turn():
-            reserved = self._reserved[owner] + self._of_others(owner)
+            others = sum(_read(file)[owner] for file in self.presence.others())
+            reserved = self._reserved[owner] + others
             if reserved + nbytes > self._limit:
                 refuse("spools.bytes", self._limit, reserved, retry_after=_RETRY)
             self._note(owner, nbytes)
@@ -78,9 +79,6 @@ class Reservations:
                 text = json.dumps(self._reserved).encode()
                 os.pwrite(file, text, 0)
                 os.ftruncate(file, len(text))
-
-    def _of_others(self, owner: str) -> int:
-        return sum(_read(file)[owner] for file in self.presence.others())
 
     def close(self) -> None:
         """Give up all reservations of this process, and its presence; may be called twice."""

@@ -23,66 +23,16 @@ content takes long, so it comes before the turn, which then lasts as long as a c
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from app.errors import ServiceError
 
-from .base import StateStore, StoreBusyError
+from .base import StateStore
 from .ownership import Namespaces
-from .turns import Turn, Turns
+from .turns import Turn
 
-_LOCK = "sharing.lock"
-_WAIT = 10.0
-"""Maximum seconds to wait for a turn."""
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Content(Protocol[T_co]):
-    """What is shared."""
-
-    def store(self) -> T_co:
-        """Store the content durably unless it is there."""
-
-    def is_stored(self) -> bool:
-        """Whether the content is there."""
-
-    def remove(self) -> None:
-        """Delete the content, if it is there."""
-
-
-class SharingTurns:
-    """Turns among all processes that use a data directory.
-
-    Args:
-        directory: the data directory, which must exist.
-
-    Raises:
-        OSError: the lock file cannot be created or opened.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._turns = Turns(directory / _LOCK, _WAIT)
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold the lock until the end of the block.
-
-        Raises:
-            StoreBusyError: others held it for too long.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(self._turns.turn())
-            except TimeoutError as e:
-                raise StoreBusyError("others store or delete for too long", retry_after=1) from e
-            yield
-
-    def close(self) -> None:
-        """Close the lock file; may be called twice."""
-        self._turns.close()
+T = TypeVar("T")
 
 
 class Shares:
@@ -98,24 +48,35 @@ class Shares:
         self._things = Namespaces(store, kind)
         self._turn = turn
 
-    def put(self, owner: str, ident: str, size: int, content: Content[T_co]) -> tuple[T_co, bool]:
+    def put(  # noqa: PLR0913 - the last three are acts on the content
+        self,
+        owner: str,
+        ident: str,
+        size: int,
+        *,
+        store: Callable[[], T],
+        is_stored: Callable[[], bool],
+        remove: Callable[[], None],
+    ) -> tuple[T, bool]:
         """Store content and add an owner; return what storing it returned, and whether he is new.
 
         Args:
             owner: the new owner, who may be one already.
             ident: id of the content.
             size: bytes of the content.
-            content: the content.
+            store: stores the content durably unless it is there.
+            is_stored: tells whether it is there.
+            remove: deletes it, if it is there.
         """
-        result = content.store()
+        result = store()
         with self._turn():
-            if not content.is_stored():
-                result = content.store()
+            if not is_stored():
+                result = store()
             try:
                 new = self._things.create(owner, ident, {}, size)
             except ServiceError:
                 if not self.owners(ident):
-                    content.remove()
+                    remove()
                 raise
         return result, new
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from app.errors import StorageFullError
 
+from .durable import opened
+
 BALLAST = "ballast"
 """Name of the file."""
 _BALLAST_BYTES = 2 << 20
@@ -85,21 +87,13 @@ class Space:
 
     def release(self) -> bool:
         """Set the ballast's space free, to delete or to start; return whether there was any."""
-        try:
-            descriptor = os.open(self._directory / BALLAST, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            if not os.fstat(descriptor).st_size:
-                return False
-            os.ftruncate(descriptor, 0)
-            # The space of a file is free when the change of its size is on the disk.
-            os.fsync(descriptor)
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
+        with contextlib.suppress(OSError), opened(self._directory / BALLAST) as descriptor:
+            if os.fstat(descriptor).st_size:
+                os.ftruncate(descriptor, 0)
+                # The space of a file is free when the change of its size is on the disk.
+                os.fsync(descriptor)
+                return True
+        return False
 
     def is_full(self) -> bool:
         """Whether so little is free that a failure may come from that, whatever it is called."""
@@ -117,10 +111,8 @@ class Space:
             size = min(_BALLAST_BYTES, max(self.room().left // 8, 0) // 4096 * 4096)
             if not size:
                 return
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(descriptor, 0, size)
-            except OSError:
-                os.ftruncate(descriptor, 0)
-            finally:
-                os.close(descriptor)
+            with opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
+                try:
+                    os.posix_fallocate(descriptor, 0, size)
+                except OSError:
+                    os.ftruncate(descriptor, 0)

@@ -34,37 +34,27 @@ import contextlib
 import errno
 import os
 import sqlite3
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 from app.errors import StorageFullError
 
 from . import base
-from .base import (
-    Admit,
-    Head,
-    Page,
-    StoreDamagedError,
-    StoreError,
-    StoreFullError,
-    Usage,
-    check_key,
-    checksum_of,
-)
+from .base import Admit, Head, StoreDamagedError, StoreError, StoreFullError, Usage, check_key
 from .space import Space
+from .sql import COLUMNS, SqlStateStore
 from .sqlite_schema import prepare, transaction
 from .turns import Turns, open_private
 
 T = TypeVar("T")
 
-_COLUMNS = "kind, id, value, generation, nonce, used, checksum, size"
-_INSERT = """
-INSERT INTO head (kind, id, value, generation, nonce, used, checksum, size)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
-"""
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_INSERT = f"INSERT INTO head ({COLUMNS}) VALUES {_VALUES}"  # noqa: S608 - all ours
 _COUNT = """
 INSERT INTO usage VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
     SET count = count + excluded.count, nbytes = nbytes + excluded.nbytes
@@ -78,8 +68,11 @@ _OVERHEAD = 64 << 10
 _LOG_PAGES = 256
 """Pages of the log at which it is moved into the database: on a full disk the log has no more
 space than the ballast."""
-_LAST = "\x7f"
-"""Sorts after every character of an id."""
+_MAGIC = b"SQLite format 3\0"
+_HEADER = struct.Struct(">16sH10xI")
+"""Magic, size of a page, and number of pages when the header was last written."""
+_ROWS = 64
+"""Rows read by each check; the next one continues after them."""
 _PRIMARY = 0xFF
 """Bits of an extended error code that hold the primary one."""
 _BUSY = (base.StoreBusyError, "the stored state was locked for too long")
@@ -102,7 +95,7 @@ _SYSTEM = {
 }
 
 
-class SqliteStateStore:
+class SqliteStateStore(SqlStateStore):
     """A StateStore in a SQLite file.
 
     Writes are on the disk when a method returns. A store must not be used after a fork.
@@ -120,30 +113,36 @@ class SqliteStateStore:
         StoreError: the file system does not support WAL mode.
     """
 
+    path: Path
+
     def __init__(self, path: Path, wait: float = 10.0, space: Space | None = None) -> None:
-        self._path = path
+        self.path = path
         self._wait = wait
         self._space = space
         self._process = os.getpid()
         self._read_lock = threading.Lock()
         self._closed = False
+        self._row = 0
         with contextlib.ExitStack() as undo, self._translated():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._turns = Turns(path.with_name(f"{path.name}.lock"), wait)
+            self._turns = Turns(path.with_name(f"{path.name}.lock"), wait, _BUSY[1])
             undo.callback(self._turns.close)
-            file = open_private(path)
-            self._inode = os.fstat(file).st_ino
-            os.close(file)
+            # Closed last. A process that closes any descriptor of a file loses all its POSIX locks
+            # on it, and SQLite's are such: another process that opened the store and closed it
+            # again would take itself for the last one, and delete the log under our feet.
+            self._file = open_private(path)
+            undo.callback(os.close, self._file)
+            self._inode = os.fstat(self._file).st_ino
             self._writer = undo.enter_context(contextlib.closing(self._connect()))
             with self._turns.turn():
                 prepare(self._writer, path)
             self._reader = undo.enter_context(contextlib.closing(self._connect()))
             self._reader.execute("PRAGMA query_only = 1")
-            undo.pop_all()
+            self._resources = undo.pop_all()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=self._wait, isolation_level=None, check_same_thread=False
+            self.path, timeout=self._wait, isolation_level=None, check_same_thread=False
         )
         try:
             connection.execute("PRAGMA synchronous = FULL")
@@ -153,28 +152,15 @@ class SqliteStateStore:
             raise
         return connection
 
-    def create(
-        self,
-        kind: str,
-        head_id: str,
-        value: bytes,
-        *,
-        size: int | None = None,
-        admit: Admit | None = None,
-    ) -> Head:
+    def insert(self, head: Head, admit: Admit | None) -> Head:
         """See StateStore."""
-        check_key(kind, head_id)
-        nbytes = len(value) if size is None else size
-        head = Head(
-            kind, head_id, base.check_value(value), 1, base.new_nonce(), time.time(), nbytes
-        )
-        self._check_space(kind, head_id, len(value) + _OVERHEAD)
-        version = (kind, head_id, head.value, 1, head.nonce)
-        row = (*version, head.used, checksum_of(*version), nbytes)
+        self._check_space(head)
+        version = (head.kind, head.id, head.value, head.generation, head.nonce)
+        row = (*version, head.used, head.checksum(), head.size)
         with self._writing() as connection:
             if not connection.execute(_INSERT, row).rowcount:
-                raise base.exists(kind, head_id)
-            self._count(kind, head_id, 1, nbytes, admit)
+                raise base.exists(head.kind, head.id)
+            self._count(head.kind, head.id, 1, head.size, admit)
         return head
 
     def _count(
@@ -189,38 +175,25 @@ class SqliteStateStore:
         if not usage.count:
             self._writer.execute("DELETE FROM usage WHERE kind = ? AND space = ?", (kind, space))
 
-    def _check_space(self, kind: str, head_id: str, nbytes: int) -> None:
+    def _check_space(self, head: Head) -> None:
         try:
             if self._space is not None:
-                self._space.check(nbytes)
+                self._space.check(len(head.value) + _OVERHEAD)
         except StorageFullError:
             # Who creates again what exists asks for nothing more.
-            if self._select("kind = ? AND id = ?", (kind, head_id)):
-                raise base.exists(kind, head_id) from None
+            if self.find(head.kind, head.id):
+                raise base.exists(head.kind, head.id) from None
             raise
 
-    def get(self, kind: str, head_id: str) -> Head:
+    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
         """See StateStore."""
-        check_key(kind, head_id)
-        rows = self._select("kind = ? AND id = ?", (kind, head_id))
-        if not rows:
-            raise base.missing(kind, head_id)
-        return rows[0]
-
-    def compare_and_swap(
-        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
-    ) -> Head:
-        """See StateStore."""
-        check_key(seen.kind, seen.id)
-        value, generation = base.check_value(value), seen.generation + 1
-        nbytes = len(value) if size is None else size
-        checksum = checksum_of(seen.kind, seen.id, value, generation, seen.nonce)
 
         def swap(connection: sqlite3.Connection) -> Head:
             used, before = self._compare(seen.kind, seen.id, seen)
-            self._count(seen.kind, seen.id, 0, nbytes - before, admit)
-            connection.execute(_SWAP, (value, generation, checksum, nbytes, seen.kind, seen.id))
-            return Head(seen.kind, seen.id, value, generation, seen.nonce, used, nbytes)
+            self._count(seen.kind, seen.id, 0, new.size - before, admit)
+            values = (new.value, new.generation, new.checksum(), new.size, new.kind, new.id)
+            connection.execute(_SWAP, values)
+            return replace(new, used=used)
 
         return self._write_even_if_full(swap)
 
@@ -246,42 +219,68 @@ class SqliteStateStore:
                 "UPDATE head SET used = ? WHERE kind = ? AND id = ?", (time.time(), kind, head_id)
             )
 
-    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
-        """See StateStore."""
-        base.check_page(kind, prefix, after, limit)
-        heads = self._select(
-            "kind = ? AND id >= ? AND id < ? AND id > ? ORDER BY id LIMIT ?",
-            (kind, prefix, prefix + _LAST, after, limit + 1),
-        )
-        page = heads[:limit]
-        return Page(page, page[-1].id if len(heads) > limit else None)
-
-    def delete(
-        self,
-        kind: str,
-        head_id: str,
-        seen: Head | None = None,
-        *,
-        unused_since: float | None = None,
+    def remove(
+        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
     ) -> None:
         """See StateStore."""
-        check_key(kind, head_id)
 
-        def delete(connection: sqlite3.Connection) -> None:
+        def remove(connection: sqlite3.Connection) -> None:
             used, size = self._compare(kind, head_id, seen)
             if unused_since is not None and used >= unused_since:
                 raise base.in_use(kind, head_id)
             self._count(kind, head_id, -1, -size)
             connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, head_id))
 
-        self._write_even_if_full(delete)
+        self._write_even_if_full(remove)
+
+    def rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        """See SqlStateStore."""
+        with self._translated(), self._read_lock:
+            self._check_usable()
+            return self._reader.execute(query, values).fetchall()
 
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of all heads."""
-        with self._translated(), self._read_lock:
-            self._check_usable()
-            rows = self._reader.execute("SELECT DISTINCT kind FROM head ORDER BY kind")
-            return tuple(str(row[0]) for row in rows)
+        return tuple(kind for (kind,) in self.rows("SELECT DISTINCT kind FROM head ORDER BY 1", ()))
+
+    def check(self) -> None:
+        """Write a head, and read the header of the file and a few rows.
+
+        SQLite works from pages in memory. A connection may read and even commit long after the file
+        below it was overwritten or cut, and only the next start would notice. So the check looks at
+        the file itself, and reads through a connection of its own.
+
+        Raises:
+            StoreError: one of them failed.
+        """
+        super().check()
+        try:
+            self._check_header()
+            self._read_rows()
+        except (sqlite3.DatabaseError, OSError) as e:
+            if isinstance(e, sqlite3.OperationalError) and "locked" in str(e):
+                return
+            raise self._damaged(f"the stored state cannot be read: {e}") from e
+
+    def _check_header(self) -> None:
+        data = os.pread(self._file, _HEADER.size, 0)
+        size = os.fstat(self._file).st_size
+        if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
+            raise self._damaged("the file of the state has lost its header")
+        _, page, pages = _HEADER.unpack(data)
+        # A size of 1 stands for 65536, which does not fit.
+        if size < pages * (65536 if page == 1 else page):
+            raise self._damaged("the file of the state was cut")
+
+    def _read_rows(self) -> None:
+        query = "SELECT rowid, kind, id, nonce FROM head WHERE rowid > ? ORDER BY rowid LIMIT ?"
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1)) as connection:
+            rows = connection.execute(query, (self._row, _ROWS)).fetchall()
+        self._row = rows[-1][0] if len(rows) == _ROWS else 0
+
+    def _damaged(self, detail: str) -> StoreDamagedError:
+        return StoreDamagedError(detail, path=self.path)
 
     def close(self) -> None:
         """See StateStore."""
@@ -290,21 +289,7 @@ class SqliteStateStore:
         self._closed = True
         self._turns.close()
         with self._translated(), self._read_lock:
-            self._reader.close()
-            self._writer.close()
-
-    def _select(self, where: str, values: tuple[str | int, ...]) -> tuple[Head, ...]:
-        with self._translated(), self._read_lock:
-            self._check_usable()
-            # The text is ours alone: values of callers are bound.
-            query = f"SELECT {_COLUMNS} FROM head WHERE {where}"  # noqa: S608
-            return tuple(self._head(row) for row in self._reader.execute(query, values))
-
-    def _head(self, row: tuple[Any, ...]) -> Head:
-        kind, head_id, value, generation, nonce, used, checksum, size = row
-        if checksum_of(kind, head_id, value, generation, nonce) != checksum:
-            raise base.damaged(str(kind), str(head_id), self._path)
-        return Head(kind, head_id, value, generation, nonce, used, size)
+            self._resources.close()
 
     def _write_even_if_full(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Run a transaction that may need a little space to set more free."""
@@ -329,21 +314,21 @@ class SqliteStateStore:
         if self._closed or self._process != os.getpid():
             raise StoreError("the store is closed, or was opened before a fork")
         try:
-            inode = self._path.stat().st_ino
+            inode = self.path.stat().st_ino
         except (FileNotFoundError, NotADirectoryError):
             inode = None
         if inode != self._inode:
             # Writes to the old file would be lost.
             detail = "the file of the state was removed or replaced"
-            raise StoreDamagedError(detail, path=self._path)
+            raise self._damaged(detail)
 
     def _error(self, code: int, detail: str = "") -> StoreError:
         known = _ERRORS.get(code & _PRIMARY)
         if known is None:
-            return StoreError(f"the state cannot be read or written: {detail}", path=self._path)
+            return StoreError(f"the state cannot be read or written: {detail}", path=self.path)
         kind, text = known
         retry = 1 if kind is base.StoreBusyError else 30
-        return kind(text, path=self._path, retry_after=retry)
+        return kind(text, path=self.path, retry_after=retry)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -351,7 +336,5 @@ class SqliteStateStore:
             yield
         except sqlite3.Error as e:
             raise self._error(getattr(e, "sqlite_errorcode", 0), str(e)) from e
-        except TimeoutError as e:
-            raise self._error(sqlite3.SQLITE_BUSY) from e
         except OSError as e:
             raise self._error(_SYSTEM.get(e.errno or 0, 0), e.strerror or "") from e

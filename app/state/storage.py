@@ -1,41 +1,35 @@
-"""The stores of a service: in its data directory, or where other nodes share them."""
+"""The stores of a service: in its data directory, or where other nodes share them.
+
+Those that nodes share are opened by their addresses, with libraries that are extras. They are
+imported where they are used: a service that keeps everything in its data directory needs neither.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sqlite3
-import struct
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from app.errors import StorageFullError
-
-from .base import (
-    HeadExistsError,
-    HeadMissingError,
-    StateStore,
-    StorageError,
-    StoreDamagedError,
-    StoreError,
-    StoreFullError,
-    Usage,
-)
+from .base import StorageError, StoreError, StoreFullError
 from .blob_files import FileBlobStore
-from .blobs import BlobStore
+from .blobs import GrowingBlobs
 from .durable import make_directories, store_error
-from .notices import Notices
+from .notices import NodeNotices, Notices
 from .presence import node_of
-from .remote import open_database, open_object_blobs
-from .shares import SharingTurns
 from .space import Space
+from .sql import SqlStateStore
 from .sqlite import SqliteStateStore
 from .sqlite_schema import too_old
-from .turns import Turn
+from .turns import Turn, Turns
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
     from .postgres import PostgresStateStore
 
 SQLITE, FILES = "sqlite:", "file:"
@@ -48,57 +42,24 @@ SPOOL = "spool"
 SWEEPER = "sweeper.lock"
 _EARLIER_INPUTS = "inputs"
 """Where versions that are not supported any more kept inputs."""
-KIND, IDENT = "probe", "readiness"
-_MAGIC = b"SQLite format 3\0"
-_HEADER = struct.Struct(">16sH10xI")
-"""Magic, size of a page, and number of pages when the header was last written."""
-_ROWS = 64
-"""Rows read by each check; the next one continues after them."""
-
-
-class CheckedBlobs(BlobStore, Protocol):
-    """A store of blobs that can be checked."""
-
-    def check(self) -> None:
-        """Check that it can be written.
-
-        Raises:
-            StoreError: it cannot.
-        """
-
-    def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of all blobs."""
-
-
-class HeadProbe(Protocol):
-    """Checks a store of heads."""
-
-    def check(self) -> None:
-        """Check that it can be written and read.
-
-        Raises:
-            StoreError: it cannot.
-        """
-
-    def largest_usage(self, kind: str) -> Usage:
-        """Return the most heads, and the most bytes, that one owner has of a kind."""
-
-    def close(self) -> None:
-        """Close it; may be called twice."""
+SHARING = "sharing.lock"
+_WAIT = 10.0
+"""Maximum seconds to wait for a turn among those that change who owns something."""
+_BUSY = "others store or delete for too long"
+_SECRET = re.compile(r"(?i)([?&][^=&]*(?:password|secret|key|token|sig)[^=&]*=)[^&]+")
+"""A parameter of an address that may hold a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
     """What a service keeps its state in."""
 
-    heads: StateStore
-    blobs: CheckedBlobs
+    heads: SqlStateStore
+    blobs: GrowingBlobs
     turn: Turn
     """Turns among all that change who owns a blob."""
     space: Space
     """Free space of the data directory's disk."""
-    probe: HeadProbe
-    """Checks the heads."""
     directory: Path
     """The data directory."""
     database: PostgresStateStore | None = None
@@ -115,8 +76,6 @@ class Storage:
         directory = self.directory / NOTICES
         if self.database is None:
             return Notices(directory)
-        from .node_notices import NodeNotices  # noqa: PLC0415 - an extra
-
         return NodeNotices(directory, self.database, node_of(self.directory / CLAIMS))
 
     def check(self) -> None:
@@ -125,7 +84,7 @@ class Storage:
         Raises:
             StoreError: they cannot.
         """
-        self.probe.check()
+        self.heads.check()
         # A full disk is another check's.
         with contextlib.suppress(StoreFullError):
             self.blobs.check()
@@ -172,27 +131,26 @@ def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str 
 
 def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Storage:
     with contextlib.ExitStack() as undo:
-        heads: StateStore
-        probe: HeadProbe
+        heads: SqlStateStore
         database = None
         if state == SQLITE:
             heads = SqliteStateStore(directory / STATE, space=space)
-            probe = Probe(heads, directory / STATE)
-            undo.callback(probe.close)
-            turn = undo.enter_context(contextlib.closing(SharingTurns(directory))).turn
+            turns = Turns(directory / SHARING, _WAIT, _BUSY)
+            turn = undo.enter_context(contextlib.closing(turns)).turn
         else:
-            heads = probe = database = open_database(state, place_of(directory, blobs))
+            heads = database = open_database(state, place_of(directory, blobs))
             turn = partial(database.turn, "sharing")
         undo.callback(heads.close)
-        found: CheckedBlobs
+        found: GrowingBlobs
         if blobs == FILES:
             found = FileBlobStore(directory / BLOBS, space=space)
         else:
-            found = open_object_blobs(blobs, heads)
+            objects, _ = try_objects(blobs)
+            from .objects import ObjectBlobStore  # noqa: PLC0415 - an extra
+
+            found = ObjectBlobStore(heads, objects)
         undo.callback(found.close)
-        return Storage(
-            heads, found, turn, space, probe, directory, database, resources=undo.pop_all()
-        )
+        return Storage(heads, found, turn, space, directory, database, resources=undo.pop_all())
 
 
 def place_of(directory: Path, blobs: str) -> str:
@@ -216,91 +174,57 @@ def unusable(directory: Path, reason: StoreError) -> StorageError:
     )
 
 
-class Probe:
-    """Checks the heads in a SQLite file.
-
-    SQLite works from pages in memory. A connection may read and even commit long after the file
-    below it was overwritten or cut, and only the next start would notice. So the check looks at
-    the file itself and reads through a connection of its own, besides a write that is synced.
-
-    It looks through one descriptor that stays open. When a process closes any descriptor of a file,
-    the kernel drops all POSIX locks that the process has on it, SQLite's too; another process that
-    opened the store and closed it again would then take itself for the last one, and delete the log
-    under this one's feet.
+def open_database(url: str, blobs: str) -> PostgresStateStore:
+    """Open heads in a database.
 
     Args:
-        heads: the store to write to.
-        path: its file.
+        url: address of the database.
+        blobs: where its blobs are, for messages; the same for all who use it.
+
+    Raises:
+        StorageError: the library is missing, or the database cannot be used.
     """
+    with _refusing("THALWEG_STATE", url, "'psycopg[binary]'"):
+        from .postgres import PostgresStateStore  # noqa: PLC0415 - an extra
 
-    def __init__(self, heads: StateStore, path: Path) -> None:
-        self._heads = heads
-        self._path = path
-        self._row = 0
-        self._descriptor: int | None = None
+        return PostgresStateStore(url, blobs)
 
-    def close(self) -> None:
-        """Close the file, after the store, whose locks it would drop; may be called twice."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
 
-    def check(self) -> None:
-        """Write a head, and read the header of the file and a few rows.
+def try_objects(url: str) -> tuple[ObjectStore, float]:
+    """Open an object store, and check that it keeps its promises.
 
-        Raises:
-            StoreError: one of them failed.
-        """
-        try:
-            self._heads.touch(KIND, IDENT)
-        except HeadMissingError:
-            # Below the reserve of the disk nothing new is stored; that is another check's.
-            with contextlib.suppress(StorageFullError, HeadExistsError):
-                self._heads.create(KIND, IDENT, b"")
-        try:
-            self._check_header()
-            self._read_rows()
-        except (sqlite3.DatabaseError, OSError) as e:
-            if isinstance(e, sqlite3.OperationalError) and "locked" in str(e):
-                return
-            raise self._damaged(f"the stored state cannot be read: {e}") from e
+    Returns:
+        The store, and the seconds that it took to store a small object.
 
-    def largest_usage(self, kind: str) -> Usage:
-        """Return the most heads, and the most bytes, that one owner has of a kind.
+    Raises:
+        StorageError: the library is missing, or the store cannot be used.
+    """
+    with _refusing("THALWEG_BLOBS", url, "obstore"):
+        from .object_service import check_objects, open_objects  # noqa: PLC0415 - an extra
 
-        Raises:
-            StoreError: they cannot be read.
-        """
-        query = "SELECT coalesce(max(count), 0), coalesce(max(nbytes), 0) FROM usage WHERE kind = ?"
-        try:
-            with contextlib.closing(self._connect()) as connection:
-                return Usage(*connection.execute(query, (kind,)).fetchone())
-        except sqlite3.Error as e:
-            raise StoreError(f"the usage of owners cannot be read: {e}") from e
+        objects = open_objects(url)
+        return objects, check_objects(objects)
 
-    def _connect(self) -> sqlite3.Connection:
-        uri = f"{self._path.absolute().as_uri()}?mode=ro"
-        return sqlite3.connect(uri, uri=True, timeout=1)
 
-    def _check_header(self) -> None:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        data = os.pread(self._descriptor, _HEADER.size, 0)
-        size = os.fstat(self._descriptor).st_size
-        if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
-            raise self._damaged("the file of the state has lost its header")
-        _, page, pages = _HEADER.unpack(data)
-        # A size of 1 stands for 65536, which does not fit.
-        if size < pages * (65536 if page == 1 else page):
-            raise self._damaged("the file of the state was cut")
+@contextlib.contextmanager
+def _refusing(setting: str, url: str, package: str) -> Iterator[None]:
+    """Raise what is wrong as the fault of a setting."""
+    try:
+        yield
+    except (ImportError, StoreError) as e:
+        reason = _reason(e) if isinstance(e, StoreError) else f"{e}; pip install {package}"
+        raise StorageError(f"{setting} {redacted(url)}: {reason}", retry_after=None) from e
 
-    def _read_rows(self) -> None:
-        with contextlib.closing(self._connect()) as connection:
-            rows = connection.execute(
-                "SELECT rowid, kind, id, nonce FROM head WHERE rowid > ? ORDER BY rowid LIMIT ?",
-                (self._row, _ROWS),
-            ).fetchall()
-        self._row = rows[-1][0] if len(rows) == _ROWS else 0
 
-    def _damaged(self, detail: str) -> StoreDamagedError:
-        return StoreDamagedError(detail, path=self._path)
+def _reason(error: StoreError) -> str:
+    """Return what is wrong, for the operator: with what the library says, which has no password."""
+    cause = str(error.__cause__ or "").partition("\n")[0]
+    hint = f". {error.hint}" if error.hint else ""
+    return f"{error}{'' if cause in str(error) else f' ({cause})'}{hint}"
+
+
+def redacted(url: str) -> str:
+    """Return an address without its secrets."""
+    password = urlsplit(url).password
+    shown = url.replace(f":{password}@", ":…@", 1) if password else url
+    return _SECRET.sub(r"\1…", shown)

@@ -17,19 +17,21 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Container, Hashable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from app.errors import NotFoundError, ServiceError
 
-from .base import Head, HeadConflictError, StateStore, StoreDamagedError
+from .base import Head, HeadConflictError, Listing, StateStore, StoreDamagedError
 from .blobs import BlobInfo, BlobStore
 from .shares import Shares
 from .turns import open_private
 
+Stored = TypeVar("Stored", Head, BlobInfo)
 Chore = Callable[[], bool]
 """Does some work; returns whether there is more."""
 
@@ -50,7 +52,7 @@ class Sweeper:
 
     Args:
         chores: by name, for the log.
-        lock: file whose lock makes a sweeper the active one; None if there is only this one.
+        lock: file whose lock makes a sweeper the active one.
         interval: seconds between passes.
         note: called with the name of a chore that failed, and with None after each pass.
     """
@@ -58,14 +60,14 @@ class Sweeper:
     def __init__(
         self,
         chores: Mapping[str, Chore],
-        lock: Path | None,
+        lock: Path,
         interval: float = INTERVAL,
         note: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self._chores = dict(chores)
         self._interval = interval
         self._note = note
-        self._lock = None if lock is None else open_private(lock)
+        self._lock = open_private(lock)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -96,8 +98,6 @@ class Sweeper:
         return more
 
     def _is_active(self) -> bool:
-        if self._lock is None:
-            return True
         try:
             # Held until this process ends: to lock a file again that we hold succeeds.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,9 +110,9 @@ class Sweeper:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 class Lasting:
@@ -142,53 +142,43 @@ class Lasting:
         self._since.pop(name, None)
 
 
-def page_by_page(look: Callable[[str], str | None]) -> Chore:
-    """Return the chore that looks at a page in each pass, and at the first after the last.
+def page_by_page(
+    store: Listing[Stored], kind: str, look: Callable[[Sequence[Stored]], None]
+) -> Chore:
+    """Return the chore that looks at a page of a store in each pass, and goes round.
 
     Args:
-        look: takes the id after which the page begins; returns that of the next page, or None.
+        store: of heads or of blobs.
+        kind: their kind.
+        look: called with each page.
     """
     after: str | None = None
 
     def sweep() -> bool:
         nonlocal after
-        after = look(after or "")
+        page, after = store.list(kind, after=after or "", limit=PAGE)
+        look(page)
         return after is not None
 
     return sweep
 
 
-def each_head(heads: StateStore, kind: str, look: Callable[[Head], None]) -> Chore:
-    """Return the chore that looks at all heads of a kind.
+def each(store: Listing[Stored], kind: str, look: Callable[[Stored], None]) -> Chore:
+    """Return the chore that looks at all heads or blobs of a kind.
 
     Args:
-        heads: the store of the heads.
+        store: has them.
         kind: their kind.
-        look: called with each; a head that is damaged, or that others changed or deleted first,
-            is passed over.
+        look: called with each; one that is damaged, or that others changed or deleted first, is
+            passed over.
     """
 
-    def look_at_page(after: str) -> str | None:
-        page = heads.list(kind, after=after, limit=PAGE)
-        for head in page.heads:
+    def look_at_page(page: Sequence[Stored]) -> None:
+        for stored in page:
             with contextlib.suppress(*_PASSED_OVER):
-                look(head)
-        return page.after
+                look(stored)
 
-    return page_by_page(look_at_page)
-
-
-def each_blob(blobs: BlobStore, kind: str, look: Callable[[BlobInfo], None]) -> Chore:
-    """Return the chore that looks at all blobs of a kind; see :func:`each_head`."""
-
-    def look_at_page(after: str) -> str | None:
-        page = blobs.list(kind, after=after, limit=PAGE)
-        for blob in page.blobs:
-            with contextlib.suppress(*_PASSED_OVER):
-                look(blob)
-        return page.after
-
-    return page_by_page(look_at_page)
+    return page_by_page(store, kind, look_at_page)
 
 
 def expired_heads(
@@ -204,21 +194,17 @@ def expired_heads(
     keeps it all the same.
     """
 
-    def look(after: str) -> str | None:
+    def look(page: Sequence[Head]) -> None:
         oldest = clock() - seconds
-        page = heads.list(kind, after=after, limit=PAGE)
-        old = [head for head in page.heads if head.used < oldest]
-        kept = named() if old else ()
-        for head in old:
+        for head, is_named in _old(page, oldest, named):
             # Another request may use or delete it first.
             with contextlib.suppress(NotFoundError, HeadConflictError):
-                if head.id in kept:
+                if is_named:
                     heads.touch(kind, head.id)
                 else:
                     heads.delete(kind, head.id, head, unused_since=oldest)
-        return page.after
 
-    return page_by_page(look)
+    return page_by_page(heads, kind, look)
 
 
 def expired_blobs(
@@ -230,20 +216,23 @@ def expired_blobs(
 ) -> Chore:
     """Return the chore that deletes blobs of a kind that nobody used for so long; as above."""
 
-    def look(after: str) -> str | None:
+    def look(page: Sequence[BlobInfo]) -> None:
         oldest = clock() - seconds
-        page = blobs.list(kind, after=after, limit=PAGE)
-        old = [blob for blob in page.blobs if blob.used < oldest]
-        kept = named() if old else ()
-        for blob in old:
+        for blob, is_named in _old(page, oldest, named):
             with contextlib.suppress(NotFoundError, HeadConflictError):
-                if blob.id in kept:
+                if is_named:
                     blobs.touch(kind, blob.id, clock())
                 else:
                     blobs.delete(kind, blob.id, unused_since=oldest)
-        return page.after
 
-    return page_by_page(look)
+    return page_by_page(blobs, kind, look)
+
+
+def _old(page: Sequence[Stored], oldest: float, named: Named) -> Iterator[tuple[Stored, bool]]:
+    """Yield those of a page that were last used before a time, and whether something names them."""
+    old = [stored for stored in page if stored.used < oldest]
+    kept = named() if old else ()
+    return ((stored, stored.id in kept) for stored in old)
 
 
 def heads_without_blobs(
@@ -274,7 +263,7 @@ def heads_without_blobs(
             except NotFoundError:
                 heads.delete(kind, head.id, head, unused_since=oldest)
 
-    return each_head(heads, kind, look)
+    return each(heads, kind, look)
 
 
 def blobs_without_owners(
@@ -299,7 +288,7 @@ def blobs_without_owners(
         if blob.used < oldest:
             shares.sweep(blob.id, partial(blobs.delete, kind, blob.id, unused_since=oldest))
 
-    return each_blob(blobs, kind, look)
+    return each(blobs, kind, look)
 
 
 def always_done(work: Callable[[], object]) -> Chore:

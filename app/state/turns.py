@@ -13,9 +13,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
 
+from .base import StoreBusyError
+
 Turn: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Returns a context in which no other holder of the same lock runs."""
 
+_BUSY = "others held the stored data for too long"
 _PAUSES = (0.0005, 0.01)
 """Seconds between two attempts to lock the file: the first pause, and the longest."""
 
@@ -29,13 +32,15 @@ class Turns:
     Args:
         path: path of the file, created if it does not exist.
         wait: maximum seconds to wait for a turn.
+        busy: what is said to those whose turn has not come by then.
 
     Raises:
         OSError: the file cannot be created or opened.
     """
 
-    def __init__(self, path: Path, wait: float) -> None:
+    def __init__(self, path: Path, wait: float, busy: str = _BUSY) -> None:
         self._wait = wait
+        self._busy = busy
         self._threads = threading.Lock()
         self._file: int | None = open_private(path)
 
@@ -44,16 +49,16 @@ class Turns:
         """Hold the lock until the end of the block.
 
         Raises:
-            TimeoutError: the lock did not become free in time.
+            StoreBusyError: the lock did not become free in time.
             OSError: the file is closed.
         """
         end = time.monotonic() + self._wait
         if not self._threads.acquire(timeout=self._wait):
-            raise TimeoutError("other threads held the lock for too long")
+            raise StoreBusyError(self._busy, retry_after=1)
         try:
             if self._file is None:
                 raise OSError(errno.EBADF, "the lock file is closed")
-            take_lock(self._file, fcntl.LOCK_EX, end)
+            take_lock(self._file, fcntl.LOCK_EX, end, self._busy)
             try:
                 yield
             finally:
@@ -69,11 +74,11 @@ class Turns:
                 os.close(file)
 
 
-def take_lock(file: int, how: int, end: float) -> None:
+def take_lock(file: int, how: int, end: float, busy: str = _BUSY) -> None:
     """Lock a file as ``flock`` does, and wait for that until a monotonic time.
 
     Raises:
-        TimeoutError: the lock did not become free in time.
+        StoreBusyError: the lock did not become free in time.
         OSError: the file cannot be locked.
     """
     pause, longest = _PAUSES
@@ -82,7 +87,7 @@ def take_lock(file: int, how: int, end: float) -> None:
             fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
-                raise TimeoutError("other processes held the lock for too long") from None
+                raise StoreBusyError(busy, retry_after=1) from None
             time.sleep(pause)
             pause = min(2 * pause, longest)
         else:

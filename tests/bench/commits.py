@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-import app.state.blob_writing
+import app.state.blob_pieces
 from app.command.main import main as serve
 from tests.app.harness import Answer, Service, head
 from tests.app.runs.requests import BYTES, TUS, Uploader
@@ -36,14 +36,14 @@ _STEP = 0.02
 def serve_slowly(arguments: Sequence[str]) -> int:
     """The service, with a store that waits before it says that bytes are durable."""
     seconds = float(os.environ[_VARIABLE])
-    commit = app.state.blob_writing.FileBlobWriter.commit
+    commit = app.state.blob_pieces.FileBlobWriter.commit
 
-    def slow(self: app.state.blob_writing.FileBlobWriter) -> int:
+    def slow(self: app.state.blob_pieces.FileBlobWriter) -> int:
         size = commit(self)
         time.sleep(seconds)
         return size
 
-    app.state.blob_writing.FileBlobWriter.commit = slow  # type: ignore[method-assign]
+    app.state.blob_pieces.FileBlobWriter.commit = slow  # type: ignore[method-assign]
     return serve(arguments)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.runs.watching import Watch
-from app.state.base import Admit, Head, Page, StoreBusyError, space_of
+from app.state.base import Admit, Head, StateStore, StoreBusyError, space_of
 from app.state.blobs import BlobInfo, BlobPage, Octets
 from app.state.quotas import Limit
 from tests.app.state.memory import MemoryStateStore
@@ -133,7 +133,7 @@ def _named(kind: str, ident: str) -> str:
     return f"{kind} {_LONG.sub('', ident)}"
 
 
-class PointedHeads:
+class PointedHeads(StateStore):
     """A StateStore with a point before each call."""
 
     def __init__(self, shared: Shared) -> None:
@@ -148,36 +148,26 @@ class PointedHeads:
         text = f"{what} {_named(kind, head_id)}"
         self._shared.scheduler.point(Call(text, tuple(accesses)))
 
-    def create(
-        self,
-        kind: str,
-        head_id: str,
-        value: bytes,
-        *,
-        size: int | None = None,
-        admit: Admit | None = None,
-    ) -> Head:
-        self._changes("create", kind, head_id)
-        head = self._heads.create(kind, head_id, value, size=size, admit=admit)
-        self._shared.note(head)
-        return head
+    def insert(self, head: Head, admit: Admit | None) -> Head:
+        self._changes("create", head.kind, head.id)
+        made = self._heads.insert(head, admit)
+        self._shared.note(made)
+        return made
 
-    def get(self, kind: str, head_id: str) -> Head:
+    def find(self, kind: str, head_id: str) -> Head | None:
         self._shared.scheduler.point(reads(f"get {_named(kind, head_id)}", kind, head_id))
-        return self._heads.get(kind, head_id)
+        return self._heads.find(kind, head_id)
 
-    def compare_and_swap(
-        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
-    ) -> Head:
+    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
         self._changes("swap", seen.kind, seen.id)
-        head = self._heads.compare_and_swap(seen, value, size=size, admit=admit)
+        head = self._heads.swap(seen, new, admit)
         self._shared.note(head)
         return head
 
-    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> list[Head]:
         text = f"list {_named(kind, prefix)}"
         self._shared.scheduler.point(reads(text, kind, prefix, is_prefix=True))
-        return self._heads.list(kind, prefix, after, limit)
+        return self._heads.scan(kind, prefix, after, limit)
 
     def touch(self, kind: str, head_id: str) -> None:
         text = f"touch {_named(kind, head_id)}"
@@ -185,16 +175,11 @@ class PointedHeads:
         self._shared.scheduler.point(Call(text, (Access("reads", kind, head_id), used)))
         self._heads.touch(kind, head_id)
 
-    def delete(
-        self,
-        kind: str,
-        head_id: str,
-        seen: Head | None = None,
-        *,
-        unused_since: float | None = None,
+    def remove(
+        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
     ) -> None:
         self._changes("delete", kind, head_id, Access("writes", f"use of {kind}", head_id))
-        self._heads.delete(kind, head_id, seen, unused_since=unused_since)
+        self._heads.remove(kind, head_id, seen, unused_since)
 
     def close(self) -> None:
         """Leave the store open: others use it."""

@@ -28,10 +28,9 @@ from app.runs.streams import Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.appending import Appending, AppendRequest, Terms
 from app.runs.uploads.uploads import Uploads, _finish
-from app.state.admission import AdmittedHeads
 from app.state.ownership import Namespaces
 from app.state.presence import Presence
-from app.state.quotas import Quotas
+from app.state.quotas import AdmittedHeads, Quotas
 from app.state.sweeper import Chore
 from core.errors import EmptyStreamError
 from core.losses.policy import Policy

@@ -16,9 +16,8 @@ from app.runs.sealing.sealer import Sealer
 from app.runs.store import Change, Runs
 from app.runs.streams import Streams
 from app.runs.uploads.appending import Appending
-from app.state.admission import AdmittedHeads
 from app.state.base import Admit, Head, HeadConflictError, HeadMissingError
-from app.state.quotas import refuse
+from app.state.quotas import AdmittedHeads, refuse
 from tests.scale import SOAK
 
 from . import runs_world

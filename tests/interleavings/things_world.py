@@ -29,10 +29,9 @@ from app.losses.input_store import InputStore
 from app.losses.inputs import Inputs
 from app.pipelines import registry
 from app.pipelines.registry import Pipelines
-from app.state.admission import NOTED, AdmittedHeads
 from app.state.api_keys import ApiKeys
 from app.state.ownership import adopt, namespace
-from app.state.quotas import Quotas
+from app.state.quotas import NOTED, AdmittedHeads, Quotas
 from app.state.shares import Shares
 from app.state.sweeper import (
     Chore,

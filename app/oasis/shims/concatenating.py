@@ -250,12 +250,9 @@ def _write_parquet(args: argparse.Namespace, report: str, paths: list[Path]) -> 
             file = pa.PythonFile(OutputFile(outputs.open(args.out)), "w")
             with pq.ParquetWriter(file, pq.read_schema(paths[0])) as writer:
                 tables = [_parquet_pieces(path, report) for path in paths]
-                if args.unsorted:
-                    for rows in (rows for table in tables for _, rows in table):
-                        writer.write_table(rows)
-                else:
-                    for rows in merge(tables, reorder):
-                        writer.write_table(rows)
+                one_after_another = (rows for table in tables for _, rows in table)
+                for rows in one_after_another if args.unsorted else merge(tables, reorder):
+                    writer.write_table(rows)
     except pa.ArrowException as e:
         raise InputError(f"a table is unusable: {e}") from e
 

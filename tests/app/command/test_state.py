@@ -79,7 +79,7 @@ def test_everything_is_copied_and_compared(
         assert [head.used for head in target.heads.list("view").heads] == [
             head.used for head in source.heads.list("view").heads
         ]
-        assert target.probe.largest_usage("view") == Usage(30, 3000)
+        assert target.heads.largest_usage("view") == Usage(30, 3000)
         assert target.blobs.range("stream", "r.1.0") == source.blobs.range("stream", "r.1.0")
         assert target.blobs.kinds() == ("stream",)
         assert resolve_keys([], target) == resolve_keys([], source)

@@ -16,12 +16,11 @@ from app.errors import (
     TooLargeError,
 )
 from app.http.identity import Identity
-from app.losses.input_store import KIND, InputFile, InputStore, digest_of
+from app.losses.input_store import KIND, InputStore, digest_of
 from app.losses.inputs import Inputs
-from app.state.admission import AdmittedHeads
 from app.state.base import StoreError
 from app.state.blob_files import FileBlobStore
-from app.state.quotas import Limit, Quotas
+from app.state.quotas import AdmittedHeads, Limit, Quotas
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
 
@@ -206,9 +205,8 @@ def test_what_stays_parsed_is_charged_and_given_up_where_others_need_its_memory(
 
 
 def test_a_file_to_be_stored_is_there_until_it_is_removed(store: InputStore) -> None:
-    file = InputFile(store, "quantiles", DIGEST, DATA)
-    assert not file.is_stored()
-    assert file.store().created
-    assert file.is_stored()
-    file.remove()
-    assert not file.is_stored()
+    assert not store.has("quantiles", DIGEST)
+    assert store.put("quantiles", DIGEST, DATA).created
+    assert store.has("quantiles", DIGEST)
+    store.remove("quantiles", DIGEST)
+    assert not store.has("quantiles", DIGEST)

@@ -23,10 +23,9 @@ from app.runs.streams import MAX_STREAMS, Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.upload_protocol import http_date
 from app.runs.watching import Watch
-from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError
 from app.state.ownership import Namespaces
-from app.state.quotas import Limit, Quotas
+from app.state.quotas import AdmittedHeads, Limit, Quotas
 from core.losses.events import Position, StreamHeader
 from core.losses.format import Kind
 from tests.app.state.memory import MemoryStateStore
@@ -220,7 +219,7 @@ def test_bytes_count_in_the_quota_of_the_owner() -> None:
 def test_a_run_goes_on_where_its_owner_has_no_room_for_more_of_them() -> None:
     f = Stores()
     run = f.run()
-    f.heads._quotas._limits["run"] = Limit("runs", 1, 1)
+    f.heads._quotas.limits["run"] = Limit("runs", 1, 1)
     longer = replace(run, state="failed", problem={"detail": "x" * 99})
     with pytest.raises(QuotaExceededError):
         f.runs.change(run, lambda _run: longer)

@@ -10,22 +10,19 @@ from dataclasses import replace
 from app.state.base import (
     Admit,
     Head,
-    Page,
+    StateStore,
     StoreError,
     Usage,
     check_key,
-    check_page,
-    check_value,
     conflict,
     exists,
     in_use,
     missing,
-    new_nonce,
     space_of,
 )
 
 
-class MemoryStateStore:
+class MemoryStateStore(StateStore):
     """A StateStore that lasts as long as its process."""
 
     def __init__(self) -> None:
@@ -40,24 +37,13 @@ class MemoryStateStore:
             raise StoreError("the store is closed")
         return self._heads
 
-    def create(
-        self,
-        kind: str,
-        head_id: str,
-        value: bytes,
-        *,
-        size: int | None = None,
-        admit: Admit | None = None,
-    ) -> Head:
+    def insert(self, head: Head, admit: Admit | None) -> Head:
         """See StateStore."""
-        check_key(kind, head_id)
-        nbytes = len(value) if size is None else size
-        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time(), nbytes)
         with self._lock:
-            if (kind, head_id) in self._open:
-                raise exists(kind, head_id)
-            self._count(kind, head_id, 1, nbytes, admit)
-            self._open[kind, head_id] = head
+            if (head.kind, head.id) in self._open:
+                raise exists(head.kind, head.id)
+            self._count(head.kind, head.id, 1, head.size, admit)
+            self._open[head.kind, head.id] = head
         return head
 
     def _count(
@@ -72,27 +58,17 @@ class MemoryStateStore:
         if not usage.count:
             del self._counts[key], self._nbytes[key]
 
-    def get(self, kind: str, head_id: str) -> Head:
+    def find(self, kind: str, head_id: str) -> Head | None:
         """See StateStore."""
-        check_key(kind, head_id)
         with self._lock:
-            head = self._open.get((kind, head_id))
-        if head is None:
-            raise missing(kind, head_id)
-        return head
+            return self._open.get((kind, head_id))
 
-    def compare_and_swap(
-        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
-    ) -> Head:
+    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
         """See StateStore."""
-        check_key(seen.kind, seen.id)
-        value = check_value(value)
-        nbytes = len(value) if size is None else size
         with self._lock:
             old = self._compare(seen.kind, seen.id, seen)
-            self._count(seen.kind, seen.id, 0, nbytes - old.size, admit)
-            head = replace(old, value=value, generation=old.generation + 1, size=nbytes)
-            self._open[seen.kind, seen.id] = head
+            self._count(seen.kind, seen.id, 0, new.size - old.size, admit)
+            head = self._open[seen.kind, seen.id] = replace(new, used=old.used)
         return head
 
     def _compare(self, kind: str, head_id: str, seen: Head | None) -> Head:
@@ -103,17 +79,15 @@ class MemoryStateStore:
             raise conflict(kind, head_id)
         return head
 
-    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> list[Head]:
         """See StateStore."""
-        check_page(kind, prefix, after, limit)
         with self._lock:
             matches = sorted(
                 (head.id, head)
                 for (head_kind, head_id), head in self._open.items()
                 if head_kind == kind and head_id.startswith(prefix) and head_id > after
             )
-        heads = tuple(head for _, head in matches[:limit])
-        return Page(heads, heads[-1].id if len(matches) > limit else None)
+        return [head for _, head in matches[:limit]]
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""
@@ -122,16 +96,10 @@ class MemoryStateStore:
             head = self._compare(kind, head_id, None)
             self._open[kind, head_id] = replace(head, used=time.time())
 
-    def delete(
-        self,
-        kind: str,
-        head_id: str,
-        seen: Head | None = None,
-        *,
-        unused_since: float | None = None,
+    def remove(
+        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
     ) -> None:
         """See StateStore."""
-        check_key(kind, head_id)
         with self._lock:
             head = self._compare(kind, head_id, seen)
             if unused_since is not None and head.used >= unused_since:

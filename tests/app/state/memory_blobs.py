@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from app.state.base import StoreError, StoreFullError, check_page, in_use
 from app.state.blobs import (
+    BlobConflictError,
     BlobInfo,
     BlobPage,
     Octets,
     check_blob,
     no_blob,
-    other_content,
     other_offset,
 )
 
@@ -58,7 +58,7 @@ class MemoryBlobStore:
                 self._grow(len(memoryview(data).cast("B")))
                 self._open[kind, blob_id] = _Blob(bytearray(data))
             elif known.data != memoryview(data).cast("B"):
-                raise other_content(kind, blob_id, len(known.data))
+                raise BlobConflictError("it has other content", len(known.data))
         return known is None
 
     def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:

@@ -14,9 +14,8 @@ from obstore.store import MemoryStore
 
 from app.state.base import Head, StoreDamagedError, StoreError
 from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore, BlobWriter
-from app.state.object_layout import OBJECT, Extent
+from app.state.object_layout import OBJECT, Extent, ObjectBlobWriter
 from app.state.object_service import check_objects, open_objects
-from app.state.object_writing import ObjectBlobWriter
 from app.state.objects import ObjectBlobStore
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.blob_suite import BlobStoreSuite, MakeStore, pattern

@@ -23,8 +23,7 @@ from app.state.base import (
     StoreReadOnlyError,
     Usage,
 )
-from app.state.node_notices import NodeNotices
-from app.state.notices import FILES, file_of
+from app.state.notices import FILES, NodeNotices, file_of
 from app.state.postgres import PostgresStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite
 from tests.postgres_server import PostgresServer, running_server
@@ -189,7 +188,7 @@ class TestServer:
                     assert time.monotonic() < end, found
 
             wait_for(3)
-            monkeypatch.setattr("app.state.postgres_connections._IDLE_SECONDS", 0.0)
+            monkeypatch.setattr("app.state.postgres._IDLE_SECONDS", 0.0)
             store.list("view")
             wait_for(2)
 
@@ -222,6 +221,7 @@ WHERE application_name = 'thalweg' AND datname = current_database()
 """
 COUNT = """
 import sys
+from app.state.notices import NodeNotices
 from app.state.postgres import PostgresStateStore
 from tests.app.state.suite import increment
 store = PostgresStateStore(sys.argv[1], "s3://bucket")

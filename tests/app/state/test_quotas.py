@@ -1,4 +1,4 @@
-"""Quotas hold exactly, whoever stores at the same time."""
+"""Quotas hold exactly, whoever stores at the same time; and what is admitted and noted."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from app.errors import QuotaExceededError
+from app.errors import QuotaExceededError, problem_of
 from app.retention import make_quotas
 from app.settings import Settings
-from app.state.admission import AdmittedHeads
-from app.state.base import StateStore, Usage
-from app.state.quotas import Limit, Quotas, refuse
+from app.state.base import (
+    HeadExistsError,
+    HeadMissingError,
+    StateStore,
+    StoreError,
+    StoreFullError,
+    Usage,
+)
+from app.state.quotas import NOTED, AdmittedHeads, Limit, Quotas, refuse
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.memory import MemoryStateStore
+from tests.app.state.suite import MakeStore, StateStoreSuite
 from tests.server_process import ROOT
 
 LIMIT = Limit("views", 10, 1000)
@@ -129,3 +137,139 @@ def test_processes_that_race_store_as_much_as_is_allowed(tmp_path: Path) -> None
     store.delete("view", store.list("view").heads[0].id)
     assert store_until_refused(store, "d") == 1
     store.close()
+
+
+class Touched(MemoryStateStore):
+    """A store that counts notes of use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched: list[str] = []
+        self.fails = False
+
+    def touch(self, kind: str, head_id: str) -> None:
+        if self.fails:
+            raise StoreFullError("the disk is full")
+        super().touch(kind, head_id)
+        self.touched.append(head_id)
+
+
+def admitted(heads: StateStore, count: int = 2, nbytes: int = 1000) -> AdmittedHeads:
+    return AdmittedHeads(heads, Quotas({"view": Limit("views", count, nbytes)}))
+
+
+class TestAdmitted(StateStoreSuite):
+    durable = False
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        return lambda: AdmittedHeads(MemoryStateStore(), Quotas({}))
+
+    def test_what_is_used_is_not_deleted(self, store: object) -> None:
+        """Notes are rare here: see below."""
+
+
+def test_owners_have_quotas() -> None:
+    store = admitted(MemoryStateStore())
+    store.create("view", "alice.a", b"1")
+    store.create("view", "alice.b", b"1")
+    with pytest.raises(QuotaExceededError, match="may have 2 views") as caught:
+        store.create("view", "alice.c", b"1")
+    problem = problem_of(caught.value)
+    assert (problem.status, problem.code) == (429, "quota-exceeded")
+    assert problem.members["limit"] == "views.count"
+    assert problem.members["allowed"] == problem.members["used"] == 2
+    assert problem.retry_after
+    # Other owners and other kinds have their own.
+    store.create("view", "bob.c", b"1")
+    made = store.create("dataset", "alice.c", b"1" * 2000)
+    store.compare_and_swap(made, b"2" * 3000)
+    # What exists asks for nothing more.
+    with pytest.raises(HeadExistsError):
+        store.create("view", "alice.a", b"1")
+    store.delete("view", "alice.b")
+    store.create("view", "alice.d", b"1")
+
+
+def test_bytes_have_a_quota_too() -> None:
+    store = admitted(MemoryStateStore(), 10, 100)
+    large = store.create("view", "alice.a", b"1", size=60)
+    with pytest.raises(QuotaExceededError, match="100 bytes of views") as caught:
+        store.create("view", "alice.b", bytes(41))
+    assert problem_of(caught.value).members["used"] == 60
+    small = store.create("view", "alice.b", bytes(40))
+    with pytest.raises(QuotaExceededError):
+        store.compare_and_swap(small, bytes(41))
+    assert store.get("view", "alice.b") == small
+    store.compare_and_swap(large, bytes(59))
+    small = store.compare_and_swap(small, bytes(41))
+    # Less is possible even where a limit was lowered since.
+    lowered = admitted(store, 1, 10)
+    small = lowered.compare_and_swap(small, bytes(20))
+    with pytest.raises(QuotaExceededError):
+        lowered.compare_and_swap(small, bytes(21))
+    lowered.delete("view", "alice.b")
+
+
+def test_a_read_is_noted_once_an_hour() -> None:
+    heads = Touched()
+    now = [0.0]
+    store = AdmittedHeads(heads, Quotas({}), lambda: now[0])
+    now[0] = store.create("view", "x", b"").used
+    for _ in range(3):
+        store.get("view", "x")
+    assert heads.touched == []
+    now[0] += NOTED + 1
+    for _ in range(3):
+        store.get("view", "x")
+        store.touch("view", "x")
+    assert heads.touched == ["x"]
+    now[0] += NOTED + 1
+    store.touch("view", "x")
+    assert heads.touched == ["x", "x"]
+
+
+def test_what_is_deleted_is_forgotten() -> None:
+    heads = Touched()
+    store = AdmittedHeads(heads, Quotas({}))
+    store.create("view", "x", b"")
+    store.touch("view", "x")
+    store.delete("view", "x")
+    with pytest.raises(HeadMissingError):
+        store.touch("view", "x")
+
+
+def test_what_can_be_read_is_read_where_nothing_can_be_written() -> None:
+    heads = Touched()
+    store = AdmittedHeads(heads, Quotas({}), lambda: 1e12)
+    store.create("view", "x", b"1")
+    heads.fails = True
+    assert store.get("view", "x").value == b"1"
+    store.touch("view", "x")
+
+
+def test_each_operation_is_noted_with_how_it_ended() -> None:
+    noted: list[tuple[str, bool]] = []
+
+    def note(operation: str, seconds: float, failed: bool) -> None:
+        assert seconds >= 0
+        noted.append((operation, failed))
+
+    inner = MemoryStateStore()
+    heads = AdmittedHeads(inner, Quotas({}), note=note)
+    head = heads.create("view", "a", b"1")
+    assert heads.get("view", "a").value == b"1"
+    head = heads.compare_and_swap(head, b"2")
+    heads.touch("view", "a")
+    assert heads.list("view").heads[0].value == b"2"
+    heads.delete("view", "a", head)
+    with pytest.raises(HeadMissingError):
+        heads.get("view", "a")
+    expected = ["create", "get", "swap", "touch", "list", "delete", "get"]
+    assert noted == [(name, False) for name in expected]
+
+    inner.touch = Mock(side_effect=StoreError("the disk is gone"))  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        heads.touch("view", "a")
+    assert noted[-1] == ("touch", True)
+    heads.close()

@@ -19,11 +19,11 @@ from app.state.base import HeadMissingError, StoreBusyError, Usage
 from app.state.blob_files import FileBlobStore
 from app.state.blobs import BlobMissingError
 from app.state.ownership import ADMIN, Namespaces, adopt, namespace
-from app.state.shares import Shares, SharingTurns
+from app.state.shares import Shares
 from app.state.sqlite import SqliteStateStore
-from app.state.storage import STATE
+from app.state.storage import SHARING, STATE, open_storage
 from app.state.sweeper import blobs_without_owners
-from app.state.turns import Turn
+from app.state.turns import Turn, Turns
 from tests.app.state.memory import MemoryStateStore
 from tests.server_process import ROOT
 
@@ -44,6 +44,12 @@ class Content:
 
     def remove(self) -> None:
         self.stored = False
+
+
+def put(shares: Shares, owner: str, ident: str, size: int, content: Content | Blob) -> None:
+    """Store a content, and add an owner."""
+    store, is_stored, remove = content.store, content.is_stored, content.remove
+    shares.put(owner, ident, size, store=store, is_stored=is_stored, remove=remove)
 
 
 @dataclass
@@ -67,9 +73,9 @@ def shares_of(store: MemoryStateStore, turn: Turn | None = None) -> Shares:
 
 def test_the_last_owner_takes_the_content_along(store: MemoryStateStore) -> None:
     shares, content = shares_of(store), Content()
-    shares.put("alice", "x", 1, content)
-    shares.put("alice", "x", 1, content)
-    shares.put("bob", "x", 1, content)
+    put(shares, "alice", "x", 1, content)
+    put(shares, "alice", "x", 1, content)
+    put(shares, "bob", "x", 1, content)
     assert set(shares.owners("x")) == {"alice", "bob"}
     shares.delete("alice", "x", content.remove)
     assert (content.stored, shares.has("alice", "x"), shares.has("bob", "x")) == (True, False, True)
@@ -92,7 +98,7 @@ def test_content_that_is_deleted_before_its_owner_is_noted_is_stored_again(
         with lock:
             yield
 
-    shares_of(store, turn).put("alice", "x", 1, content)
+    put(shares_of(store, turn), "alice", "x", 1, content)
     assert content.stored
 
 
@@ -110,7 +116,7 @@ def test_owners_and_content_change_within_a_turn() -> None:
         removed.append(turn.lock.locked())
 
     shares = shares_of(Watched(), turn)
-    shares.put("alice", "x", 1, content)
+    put(shares, "alice", "x", 1, content)
     shares.delete("alice", "x", remove)
     shares.sweep("x", remove)
     assert (created, removed) == ([True], [True, True])
@@ -119,12 +125,12 @@ def test_owners_and_content_change_within_a_turn() -> None:
 def test_owners_that_race_lose_nothing(tmp_path: Path) -> None:
     """Whoever has put last still has the content when all is quiet, and is never without it."""
     store, blobs = MemoryStateStore(), FileBlobStore(tmp_path / "blobs")
-    turns = SharingTurns(tmp_path)
+    turns = Turns(tmp_path / SHARING, 10.0)
     shares = Shares(store, KIND, turns.turn)
 
     def run(owner: str, *, keep: bool) -> None:
         for round_ in range(25):
-            shares.put(owner, "x", 7, Blob(blobs))
+            put(shares, owner, "x", 7, Blob(blobs))
             assert blobs.range(KIND, "x") == b"content"
             if round_ < 24 or not keep:
                 shares.delete(owner, "x", Blob(blobs).remove)
@@ -167,7 +173,7 @@ def test_content_that_cannot_be_stored_is_not_owned(store: MemoryStateStore) -> 
             raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011 - it is the one above
-        shares_of(store).put("alice", "x", 1, Failing())
+        put(shares_of(store), "alice", "x", 1, Failing())
     assert not shares_of(store).has("alice", "x")
 
 
@@ -183,18 +189,18 @@ def test_content_of_an_owner_who_is_refused_stays_only_for_others(*, others: boo
 
     store, content = Refusing(), Content()
     if others:
-        shares_of(store).put("bob", "x", 1, content)
+        put(shares_of(store), "bob", "x", 1, content)
     store.refusing = True
     with pytest.raises(StoreBusyError):
-        shares_of(store).put("alice", "x", 1, content)
+        put(shares_of(store), "alice", "x", 1, content)
     assert content.stored == others
 
 
 def test_everyone_is_removed_by_who_is_none_of_them(store: MemoryStateStore) -> None:
     shares, content = shares_of(store), Content()
     for owner in ("alice", "bob"):
-        shares.put(owner, "x", 1, content)
-    shares.put(ADMIN, "x", 1, content)
+        put(shares, owner, "x", 1, content)
+    put(shares, ADMIN, "x", 1, content)
     shares.delete(ADMIN, "x", content.remove, everyone=True)
     assert (content.stored, set(shares.owners("x"))) == (True, {"alice", "bob"})
     shares.delete(ADMIN, "x", content.remove, everyone=True)
@@ -204,7 +210,7 @@ def test_everyone_is_removed_by_who_is_none_of_them(store: MemoryStateStore) -> 
 
 
 def test_content_counts_with_its_size(store: MemoryStateStore) -> None:
-    shares_of(store).put("alice", "x", 700, Content())
+    put(shares_of(store), "alice", "x", 700, Content())
     assert usage(store, "alice") == Usage(1, 700)
     turn = Held()
     adopt(store, "alice", "bob", turn)
@@ -228,9 +234,10 @@ def usage(store: MemoryStateStore | SqliteStateStore, owner: str) -> Usage:
 def test_whoever_waits_too_long_for_a_turn_is_told_to_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.state.shares._WAIT", 0.01)
-    first, second = SharingTurns(tmp_path), SharingTurns(tmp_path)
-    with first.turn(), pytest.raises(StoreBusyError), second.turn():
+    monkeypatch.setattr("app.state.storage._WAIT", 0.01)
+    first, second = open_storage(tmp_path, 0), open_storage(tmp_path, 0)
+    busy = pytest.raises(StoreBusyError, match="others store or delete for too long")
+    with first.turn(), busy, second.turn():
         raise AssertionError
     with second.turn():
         pass
@@ -244,13 +251,15 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from app.state.blob_files import FileBlobStore
-from app.state.shares import Shares, SharingTurns
+from app.state.shares import Shares
 from app.state.sqlite import SqliteStateStore
-from tests.app.state.test_shares import KIND, Blob
+from app.state.storage import SHARING
+from app.state.turns import Turns
+from tests.app.state.test_shares import KIND, Blob, put
 
 directory, action, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 heads, blobs = SqliteStateStore(directory / "state.sqlite"), FileBlobStore(directory / "blobs")
-shares = Shares(heads, KIND, SharingTurns(directory).turn)
+shares = Shares(heads, KIND, Turns(directory / SHARING, 10.0).turn)
 calls = 0
 
 def mortal(function):
@@ -270,7 +279,7 @@ for store, names in ((heads, ("create", "delete")), (blobs, ("put", "delete"))):
     for name in names:
         setattr(store, name, mortal(getattr(store, name)))
 if action == "put":
-    shares.put("alice", "x", 7, Blob(blobs))
+    put(shares, "alice", "x", 7, Blob(blobs))
 else:
     shares.delete("alice", "x", Blob(blobs).remove)
 print("done")
@@ -283,12 +292,12 @@ def test_a_kill_at_any_step_leaves_no_owner_without_content(tmp_path: Path, acti
     for step in range(1, 6):
         directory = tmp_path / str(step)
         directory.mkdir()
-        turns = SharingTurns(directory)
+        turns = Turns(directory / SHARING, 10.0)
         heads = SqliteStateStore(directory / STATE)
         blobs = FileBlobStore(directory / "blobs")
         shares = Shares(heads, KIND, turns.turn)
         if action == "delete":
-            shares.put("alice", "x", 7, Blob(blobs))
+            put(shares, "alice", "x", 7, Blob(blobs))
         command = [sys.executable, "-c", _KILLED, str(directory), action, str(step)]
         done = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=False)
         ended.append(done.returncode)
@@ -301,7 +310,7 @@ def test_a_kill_at_any_step_leaves_no_owner_without_content(tmp_path: Path, acti
         # The lock of the killed process is free, and what it left is removed or used again.
         blobs_without_owners(blobs, shares, KIND, -100)()
         assert Blob(blobs).is_stored() == owned
-        shares.put("bob", "x", 7, Blob(blobs))
+        put(shares, "bob", "x", 7, Blob(blobs))
         assert Blob(blobs).is_stored()
         for store in (heads, blobs, turns):
             store.close()

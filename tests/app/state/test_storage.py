@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from app.state import storage as module
+from app.state import sqlite as module
 from app.state.base import StorageError, StoreDamagedError, StoreError, Usage
 from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
-from app.state.storage import Probe, Storage, open_storage
+from app.state.storage import Storage, open_storage
 
 
 @pytest.fixture
@@ -128,17 +128,16 @@ def test_below_the_reserve_it_is_the_disk_that_fails(tmp_path: Path) -> None:
     space = Space(tmp_path, 1 << 62)
     space._reserve = 1 << 62
     monkey = SqliteStateStore(tmp_path / "state.sqlite", space=space)
-    with contextlib.closing(Probe(monkey, tmp_path / "state.sqlite")) as probe:
-        probe.check()
-    monkey.close()
+    with contextlib.closing(monkey):
+        monkey.check()
 
 
 def test_the_largest_usage_is_that_of_one_owner(storage: Storage) -> None:
     for number in range(3):
         storage.heads.create("pipeline", f"alice.{number}", bytes(10))
     storage.heads.create("pipeline", "bob.1", bytes(100))
-    assert storage.probe.largest_usage("pipeline") == Usage(3, 100)
-    assert storage.probe.largest_usage("nothing") == Usage()
+    assert storage.heads.largest_usage("pipeline") == Usage(3, 100)
+    assert storage.heads.largest_usage("nothing") == Usage()
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_shared_stores_that_cannot_be_used(
 def test_extras_that_are_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, blobs: str, library: str
 ) -> None:
-    for name in ("postgres", "postgres_connections", "objects", "object_service"):
+    for name in ("postgres", "objects", "object_layout", "object_service"):
         monkeypatch.delitem(sys.modules, f"app.state.{name}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(StorageError, match=f"pip install '?{library}"):

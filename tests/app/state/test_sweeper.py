@@ -130,15 +130,18 @@ def test_blobs_that_nobody_used_are_removed_a_page_at_a_time(
     assert blobs.range("partial", "p") == b"x"
 
 
-def test_a_chore_that_fails_keeps_no_other_from_its_work() -> None:
+def test_a_chore_that_fails_keeps_no_other_from_its_work(tmp_path: Path) -> None:
     done: list[int] = []
 
     def fail() -> bool:
         raise StoreError("the disk failed")
 
-    sweeper = Sweeper({"fails": fail, "works": always_done(lambda: done.append(1))}, None)
+    sweeper = Sweeper(
+        {"fails": fail, "works": always_done(lambda: done.append(1))}, tmp_path / "lock"
+    )
     with capture_logs() as logs:
         assert not sweeper.sweep()
+    sweeper.close()
     assert done == [1]
     assert logs == [
         {
@@ -178,7 +181,7 @@ def test_one_of_several_is_active_until_it_dies(tmp_path: Path) -> None:
     idle.close()
 
 
-def test_it_runs_in_a_thread_until_it_is_closed() -> None:
+def test_it_runs_in_a_thread_until_it_is_closed(tmp_path: Path) -> None:
     swept = threading.Event()
     left = iter([True, True, False])
     runs: list[int] = []
@@ -190,7 +193,7 @@ def test_it_runs_in_a_thread_until_it_is_closed() -> None:
             swept.set()
         return more
 
-    sweeper = Sweeper({"count": chore}, None, interval=0.01)
+    sweeper = Sweeper({"count": chore}, tmp_path / "lock", interval=0.01)
     sweeper._interval = 0.01
     sweeper.start()
     assert swept.wait(20)

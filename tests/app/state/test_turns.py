@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from app.state.base import StoreBusyError
 from app.state.turns import Turns
 from tests.descriptors import nothing_left_open
 
@@ -30,11 +31,11 @@ def path(tmp_path: Path) -> Path:
 def test_nobody_else_has_a_turn_meanwhile(path: Path) -> None:
     one, other = Turns(path, wait=0), Turns(path, wait=0)
     with one.turn():
-        with pytest.raises(TimeoutError, match="other processes"), other.turn():
+        with pytest.raises(StoreBusyError, match="others held"), other.turn():
             pytest.fail("two have a turn")
-        with pytest.raises(TimeoutError, match="other threads"), one.turn():
+        with pytest.raises(StoreBusyError, match="others held"), one.turn():
             pytest.fail("two have a turn")
-    with other.turn(), pytest.raises(TimeoutError, match="other processes"), one.turn():
+    with other.turn(), pytest.raises(StoreBusyError, match="others held"), one.turn():
         pytest.fail("two have a turn")
     one.close()
     other.close()
@@ -81,7 +82,7 @@ def test_a_process_that_dies_gives_its_turn_back(path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         hasty, patient = Turns(path, wait=0), Turns(path, wait=60)
-        with pytest.raises(TimeoutError), hasty.turn():
+        with pytest.raises(StoreBusyError, match="others held"), hasty.turn():
             pytest.fail("two have a turn")
         process.kill()
         with patient.turn():

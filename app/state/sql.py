@@ -1,0 +1,87 @@
+"""What the stores of heads in SQL share: the columns of their tables, and all that only reads.
+
+Changes are statements of each database's own: one is asked within a transaction of this process,
+the other from far away, as rarely as possible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, LiteralString
+
+from app.errors import StorageFullError
+
+from .base import Head, HeadExistsError, HeadMissingError, StateStore, Usage, damaged
+
+KIND, IDENT = "probe", "readiness"
+"""The head that is written to see whether any can be."""
+COLUMNS = "kind, id, value, generation, nonce, used, checksum, size"
+_LAST = "\x7f"
+"""Sorts after every character of an id."""
+
+
+class SqlStateStore(StateStore):
+    """A StateStore in tables ``head`` and ``usage``.
+
+    Attributes:
+        tables: what comes before their names.
+        path: of their file, for errors; None if they are in a server.
+    """
+
+    tables: LiteralString = ""
+    path: Path | None = None
+
+    @abstractmethod
+    def rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        """Return what a query finds, in which a question mark stands for each value.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+
+    def find(self, kind: str, head_id: str) -> Head | None:
+        """See StateStore."""
+        return next(iter(self._heads("kind = ? AND id = ?", (kind, head_id))), None)
+
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Head]:
+        """See StateStore."""
+        where: LiteralString = "kind = ? AND id >= ? AND id < ? AND id > ? ORDER BY id LIMIT ?"
+        return self._heads(where, (kind, prefix, prefix + _LAST, after, limit))
+
+    def _heads(self, where: LiteralString, values: Sequence[object]) -> Sequence[Head]:
+        # The text is ours alone: values of callers are bound.
+        query: LiteralString = f"SELECT {COLUMNS} FROM {self.tables}head WHERE {where}"  # noqa: S608
+        return [self._head(row) for row in self.rows(query, values)]
+
+    def _head(self, row: tuple[Any, ...]) -> Head:
+        kind, head_id, value, generation, nonce, used, checksum, size = row
+        head = Head(kind, head_id, value, generation, nonce, used, size)
+        if head.checksum() != checksum:
+            raise damaged(str(kind), str(head_id), self.path)
+        return head
+
+    def largest_usage(self, kind: str) -> Usage:
+        """Return the most heads, and the most bytes, that one owner has of a kind.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        largest: LiteralString = "coalesce(max(count), 0), coalesce(max(nbytes), 0)"
+        query: LiteralString = f"SELECT {largest} FROM {self.tables}usage WHERE kind = ?"  # noqa: S608
+        return Usage(*self.rows(query, (kind,))[0])
+
+    def check(self) -> None:
+        """Check that a head can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        try:
+            self.touch(KIND, IDENT)
+        except HeadMissingError:
+            # Below the reserve of the disk nothing new is stored; that is another check's.
+            with contextlib.suppress(StorageFullError, HeadExistsError):
+                self.create(KIND, IDENT, b"")
