@@ -21,12 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from .._jit import kernel
+from ..arrays import Array, Floats
 from ..errors import PipelineError, StateError
-from ._kernels.recurrent import accumulate, smooth
-from .base import Block, Field, Ragged, Stage, State
+from .base import Block, Counting, Field, Ragged, Stage, State, check_state, in_order
 from .columns import block_length, unique_names
-from .inorder import Counting, check_state, in_order
 from .options import one_of
 
 _HALF = 32
@@ -265,3 +264,45 @@ def _unpacked(state: State, dtype: np.dtype[Any]) -> Cells:
     words = [low | high << _HALF for low, high in zip(state[::2], state[1::2], strict=True)]
     cells: Array = np.array(words, np.uint64).view(dtype)
     return cells
+
+
+@kernel
+def smooth(values: Floats, alpha: float, state: Floats, out: Floats) -> None:
+    """Exponential moving average: y += alpha (x - y), beginning with the first x.
+
+    Args:
+        values: shape (k,).
+        alpha: weight of a new value.
+        state: shape (2,), number of earlier values and y; updated.
+        out: shape (k,), receives y after every value.
+    """
+    count, mean = state[0], state[1]
+    for i in range(len(values)):
+        if count == 0.0:
+            mean = values[i]
+        else:
+            mean += alpha * (values[i] - mean)
+        count += 1.0
+        out[i] = mean
+    state[0], state[1] = count, mean
+
+
+@kernel
+def accumulate(values: Floats, state: Floats, mean_out: Floats, std_out: Floats) -> None:
+    """Mean and standard deviation so far (Welford, 1962; the deviation divides by n).
+
+    Args:
+        values: shape (k,).
+        state: shape (3,), number, mean and sum of squared differences; updated.
+        mean_out: shape (k,), receives the mean after every value.
+        std_out: shape (k,), receives the deviation after every value.
+    """
+    count, mean, squares = state[0], state[1], state[2]
+    for i in range(len(values)):
+        count += 1.0
+        difference = values[i] - mean
+        mean += difference / count
+        squares += difference * (values[i] - mean)
+        mean_out[i] = mean
+        std_out[i] = np.sqrt(squares / count)
+    state[0], state[1], state[2] = count, mean, squares

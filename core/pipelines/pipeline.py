@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import OptionError, PositionError
-from ..iterate.base import Indexed, Schema, Sequential, State
-from ..iterate.inorder import check_state
+from ..iterate.base import Indexed, Schema, Sequential, State, check_state
 from ..iterate.limits import Clock
 from ..iterate.sources import fingerprint_of
 from .building import Builder, Wrap, bounded

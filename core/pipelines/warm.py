@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..iterate.base import Indexed
-from ..iterate.inorder import in_order
+from ..iterate.base import Indexed, in_order
 from ..iterate.sources import CounterSource
 from .operation import BuildContext, Operation, Sample
 from .spec import parse_spec
