@@ -28,8 +28,7 @@ from core.losses.outputs import Sink
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.records import make_rules
-from core.losses.reports import Report
-from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
+from core.losses.reports import Report, check_inputs, check_kind, choose_reports
 from core.losses.reports.running import RunOptions
 from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets

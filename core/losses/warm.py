@@ -14,12 +14,11 @@ from ._kernels.layout import STATE
 from ._kernels.references import originals_size, read_originals
 from ._kernels.stretches import LISTED, PLAIN
 from .analysis import Analysis
-from .columns import read_columns
 from .events import StreamHeader
 from .finishing import LedgerReports, LedgerResources
 from .format import FLOAT_WIDTHS, Kind, header_size
 from .header import parse_header
-from .indexing import StreamIndex
+from .indexing import StreamIndex, read_columns
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, SummaryMap, SummaryXref
 from .ledger.batches import sums_of
 from .ledger.calendar import make_calendar
@@ -30,8 +29,7 @@ from .parameters import ReportInputs
 from .policy import Policy
 from .reader import LossReader
 from .records import make_rules, make_scratch
-from .reports import REPORTS
-from .reports.choosing import choose_reports
+from .reports import REPORTS, choose_reports
 from .reports.running import RunOptions
 from .sections import find_boundary
 from .summaries import Summariser, SummarySets

@@ -186,7 +186,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/compat/errors.py": _DATAIO,
     "core/compat/infinibatch/_base.py": ("tests/core/compat/infinibatch/test_checkpoints.py",),
     "core/compat/infinibatch/_bucketed.py": ("tests/core/compat/infinibatch/test_items.py",),
-    "core/compat/infinibatch/_parallel.py": ("tests/core/compat/infinibatch/test_workers.py",),
     "core/compat/infinibatch/_prefetch.py": ("tests/core/compat/infinibatch/test_workers.py",),
     "core/compat/infinibatch/_random.py": ("tests/core/compat/infinibatch/test_shuffles.py",),
     "core/compat/infinibatch/iterators.py": ("tests/core/compat/infinibatch/test_items.py",),
@@ -232,14 +231,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         *_SUMMARISE,
         "tests/core/losses/summaries/test_set_reports.py",
     ),
-    "core/losses/summaries/memory.py": _SUMMARIES,
-    "core/losses/summaries/sectioned.py": ("tests/app/command/test_summarising.py",),
     "core/losses/warm.py": _WARM,
     "core/pipelines/": _PIPELINE,
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
-    "core/rng/warm.py": _WARM,
     "core/tiles/_kernels/correct.py": (*_READING, "tests/core/tiles/test_ranges.py"),
-    "core/tiles/_kernels/orders.py": ("tests/core/tiles/test_shuffled.py",),
     "core/tiles/_kernels/reduce.py": ("tests/core/tiles/test_reduce.py",),
     "core/tiles/_kernels/unpack.py": ("tests/core/tiles/test_decoders.py",),
     "core/tiles/convert.py": _READING,
@@ -248,7 +243,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/tiles/packing.py": ("tests/core/tiles/test_decoders.py",),
     "core/tiles/reader.py": _READING,
     "core/tiles/recording.py": _READING,
-    "core/tiles/warm.py": _WARM,
 }
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
@@ -293,6 +287,7 @@ ACROSS: dict[str, str] = {
     "tests/core/iterate/test_metered.py": "stages under a budget",
     "tests/core/iterate/test_profile.py": "stages that are timed",
     "tests/core/iterate/test_resume.py": "every stage, under one contract",
+    "tests/core/losses/test_checking.py": "an analysis without a report",
     "tests/core/losses/test_fuzz.py": "damaged streams",
     "tests/core/losses/test_inputs.py": "auxiliary files, each form of each",
     "tests/core/losses/test_inputs_refused.py": "auxiliary files with faults",

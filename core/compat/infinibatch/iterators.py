@@ -13,8 +13,7 @@ from ._items import (
     WindowedIterator,
     ZipIterator,
 )
-from ._parallel import ParallelMapIterator
-from ._prefetch import PrefetchIterator
+from ._prefetch import ParallelMapIterator, PrefetchIterator
 from ._shuffles import (
     BlockwiseShuffleIterator,
     BufferedShuffleIterator,
