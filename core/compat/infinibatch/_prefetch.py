@@ -255,9 +255,6 @@ class PrefetchIterator(WithProcesses):
         raise StopIteration
 
 
-_DONE, _FAILED = range(2)
-
-
 def _map(connection: Connection, transform: Callable[[Any], Any]) -> None:
     """Main function of a process: receives items, returns as many results."""
     while True:
@@ -270,7 +267,7 @@ def _map(connection: Connection, transform: Callable[[Any], Any]) -> None:
 
 def _apply(transform: Callable[[Any], Any], item: object) -> bytes:
     try:
-        return pickled((_DONE, transform(item)))
+        return pickled((_ITEM, transform(item)))
     except Exception as error:  # noqa: BLE001 - the owner's to handle
         return pickled((_FAILED, failure(error)))
 
