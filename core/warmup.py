@@ -30,7 +30,7 @@ from .pipelines.operations import OPERATIONS
 from .pipelines.spec import parse_spec
 from .pipelines.stage import StageSpec
 from .rng.keys import SMALL, Permutation, below, bits, derive, uniform
-from .tiles._kernels.correct import are_delivered, copy, correct, farthest, gather
+from .tiles._kernels.correct import are_delivered, copy, correct, farthest
 from .tiles.formats import FORMATS, Format
 from .tiles.packing import Decoder
 from .tiles.reader import FAST_OUT, FAST_STORED
@@ -134,7 +134,7 @@ def use_reading() -> None:
         for dtype in FAST_OUT:
             out = np.zeros(_SHAPE, dtype)
             dark, gain = np.zeros(_SHAPE[1:], dtype), np.ones(_SHAPE[1:], dtype)
-            gather(values, starts, columns, out)
+            copy(values, starts, columns, out)
             correct(values, starts, columns, dark, gain, out)
     octets = np.zeros(frames * rows * columns, np.uint8)
     octets.flags.writeable = False

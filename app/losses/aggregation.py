@@ -29,7 +29,7 @@ from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.records import make_rules
 from core.losses.reports import Report, check_inputs, check_kind, choose_reports
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .._jit import kernel
+from .._jit import inlined, kernel
 from ..arrays import Indices, Words
 from ..budget import current
 from ..rng import SMALL, Key, Permutation
@@ -151,6 +151,24 @@ class BlockPermutation:
 _2, _1 = U(2), U(1)
 
 
+@inlined
+def _ends_of(block: int, lead: int, size: int, total: int) -> tuple[int, int]:
+    """First and last position of a block."""
+    low = block * size - lead
+    high = low + size - 1
+    if low < 0:
+        low = 0
+    if high >= total:
+        high = total - 1
+    return low, high
+
+
+@inlined
+def _key_of(block: int, first: U, second: U) -> tuple[U, U]:
+    """The words of the key of a block: those at 2 j and 2 j + 1."""
+    return mix(U(block) * _2, first, second), mix(U(block) * _2 + _1, first, second)
+
+
 @kernel
 def count_misses(positions: Indices, lead: int, size: int) -> int:
     """Count how often a table would be built for these positions, starting with none.
@@ -192,7 +210,7 @@ def permute_small(
     """Permute positions within blocks that are small enough for tables.
 
     Args:
-        key: of all blocks; the key of block j is the words at 2 j and 2 j + 1.
+        key: of all blocks.
         lead: how much shorter block 0 is than the others.
         size: positions of a block.
         total: number of positions; the last block may be shorter.
@@ -209,16 +227,10 @@ def permute_small(
         p = positions[i]
         if p < low or p > high:
             block = (p + lead) // size
-            low = block * size - lead
-            high = low + size - 1
-            if low < 0:
-                low = 0
-            if high >= total:
-                high = total - 1
+            low, high = _ends_of(block, lead, size, total)
             slot = block % 2
             if owners[slot] != block:
-                one = mix(U(block) * _2, first, second)
-                two = mix(U(block) * _2 + _1, first, second)
+                one, two = _key_of(block, first, second)
                 shuffle(one, two, tables[slot, : high - low + 1])
                 owners[slot] = block
         out[i] = tables[slot, p - low] + absolute * low
@@ -251,14 +263,8 @@ def permute_big(
     at = 0
     while at < len(positions):
         block = (positions[at] + lead) // size
-        low = block * size - lead
-        high = low + size - 1
-        if low < 0:
-            low = 0
-        if high >= total:
-            high = total - 1
-        one = mix(U(block) * _2, first, second)
-        two = mix(U(block) * _2 + _1, first, second)
+        low, high = _ends_of(block, lead, size, total)
+        one, two = _key_of(block, first, second)
         fill_rounds(one, two, rounds)
         begin = at
         while at < len(positions) and low <= positions[at] <= high:

@@ -40,14 +40,18 @@ class Accumulator(ABC):
 
     cells: int
     """Number of accumulators."""
+    results: tuple[str, ...]
+    """Names of the results."""
+    result_dtype: np.dtype[Any] | None = None
+    """Dtype of the results; None for that of the values."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
 
     @property
-    @abstractmethod
     def outputs(self) -> Mapping[str, np.dtype[Any]]:
         """Dtypes of its results, by name."""
+        return dict.fromkeys(self.results, self.result_dtype or self.dtype)
 
     @abstractmethod
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
@@ -64,10 +68,7 @@ class _Sum(Accumulator):
     """Running sum; integers wrap at 64 bits."""
 
     cells = 1
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"cumsum": self.dtype}
+    results = ("cumsum",)
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         del first
@@ -79,10 +80,7 @@ class _Difference(Accumulator):
     """Difference from the previous value; 0 for the first value."""
 
     cells = 1
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"diff": self.dtype}
+    results = ("diff",)
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         before = cells if first else values[:1]
@@ -93,10 +91,7 @@ class _Extremes(Accumulator):
     """Running minimum and maximum; NaN from the first NaN on."""
 
     cells = 2
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"min": self.dtype, "max": self.dtype}
+    results = ("min", "max")
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         low, high = (cells[:1], cells[1:]) if first else (values[:1], values[:1])
@@ -109,10 +104,8 @@ class _Count(Accumulator):
     """Number of items up to and including this one."""
 
     cells = 0
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"count": _WHOLE}
+    results = ("count",)
+    result_dtype = _WHOLE
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         return {"count": np.arange(first + 1, first + 1 + len(values))}, cells
@@ -122,14 +115,12 @@ class _Smooth(Accumulator):
     """Exponential moving average; ``alpha`` is the weight of a new value."""
 
     cells = 1
+    results = ("ema",)
+    result_dtype = _REAL
 
     def __init__(self, dtype: np.dtype[Any], alpha: float) -> None:
         super().__init__(dtype)
         self._alpha = alpha
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"ema": _REAL}
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         state, out = np.array([float(first), cells[0]]), np.empty(len(values))
@@ -141,10 +132,8 @@ class _Moments(Accumulator):
     """Running mean and standard deviation (Welford, 1962)."""
 
     cells = 2
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"mean": _REAL, "std": _REAL}
+    results = ("mean", "std")
+    result_dtype = _REAL
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         state = np.concatenate([[float(first)], cells])
@@ -260,7 +249,7 @@ def _packed(cells: Cells) -> State:
 
 def _unpacked(state: State, dtype: np.dtype[Any]) -> Cells:
     if any(half >= _HALF_VALUES for half in state):
-        raise StateError("an accumulator of more than 64 bits")
+        raise StateError("accumulator state exceeds 64 bits")
     words = [low | high << _HALF for low, high in zip(state[::2], state[1::2], strict=True)]
     cells: Array = np.array(words, np.uint64).view(dtype)
     return cells

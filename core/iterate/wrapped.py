@@ -52,14 +52,7 @@ class WrappedIndexed(Indexed):
 
 
 class WrappedSequential(Sequential):
-    """A sequential stage that looks like the one it wraps; subclasses read its items.
-
-    Args:
-        inner: the stage.
-
-    Attributes:
-        inner: the stage.
-    """
+    """The same for a sequential stage."""
 
     def __init__(self, inner: Sequential) -> None:
         self.inner = inner

@@ -39,7 +39,7 @@ from .parameters import ReportInputs, make_parameters
 from .policy import Policy
 from .receiver import NO_LIMIT, StreamReceiver
 from .reports import Report, check_inputs, check_kind, choose_reports, digest
-from .reports.running import RunOptions
+from .reports.report import RunOptions
 from .seen import SeenEvents
 
 _STATE_VERSION = 1

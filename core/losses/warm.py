@@ -30,7 +30,7 @@ from .policy import Policy
 from .reader import LossReader
 from .records import make_rules, make_scratch
 from .reports import REPORTS, choose_reports
-from .reports.running import RunOptions
+from .reports.report import RunOptions
 from .sections import find_boundary
 from .summaries import Summariser, SummarySets
 from .tables import CsvEncoder
@@ -109,7 +109,7 @@ def use_ledgers() -> None:
     export_ledger(whole, parts.append)
     import_ledger(spilled, parts, merges=False)
     for _ in sums_of(spilled):
-        """Cells are not what this is for."""
+        """Ignore the cells."""
     _use_curves()
 
 
@@ -190,7 +190,7 @@ def _occurrence(events: int) -> Occurrence:
 
 def _analysis(float_width: int) -> Analysis:
     def sink(_report: str, _rows: Rows) -> None:
-        """Rows are not what this is for."""
+        """Ignore the rows."""
 
     return Analysis(
         [name for name, report in REPORTS.items() if report.calculate is None],

@@ -224,7 +224,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/reports/annual.py": _WHOLE_RUNS,
     "core/losses/reports/drawing.py": _WHOLE_RUNS,
     "core/losses/reports/exceedance.py": _WHOLE_RUNS,
-    "core/losses/reports/running.py": _WHOLE_RUNS,
     "core/losses/reports/": (*_ANALYSIS, "tests/core/losses/test_outputs.py"),
     "core/losses/scanner.py": (*_READER, *_ANALYSIS, *_FAULTS),
     "core/losses/summaries/item_partitions.py": (

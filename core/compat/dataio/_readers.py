@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,33 @@ class CounterReader(Reader):
         self._restored = True
 
 
-class ReaderWithLimitBase(Reader):
+class _Wrapping(Reader):
+    """Base of readers that read another one."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader._schema)  # noqa: SLF001 - of the same base, and may be None
+        self.reader = reader
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """Set up the reader."""
+        self.reader.setup_ex(init, finish)
+
+    def read(self) -> ReadResult:
+        """Read a record."""
+        return self.read_ex(Hooks(), Hooks())()
+
+    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
+        """Return the function that one thread reads with."""
+        inner = self.reader.read_ex(local_init, local_finish)
+        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
+        return partial(self._read_through, inner)
+
+    def _read_through(self, inner: Read) -> ReadResult:
+        """Read with the function of the inner reader."""
+        raise NotImplementedError
+
+
+class ReaderWithLimitBase(_Wrapping):
     """Base of readers that may stop before the reader they wrap.
 
     The limit is checked before each record. ``data_finished`` tells whether the data ended
@@ -70,8 +97,7 @@ class ReaderWithLimitBase(Reader):
     """
 
     def __init__(self, reader: Reader) -> None:
-        super().__init__(reader._schema)  # noqa: SLF001 - of the same base, and may be None
-        self.reader = reader
+        super().__init__(reader)
         self._data_finished = False
         self._restored = False
 
@@ -85,24 +111,14 @@ class ReaderWithLimitBase(Reader):
         if not self._restored:
             self._data_finished = False
 
-    def read(self) -> ReadResult:
+    def _read_through(self, inner: Read) -> ReadResult:
         """Read a record, unless the limit is reached."""
-        return self.read_ex(Hooks(), Hooks())()
-
-    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """Return the function that one thread reads with."""
-        inner = self.reader.read_ex(local_init, local_finish)
-        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
-
-        def read() -> ReadResult:
-            if self.check_limiter_condition():
-                return True, ()
-            stop, fields = inner()
-            if stop:
-                self._data_finished = True
-            return stop, fields
-
-        return read
+        if self.check_limiter_condition():
+            return True, ()
+        stop, fields = inner()
+        if stop:
+            self._data_finished = True
+        return stop, fields
 
     def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
         """Add the functions the limit needs once per task."""
@@ -256,7 +272,7 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         self._started = None
 
 
-class ReaderWithDelay(Reader):
+class ReaderWithDelay(_Wrapping):
     """Waits ``delay`` seconds before each record of another reader.
 
     Raises:
@@ -266,31 +282,15 @@ class ReaderWithDelay(Reader):
     def __init__(
         self, reader: Reader, delay: float, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        super().__init__(reader._schema)  # noqa: SLF001 - may be None
+        super().__init__(reader)
         if not delay >= 0:
             raise ArgumentError(f"delay is {delay}")
-        self.reader = reader
         self.delay = delay
         self._sleep = sleep
 
-    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Set up the reader."""
-        self.reader.setup_ex(init, finish)
-
-    def read(self) -> ReadResult:
-        """Wait, then read."""
-        return self.read_ex(Hooks(), Hooks())()
-
-    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """Return the function that one thread reads with."""
-        inner = self.reader.read_ex(local_init, local_finish)
-        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
-
-        def read() -> ReadResult:
-            self._sleep(self.delay)
-            return inner()
-
-        return read
+    def _read_through(self, inner: Read) -> ReadResult:
+        self._sleep(self.delay)
+        return inner()
 
     def reset(self) -> None:
         """Reset the reader."""

@@ -21,10 +21,10 @@ import numpy as np
 from ...arrays import Octets, Rows
 from .._kernels.summary_blocks import Written
 from ..buffer import as_octets
-from ..events import StreamEnd, StreamHeader
+from ..events import StreamEnd
 from ..finishing import ParallelMap
 from ..format import SUMMARY_HEADER_SIZE
-from ..header import check_same_header, header_bytes
+from ..header import CommonHeader, header_bytes
 from ..policy import Policy
 from ..sections import Section, SectionEnd, SectionLoop, SectionReceiver
 from ..seen import SeenEvents
@@ -77,9 +77,7 @@ class ItemPartitions(ABC):
         *,
         indexed: bool = False,
     ) -> None:
-        self._names = list(names)
-        self._first: tuple[str, StreamHeader] | None = None
-        self._compared = [False for _ in names]
+        self._header = CommonHeader(names)
         self._ends: list[StreamEnd | None] = [None for _ in names]
         seen = SeenEvents()
         # Were it a reference, the cycle would keep megabytes alive until garbage is collected.
@@ -137,13 +135,7 @@ class ItemPartitions(ABC):
         self._ends[part] = self.summarisers[part].close()
 
     def _pass_on(self, part: int, set_id: int, octets: Octets) -> None:
-        if not self._compared[part]:
-            name, header = self._names[part], self.summarisers[part].header
-            assert header is not None  # noqa: S101 - it is passed on
-            self._first = self._first or (name, header)
-            first_name, first = self._first
-            check_same_header(header, name, first, first_name)
-            self._compared[part] = True
+        self._header.compare(part, self.summarisers[part].header)
         self._take(part, set_id, octets)
 
     @abstractmethod
