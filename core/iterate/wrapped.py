@@ -16,14 +16,7 @@ from typing import overload
 
 from ..arrays import Indices
 from ..budget import UNLIMITED, current
-from .base import (
-    Block,
-    Indexed,
-    Schema,
-    Sequential,
-    Stage,
-    State,
-)
+from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .columns import block_bytes, block_length
 from .limits import Clock
 

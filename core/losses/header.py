@@ -8,15 +8,7 @@ from typing import Any
 
 from .. import errors
 from .events import StreamHeader
-from .format import (
-    ID_MAX,
-    ITEM_HEADER_SIZE,
-    SOURCE_CDF,
-    TYPE_SIZE,
-    TYPES,
-    Kind,
-    header_size,
-)
+from .format import ID_MAX, ITEM_HEADER_SIZE, SOURCE_CDF, TYPE_SIZE, TYPES, Kind, header_size
 from .policy import Policy
 
 _COMPRESSED = "Send it decompressed: {} FILE | ..."

@@ -32,12 +32,7 @@ from .placement import check_placement, is_sequential
 from .reading import RUN_BYTES, BatchReader
 from .spec import PipelineSpec, parse_spec
 from .stage import StageSpec
-from .stepping import (
-    SequentialStepper,
-    Step,
-    Stepper,
-    with_fixed_epochs,
-)
+from .stepping import SequentialStepper, Step, Stepper, with_fixed_epochs
 
 __all__ = [
     "Bounds",

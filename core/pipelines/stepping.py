@@ -35,14 +35,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..budget import Scope, current
-from ..errors import (
-    CancelledError,
-    CoreError,
-    LimitError,
-    PipelineError,
-    PositionError,
-    StateError,
-)
+from ..errors import CancelledError, CoreError, LimitError, PipelineError, PositionError, StateError
 from ..iterate.base import Block, Column, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import collate

@@ -14,11 +14,7 @@ from ._items import (
     ZipIterator,
 )
 from ._prefetch import ParallelMapIterator, PrefetchIterator
-from ._shuffles import (
-    BlockwiseShuffleIterator,
-    BufferedShuffleIterator,
-    SamplingRandomMapIterator,
-)
+from ._shuffles import BlockwiseShuffleIterator, BufferedShuffleIterator, SamplingRandomMapIterator
 from ._sources import (
     ChunkedSourceIterator,
     InfinitePermutationSourceIterator,
