@@ -182,6 +182,11 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/tiles/service.py": _PARTS,
     "core/_linking.py": ("tests/core/test_jit.py", "tests/core/tiles/test_decoders.py"),
     "core/arrays.py": _TYPES,
+    "core/compat/checkpoints.py": (
+        *_DATAIO,
+        "tests/core/compat/test_emloop.py",
+        "tests/core/compat/infinibatch/test_checkpoints.py",
+    ),
     "core/compat/dataio/": _DATAIO,
     "core/compat/errors.py": _DATAIO,
     "core/compat/infinibatch/_base.py": ("tests/core/compat/infinibatch/test_checkpoints.py",),

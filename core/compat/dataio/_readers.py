@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import StateError
+from ..checkpoints import VERSION, Saved
 from ..errors import ArgumentError, CheckpointError, ContractError
 from ..schema import Struct
-from ._base import VERSION, Fields, Hooks, Read, Reader, ReadResult, checked, count
+from ._base import Fields, Hooks, Read, Reader, ReadResult
 
 _NS = 1_000_000_000
+
+
+def _saved(reader: Reader, checkpoint: object, *fields: str) -> Saved:
+    return Saved(type(reader).__name__, fields, checkpoint, kind="reader")
 
 
 class CounterReader(Reader):
@@ -58,7 +63,7 @@ class CounterReader(Reader):
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
         """Continue with the saved number, even if a new run begins."""
-        self._next = count(checked(self, checkpoint, "next")["next"], "next")
+        self._next = _saved(self, checkpoint, "next").count("next")
         self._restored = True
 
 
@@ -142,16 +147,14 @@ class ReaderWithLimitBase(_Wrapping):
 
     def _set_limit_state(self, checkpoint: Mapping[str, Any], field: str) -> int | None:
         """Restore the fields that all limits share; return the field of this limit."""
-        saved = checked(self, checkpoint, "data_finished", "inner", field)
-        value = saved[field]
-        if value is not None:
-            count(value, field)
+        saved = _saved(self, checkpoint, "data_finished", "inner", field)
+        value = None if saved[field] is None else saved.count(field)
         if not isinstance(saved["data_finished"], bool):
             raise CheckpointError(f"data_finished in a checkpoint is {saved['data_finished']!r}")
         self.reader.setstate(saved["inner"])
         self._data_finished = saved["data_finished"]
         self._restored = True
-        return None if value is None else int(value)
+        return value
 
 
 class ReaderWithLimit(ReaderWithLimitBase):
@@ -389,9 +392,7 @@ class CompositeReader(Reader):
         Raises:
             CheckpointError: it is malformed, or of another number of readers.
         """
-        states = checked(self, checkpoint, "readers")["readers"]
-        if not isinstance(states, list | tuple) or len(states) != len(self._readers):
-            raise CheckpointError(f"a checkpoint needs the states of {len(self._readers)} readers")
+        states = _saved(self, checkpoint, "readers").states("readers", len(self._readers))
         with self._lock:
             self._pending.clear()
             for reader, state in zip(self._readers, states, strict=True):

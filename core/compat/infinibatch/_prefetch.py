@@ -23,7 +23,8 @@ from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any, ClassVar
 
-from ._base import CheckpointableIterator, Saved, advance, checkpointable, positive
+from ..checkpoints import Saved
+from ._base import CheckpointableIterator, advance, checkpointable, positive
 from ._workers import (
     DEADLINE,
     STOP,
