@@ -24,7 +24,7 @@ from .ledger.memory import SharedArena, make_arena
 from .ledger.originals import Originals, Streams
 from .ledger.partials import export_ledger, import_ledger
 from .ledger.runs import SpillStore
-from .records import make_scratch
+from .parameters import make_scratch
 from .reports.report import Calculator, Report, RunOptions, RunSetting
 
 Sink = Callable[[str, Rows], None]

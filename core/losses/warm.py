@@ -25,10 +25,9 @@ from .ledger.calendar import make_calendar
 from .ledger.ledger import Ledger
 from .ledger.memory import make_arena
 from .ledger.partials import export_ledger, import_ledger
-from .parameters import ReportInputs
+from .parameters import ReportInputs, make_rules, make_scratch
 from .policy import Policy
 from .reader import LossReader
-from .records import make_rules, make_scratch
 from .reports import REPORTS, choose_reports
 from .reports.report import RunOptions
 from .sections import find_boundary

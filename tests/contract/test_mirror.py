@@ -225,7 +225,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/ledger/": _LEDGER,
     "core/losses/parameters.py": _ANALYSIS,
     "core/losses/receiver.py": (*_ANALYSIS, *_SUMMARIES),
-    "core/losses/records.py": _TYPES,
     "core/losses/reports/annual.py": _WHOLE_RUNS,
     "core/losses/reports/drawing.py": _WHOLE_RUNS,
     "core/losses/reports/exceedance.py": _WHOLE_RUNS,

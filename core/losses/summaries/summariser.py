@@ -37,9 +37,9 @@ from ..buffer import as_octets
 from ..events import Position, StreamEnd, StreamHeader
 from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
 from ..header import header_bytes
+from ..parameters import scratch_bytes
 from ..policy import Policy
 from ..receiver import StreamReceiver
-from ..records import scratch_bytes
 from ..seen import SeenEvents
 from .sets import SummarySets
 
