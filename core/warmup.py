@@ -14,17 +14,28 @@ compilers hold a lock. Kernels that two tasks call at the same time are compiled
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from ._jit import is_build_published, publish
+from .iterate.base import Indexed, in_order
+from .iterate.sources import CounterSource
 from .losses.warm import use_all_losses, use_all_summaries, use_ledgers, use_tables
+from .pipelines.operation import BuildContext, Operation, Sample
 from .pipelines.operations import OPERATIONS
-from .pipelines.warm import use_operation
-from .rng.warm import use_random_numbers
-from .tiles.formats import FORMATS
-from .tiles.warm import use_format, use_reading, use_reductions
+from .pipelines.spec import parse_spec
+from .pipelines.stage import StageSpec
+from .rng.keys import SMALL, Permutation, below, bits, derive, uniform
+from .tiles._kernels.correct import are_delivered, copy, correct, farthest
+from .tiles.formats import FORMATS, Format
+from .tiles.packing import Decoder
+from .tiles.reader import FAST_OUT, FAST_STORED
+from .tiles.reduce import Reducer, parse_reduction
+from .tiles.shuffled import Shuffled, count_keys
 
 Claim = Callable[[int], Iterable[int]]
 """Given a number of tasks, yields those that this process is to do, and ends when all are done."""
@@ -87,3 +98,98 @@ def _timed(task: Task) -> float:
     begin = time.perf_counter()
     task.use()
     return time.perf_counter() - begin
+
+
+_FEW = 8
+
+
+def use_random_numbers() -> None:
+    """Draw and permute a few numbers."""
+    key = derive(0)
+    indices = np.arange(_FEW, dtype=np.uint64)
+    bits(key, indices)
+    uniform(key, indices)
+    below(key, indices, _FEW)
+    for n in (_FEW, SMALL + 1):
+        order = Permutation(n, key)
+        order.inverse(order.at(np.arange(_FEW)))
+
+
+_SHAPE = (2, 3, 5)
+_REDUCTIONS = (
+    {"op": "sum"},
+    {"op": "std"},
+    {"op": "std", "over": "pixels"},
+    {"op": "com"},
+)
+
+
+def use_reading() -> None:
+    """Locate, copy, convert and correct a few values of every dtype that has kernels."""
+    frames, rows, columns = _SHAPE
+    starts = np.arange(frames, dtype=np.int64) * rows * columns
+    for stored in FAST_STORED:
+        values = np.zeros(frames * rows * columns, stored)
+        values.flags.writeable = False
+        for dtype in FAST_OUT:
+            out = np.zeros(_SHAPE, dtype)
+            dark, gain = np.zeros(_SHAPE[1:], dtype), np.ones(_SHAPE[1:], dtype)
+            copy(values, starts, columns, out)
+            correct(values, starts, columns, dark, gain, out)
+    octets = np.zeros(frames * rows * columns, np.uint8)
+    octets.flags.writeable = False
+    copy(octets, starts, columns, np.zeros(_SHAPE, np.uint8))
+    Shuffled.of(0, 0, frames).box((0,), (frames,))
+    count_keys(np.uint64(0), 0, frames, np.uint64(63), np.zeros(2, np.int64))
+    farthest(starts)
+    are_delivered(np.ones(1, np.int32), starts, 12, 1)
+
+
+def use_reductions() -> None:
+    """Run each reduction kernel on a few frames."""
+    for code in ("f4", "f8"):
+        for spec in _REDUCTIONS:
+            reducer = Reducer(parse_reduction(spec, _SHAPE[1:]), _SHAPE[1:], np.dtype(code))
+            reducer.partial(np.ones(_SHAPE, code))
+
+
+def use_format(form: Format) -> None:
+    """Decode a frame of zeros with each decoder of a format."""
+    for decoder in form.decoders:
+        use_decoder(decoder)
+
+
+def use_decoder(decoder: Decoder) -> None:
+    """Decode a frame of zeros, if the decoder has a sample shape."""
+    shape = decoder.sample_shape
+    if shape is not None:
+        size = decoder.frame_bytes(shape)
+        out = np.empty((1, shape[0] * shape[1]), decoder.dtype)
+        decoder.decode(np.zeros(size, np.uint8), size, out, shape)
+
+
+_ITEMS_READ = 8
+
+
+def use_operation(operation: Operation) -> None:
+    """Build every sample of a stage, read its first items, and resume after them."""
+    for sample in operation.samples:
+        spec = _parsed(operation, sample)
+        source = CounterSource(sample.items)
+        if operation.make_batches is not None:
+            batches = operation.make_batches(spec, source, ())
+            batches.next_batch(batches.initial)
+        elif operation.make is not None:
+            context = BuildContext(spec, (), _no_source, inner=source)
+            reader = in_order(operation.make(context))
+            _, state = reader.take(reader.initial, _ITEMS_READ)
+            in_order(operation.make(context)).take(state, _ITEMS_READ)
+
+
+def _parsed(operation: Operation, sample: Sample) -> StageSpec:
+    stage = {"op": operation.name, **sample.options}
+    return parse_spec({"stages": [{"op": "source", "dataset": "none"}, stage]}).stages[1]
+
+
+def _no_source(dataset: str, _options: Mapping[str, Any]) -> Indexed:
+    raise KeyError(dataset)

@@ -25,7 +25,7 @@ from core.losses.header import parse_header
 from core.losses.inputs import Occurrence
 from core.losses.ledger.calendar import ledger_bound, make_calendar
 from core.losses.reports import REPORTS
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 from core.losses.summaries import SummarySets
 
 from .loss_inputs import read_infos, read_inputs, read_sets

@@ -17,7 +17,7 @@ from core.losses.format import MAX_SAMPLES
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD
 from core.losses.reports import REPORTS
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 
 from .oasis_options import add_run_directory
 

@@ -25,12 +25,10 @@ from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.ledger.memory import SharedArena
 from core.losses.merge import READ_AHEAD, Order, Partitions
 from core.losses.outputs import Sink
-from core.losses.parameters import ReportInputs
+from core.losses.parameters import ReportInputs, make_rules
 from core.losses.policy import Policy
-from core.losses.records import make_rules
-from core.losses.reports import Report
-from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
-from core.losses.reports.running import RunOptions
+from core.losses.reports import Report, check_inputs, check_kind, choose_reports
+from core.losses.reports.report import RunOptions
 from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 

@@ -11,7 +11,7 @@ from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 from core.losses.summaries import SummarySets
 
 from .inputs import Inputs

@@ -12,10 +12,8 @@ from core.losses.finishing import LedgerResources
 from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
-from core.losses.reports import REPORTS, Report
-from core.losses.reports.choosing import check_inputs, choose_reports, report_hint
-from core.losses.reports.report import EVENT_RATES, OCCURRENCE
-from core.losses.reports.running import RunOptions
+from core.losses.reports import REPORTS, Report, check_inputs, choose_reports, report_hint
+from core.losses.reports.report import EVENT_RATES, OCCURRENCE, RunOptions
 from core.losses.summaries import SummarySets
 
 from .selection import RowSelection

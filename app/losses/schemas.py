@@ -9,9 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from app.errors import NotFoundError
 from app.http.openapi import MAX_NUMBER
-from core.losses.reports import REPORTS
-from core.losses.reports.choosing import report_hint
-from core.losses.reports.running import CURVES
+from core.losses.reports import REPORTS, report_hint
+from core.losses.reports.report import CURVES
 
 from .inputs import KINDS, UNUSED
 from .pictures.options import Perspective, Theme

@@ -36,10 +36,9 @@ from app.losses.spilling import SpillFiles
 from core.arrays import Rows
 from core.errors import InputError, MismatchError
 from core.losses.finishing import LedgerReports, LedgerResources
+from core.losses.parameters import make_rules
 from core.losses.policy import Policy
-from core.losses.records import make_rules
-from core.losses.reports import REPORTS
-from core.losses.reports.choosing import choose_reports
+from core.losses.reports import REPORTS, choose_reports
 
 from .directory import OutputJob, OutputTables, RunDirectory, check_writable, set_name
 from .files import json_object, locked, write_whole

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InputError
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 
 from . import outputs
 from .files import failing_as, json_object

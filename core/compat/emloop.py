@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from ..iterate.epochs import Epochs, Place
-from .errors import CheckpointError, DataChangedError, EmptySourceError, WorkerDiedError
+from .checkpoints import VERSION, Saved
+from .errors import DataChangedError, EmptySourceError, WorkerDiedError
 
-VERSION = 1
 _NAME = "StreamWrapper"
-_FIELDS = {"iterator", "version", "position", "count", "source"}
 
 Stream = Iterable[Any]
 TimeProfile = dict[str, list[float]]
@@ -321,16 +320,6 @@ class StreamWrapper:
 
 
 def _parsed(checkpoint: object) -> Place:
-    if not isinstance(checkpoint, Mapping) or set(checkpoint) != _FIELDS:
-        raise CheckpointError(f"not a checkpoint of {_NAME}: {checkpoint!r}")
-    if checkpoint["iterator"] != _NAME or checkpoint["version"] != VERSION:
-        raise CheckpointError(
-            f"a checkpoint of {checkpoint['iterator']!r}, version {checkpoint['version']!r}",
-            hint=f"This is {_NAME}, version {VERSION}.",
-        )
-    for field in ("position", "count"):
-        value = checkpoint[field]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise CheckpointError(f"{field} in a checkpoint of {_NAME} is {value!r}")
-    source = copy.deepcopy(checkpoint["source"])
-    return Place(offset=checkpoint["position"], served=checkpoint["count"], source=source)
+    saved = Saved(_NAME, ("position", "count", "source"), checkpoint)
+    source = copy.deepcopy(saved["source"])
+    return Place(offset=saved.count("position"), served=saved.count("count"), source=source)

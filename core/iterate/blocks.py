@@ -33,13 +33,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from .._jit import inlined, kernel
 from ..arrays import Indices, Words
 from ..budget import current
 from ..rng import SMALL, Key, Permutation
-from ..rng.kernels import ROUND_WORDS
-from ._kernels.blocks import Tables, count_misses, permute_big, permute_small
-from .reuse import ReusePool
+from ..rng.kernels import ROUND_WORDS, U, fill_rounds, mix, network, shuffle
+from .columns import ReusePool
+
+Tables = npt.NDArray[np.uint16]
 
 _NO_END = 2**62
 _STRETCH = 1 << 17
@@ -143,3 +146,129 @@ class BlockPermutation:
         if not whole:
             out[rest] = images
         return out
+
+
+_2, _1 = U(2), U(1)
+
+
+@inlined
+def _ends_of(block: int, lead: int, size: int, total: int) -> tuple[int, int]:
+    """First and last position of a block."""
+    low = block * size - lead
+    high = low + size - 1
+    if low < 0:
+        low = 0
+    if high >= total:
+        high = total - 1
+    return low, high
+
+
+@inlined
+def _key_of(block: int, first: U, second: U) -> tuple[U, U]:
+    """The words of the key of a block: those at 2 j and 2 j + 1."""
+    return mix(U(block) * _2, first, second), mix(U(block) * _2 + _1, first, second)
+
+
+@kernel
+def count_misses(positions: Indices, lead: int, size: int) -> int:
+    """Count how often a table would be built for these positions, starting with none.
+
+    Args:
+        positions: shape (k,), not negative.
+        lead: how much shorter block 0 is than the others.
+        size: positions of a block.
+    """
+    even, odd = -1, -1
+    low, high = 0, -1
+    misses = 0
+    for i in range(len(positions)):
+        p = positions[i] + lead
+        if p < low or p > high:
+            block = p // size
+            low, high = block * size, block * size + size - 1
+            if block % 2 == 0:
+                misses += even != block
+                even = block
+            else:
+                misses += odd != block
+                odd = block
+    return misses
+
+
+@kernel
+def permute_small(
+    key: Words,
+    lead: int,
+    size: int,
+    total: int,
+    absolute: int,
+    positions: Indices,
+    owners: Indices,
+    tables: Tables,
+    out: Indices,
+) -> None:
+    """Permute positions within blocks that are small enough for tables.
+
+    Args:
+        key: of all blocks.
+        lead: how much shorter block 0 is than the others.
+        size: positions of a block.
+        total: number of positions; the last block may be shorter.
+        absolute: 1 for images that count from 0, 0 for images that count from their block.
+        positions: shape (k,).
+        owners: shape (2,), the block of each table, -1 for none; updated.
+        tables: shape (2, size); updated.
+        out: shape (k,), receives the images.
+    """
+    first, second = key[0], key[1]
+    low, high = 0, -1
+    slot = 0
+    for i in range(len(positions)):
+        p = positions[i]
+        if p < low or p > high:
+            block = (p + lead) // size
+            low, high = _ends_of(block, lead, size, total)
+            slot = block % 2
+            if owners[slot] != block:
+                one, two = _key_of(block, first, second)
+                shuffle(one, two, tables[slot, : high - low + 1])
+                owners[slot] = block
+        out[i] = tables[slot, p - low] + absolute * low
+
+
+@kernel
+def permute_big(
+    key: Words,
+    lead: int,
+    size: int,
+    total: int,
+    absolute: int,
+    positions: Indices,
+    rounds: Words,
+    out: Indices,
+) -> None:
+    """Permute positions within blocks that are too big for tables.
+
+    Args:
+        key: of all blocks.
+        lead: how much shorter block 0 is than the others.
+        size: positions of a block.
+        total: number of positions.
+        absolute: as in :func:`permute_small`.
+        positions: shape (k,), all in big blocks.
+        rounds: shape (rounds,), scratch.
+        out: shape (k,), receives the images.
+    """
+    first, second = key[0], key[1]
+    at = 0
+    while at < len(positions):
+        block = (positions[at] + lead) // size
+        low, high = _ends_of(block, lead, size, total)
+        one, two = _key_of(block, first, second)
+        fill_rounds(one, two, rounds)
+        begin = at
+        while at < len(positions) and low <= positions[at] <= high:
+            at += 1
+        network(U(high - low + 1), rounds, low, positions[begin:at], out[begin:at])
+        for i in range(begin, at):
+            out[i] += absolute * low

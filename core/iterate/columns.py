@@ -1,8 +1,10 @@
-"""Take, slice and join columns and blocks, plain or ragged."""
+"""Take, slice and join columns and blocks, plain or ragged; a pool of such results to reuse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -10,6 +12,8 @@ from ..arrays import Array, Indices
 from ..budget import current
 from ..errors import PipelineError, PositionError
 from .base import Block, Column, Field, Ragged, Schema
+
+T = TypeVar("T")
 
 _STRETCH = 1 << 16
 """Elements that are gathered at once: their indices take more memory than they do."""
@@ -190,3 +194,34 @@ def unique_names(names: Iterable[str], field: str) -> None:
         if name in seen:
             raise PipelineError(f"the name {name!r} occurs twice", field=field)
         seen.add(name)
+
+
+class ReusePool(Generic[T]):
+    """At most ``limit`` intermediate results for later calls; the oldest are dropped first.
+
+    A call takes an entry out of the pool and gives it back when done. So two threads never work
+    in the same arrays, and an empty pool costs time but changes no result.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._entries: deque[T] = deque(maxlen=limit)
+
+    def take(self, usable: Callable[[T], bool]) -> T | None:
+        """Remove and return a usable entry, or None."""
+        for _ in range(len(self._entries)):
+            try:
+                entry = self._entries.pop()
+            except IndexError:  # another thread took the last
+                return None
+            if usable(entry):
+                return entry
+            self._entries.appendleft(entry)
+        return None
+
+    def kept(self) -> list[T]:
+        """All entries that are in the pool now."""
+        return list(self._entries)
+
+    def give(self, entry: T) -> None:
+        """Return an entry to the pool."""
+        self._entries.append(entry)

@@ -11,14 +11,8 @@ from dataclasses import replace
 
 from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Block, Column, Field, Indexed, Stage, State
-from .columns import (
-    block_length,
-    check_positions,
-    slice_block,
-    unique_names,
-)
-from .inorder import Counting, check_state, in_order
+from .base import Block, Column, Counting, Field, Indexed, Stage, State, check_state, in_order
+from .columns import block_length, check_positions, slice_block, unique_names
 from .options import one_of
 
 MAX_INPUTS = 64

@@ -20,9 +20,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..arrays import Array
 from ..errors import OptionError, StateError
-from .base import Block, Ragged, Schema, Sequential, Stage, State
+from .base import Block, Ragged, Schema, Sequential, Stage, State, check_state, in_order
 from .columns import block_length
-from .inorder import check_state, in_order
 from .limits import Clock
 from .sources import fingerprint_of
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ..errors import OptionError, StateError
-from .base import Block, Sequential, State
+from .base import Block, Sequential, State, check_state
 from .columns import block_length, empty_block
-from .inorder import check_state
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import Array, Indices, Mask
 from ..budget import Scope, current
 from ..errors import PipelineError, TransformError, WorkStoppedError, names_hint
-from .base import Block, Indexed, Schema, Stage, State
+from .base import Block, Counting, Indexed, Schema, Stage, State, check_state, in_order
 from .columns import (
     block_bytes,
     block_length,
@@ -29,7 +29,6 @@ from .columns import (
     slice_block,
     take_block,
 )
-from .inorder import Counting, check_state, in_order
 from .options import seed_key
 from .transforms import (
     PREDICATES,

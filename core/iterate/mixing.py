@@ -3,8 +3,15 @@
 There are two ways to decide which input is next:
 
 * By *quota* (:class:`Mix`): in a fixed pattern, in which weights 2 and 1 give ``a b a``. Where an
-  item is in the pattern follows from its position (:mod:`.quota`), so indexed inputs make an
-  indexed mix.
+  item is in the pattern follows from its position by division, so indexed inputs make an
+  indexed mix. The weights define a *round*. Rounds repeat, so a position is the number of a
+  round and a place in it. If an input runs out, possibly within a round, the others continue
+  in a new *phase* with a round of their own; there are at most as many phases as inputs::
+
+      position   0  1  2  3  4  5  6  |  7  8  9        b has 2 items
+      item       a0 b0 a1 a2 b1 a3 a4 |  a5 a6 a7
+      phase      0, round a b a       |  1, round a a
+
 * By *random draws* (:class:`RandomMix`): draw k is a function of the key and k. Yet *which item*
   of the drawn input comes next depends on all earlier draws, so this mix is sequential::
 
@@ -21,7 +28,9 @@ Draws are made and items are read in blocks. If an input runs out, the block is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,7 +38,7 @@ from ..arrays import Indices
 from ..budget import Scope, current
 from ..errors import PipelineError, PositionError, StateError
 from ..rng import below
-from .base import Block, Indexed, Stage, State
+from .base import MAX_ITEMS, Block, Counting, Indexed, Stage, State, check_state, in_order
 from .columns import (
     block_bytes,
     block_length,
@@ -40,9 +49,134 @@ from .columns import (
     take_block,
 )
 from .combine import check_inputs, join_states, split_states
-from .inorder import Counting, check_state, in_order
 from .options import one_of, seed_key, whole
-from .quota import Plan, make_plan
+
+MAX_ROUND = 2**16
+"""Most items of a round, which are the sum of the weights in lowest terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """A stretch of positions in which the same inputs take part."""
+
+    start: int
+    which: Indices
+    """Input at every place of a round."""
+    rank: Indices
+    """For every place, the number of earlier places of the same input in the round."""
+    quota: Indices
+    """Places of each input in a round."""
+    consumed: Indices
+    """Items taken from each input before the phase."""
+
+    def at(self, positions: Indices) -> tuple[Indices, Indices]:
+        """Input of every position, and the number of its item."""
+        rounds = (positions - self.start) // len(self.which)
+        place = positions - self.start - rounds * len(self.which)
+        which = self.which[place]
+        index = self.consumed[which] + rounds * self.quota[which] + self.rank[place]
+        return which, index
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The phases of a mix, and its length."""
+
+    phases: tuple[_Phase, ...]
+    length: int | None
+
+    def at(self, positions: Indices) -> tuple[Indices, Indices]:
+        """Input of every position, and the number of its item; shapes (k,)."""
+        if len(self.phases) == 1:
+            return self.phases[0].at(positions)
+        starts = np.array([phase.start for phase in self.phases], np.int64)
+        phase_of = np.searchsorted(starts, positions, side="right") - 1
+        which, index = np.empty_like(positions), np.empty_like(positions)
+        for i in np.unique(phase_of).tolist():
+            places = phase_of == i
+            which[places], index[places] = self.phases[i].at(positions[places])
+        return which, index
+
+
+def _round(weights: Sequence[int]) -> Indices:
+    """The input at every place of a round.
+
+    Item m of w is at (2 m + 1) / (2 w) of the round, so that each input is spread evenly.
+    """
+    common = math.gcd(*weights)
+    shares = [weight // common for weight in weights]
+    total = sum(shares)
+    if total > MAX_ROUND:
+        raise PipelineError(
+            f"the weights in lowest terms sum to {total}",
+            field="weights",
+            hint=f"Choose coarser weights, with a sum of at most {MAX_ROUND}.",
+        )
+    which = np.repeat(np.arange(len(shares)), shares)
+    item = np.concatenate([np.arange(share) for share in shares])
+    # Fractions that differ do so by at least 1 / 2**33, which float64 tells apart.
+    place = (2 * item + 1) / (2 * np.repeat(shares, shares))
+    return np.asarray(which[np.lexsort((which, place))], np.int64)
+
+
+def _phase(start: int, which: Indices, consumed: Indices) -> _Phase:
+    rank = np.empty(len(which), np.int64)
+    quota = np.zeros(len(consumed), np.int64)
+    for j in range(len(consumed)):
+        places = np.flatnonzero(which == j)
+        rank[places] = np.arange(len(places))
+        quota[j] = len(places)
+    return _Phase(start, which, rank, quota, consumed)
+
+
+def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
+    """First position at which an input of the phase has no item left, or None."""
+    first = None
+    for j, length in enumerate(lengths):
+        if length is None or not phase.quota[j]:
+            continue
+        rounds, rank = divmod(length - int(phase.consumed[j]), int(phase.quota[j]))
+        place = int(np.flatnonzero(phase.which == j)[rank])
+        position = phase.start + rounds * len(phase.which) + place
+        first = position if first is None else min(first, position)
+    return first
+
+
+def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) -> Plan:
+    """Plan a mix by quota.
+
+    Args:
+        weights: of the inputs, not all zero.
+        lengths: of the inputs, None if endless, as all are with ``cycle``.
+        stop: ``first``, ``all`` or ``cycle``.
+
+    Raises:
+        PipelineError: the sum of weights in lowest terms is above ``MAX_ROUND``.
+    """
+    which = _round(weights)
+    phase = _phase(0, which, np.zeros(len(weights), np.int64))
+    phases = [phase]
+    while True:
+        end = _shortage(phase, lengths)
+        if end is None or end > MAX_ITEMS:
+            return Plan(tuple(phases), None)
+        if stop == "first":
+            return Plan(tuple(phases), end)
+        phase = _without(phase, end)
+        if not len(phase.which):
+            return Plan(tuple(phases), end)
+        phases.append(phase)
+
+
+def _without(phase: _Phase, end: int) -> _Phase:
+    """The phase from ``end`` on, without the input that has no item there."""
+    rounds, place = divmod(end - phase.start, len(phase.which))
+    partly = np.bincount(phase.which[:place], minlength=len(phase.consumed))
+    consumed = phase.consumed + rounds * phase.quota + partly
+    gone = int(phase.which[place])
+    rest = np.roll(phase.which, -place)
+    return _phase(end, rest[rest != gone], consumed)
+
 
 MAX_WEIGHT = 2**31
 _STOPS = ("first", "all", "cycle")

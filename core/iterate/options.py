@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ..errors import PipelineError
 from ..rng import MAX_SEED, Key, derive
-from .sources import MAX_ITEMS
+from .base import MAX_ITEMS
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:

@@ -21,12 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from .._jit import kernel
+from ..arrays import Array, Floats
 from ..errors import PipelineError, StateError
-from ._kernels.recurrent import accumulate, smooth
-from .base import Block, Field, Ragged, Stage, State
+from .base import Block, Counting, Field, Ragged, Stage, State, check_state, in_order
 from .columns import block_length, unique_names
-from .inorder import Counting, check_state, in_order
 from .options import one_of
 
 _HALF = 32
@@ -41,14 +40,18 @@ class Accumulator(ABC):
 
     cells: int
     """Number of accumulators."""
+    results: tuple[str, ...]
+    """Names of the results."""
+    result_dtype: np.dtype[Any] | None = None
+    """Dtype of the results; None for that of the values."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
 
     @property
-    @abstractmethod
     def outputs(self) -> Mapping[str, np.dtype[Any]]:
         """Dtypes of its results, by name."""
+        return dict.fromkeys(self.results, self.result_dtype or self.dtype)
 
     @abstractmethod
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
@@ -65,10 +68,7 @@ class _Sum(Accumulator):
     """Running sum; integers wrap at 64 bits."""
 
     cells = 1
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"cumsum": self.dtype}
+    results = ("cumsum",)
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         del first
@@ -80,10 +80,7 @@ class _Difference(Accumulator):
     """Difference from the previous value; 0 for the first value."""
 
     cells = 1
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"diff": self.dtype}
+    results = ("diff",)
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         before = cells if first else values[:1]
@@ -94,10 +91,7 @@ class _Extremes(Accumulator):
     """Running minimum and maximum; NaN from the first NaN on."""
 
     cells = 2
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"min": self.dtype, "max": self.dtype}
+    results = ("min", "max")
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         low, high = (cells[:1], cells[1:]) if first else (values[:1], values[:1])
@@ -110,10 +104,8 @@ class _Count(Accumulator):
     """Number of items up to and including this one."""
 
     cells = 0
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"count": _WHOLE}
+    results = ("count",)
+    result_dtype = _WHOLE
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         return {"count": np.arange(first + 1, first + 1 + len(values))}, cells
@@ -123,14 +115,12 @@ class _Smooth(Accumulator):
     """Exponential moving average; ``alpha`` is the weight of a new value."""
 
     cells = 1
+    results = ("ema",)
+    result_dtype = _REAL
 
     def __init__(self, dtype: np.dtype[Any], alpha: float) -> None:
         super().__init__(dtype)
         self._alpha = alpha
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"ema": _REAL}
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         state, out = np.array([float(first), cells[0]]), np.empty(len(values))
@@ -142,10 +132,8 @@ class _Moments(Accumulator):
     """Running mean and standard deviation (Welford, 1962)."""
 
     cells = 2
-
-    @property
-    def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        return {"mean": _REAL, "std": _REAL}
+    results = ("mean", "std")
+    result_dtype = _REAL
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         state = np.concatenate([[float(first)], cells])
@@ -261,7 +249,49 @@ def _packed(cells: Cells) -> State:
 
 def _unpacked(state: State, dtype: np.dtype[Any]) -> Cells:
     if any(half >= _HALF_VALUES for half in state):
-        raise StateError("an accumulator of more than 64 bits")
+        raise StateError("accumulator state exceeds 64 bits")
     words = [low | high << _HALF for low, high in zip(state[::2], state[1::2], strict=True)]
     cells: Array = np.array(words, np.uint64).view(dtype)
     return cells
+
+
+@kernel
+def smooth(values: Floats, alpha: float, state: Floats, out: Floats) -> None:
+    """Exponential moving average: y += alpha (x - y), beginning with the first x.
+
+    Args:
+        values: shape (k,).
+        alpha: weight of a new value.
+        state: shape (2,), number of earlier values and y; updated.
+        out: shape (k,), receives y after every value.
+    """
+    count, mean = state[0], state[1]
+    for i in range(len(values)):
+        if count == 0.0:
+            mean = values[i]
+        else:
+            mean += alpha * (values[i] - mean)
+        count += 1.0
+        out[i] = mean
+    state[0], state[1] = count, mean
+
+
+@kernel
+def accumulate(values: Floats, state: Floats, mean_out: Floats, std_out: Floats) -> None:
+    """Mean and standard deviation so far (Welford, 1962; the deviation divides by n).
+
+    Args:
+        values: shape (k,).
+        state: shape (3,), number, mean and sum of squared differences; updated.
+        mean_out: shape (k,), receives the mean after every value.
+        std_out: shape (k,), receives the deviation after every value.
+    """
+    count, mean, squares = state[0], state[1], state[2]
+    for i in range(len(values)):
+        count += 1.0
+        difference = values[i] - mean
+        mean += difference / count
+        squares += difference * (values[i] - mean)
+        mean_out[i] = mean
+        std_out[i] = np.sqrt(squares / count)
+    state[0], state[1], state[2] = count, mean, squares

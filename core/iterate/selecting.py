@@ -7,9 +7,20 @@ import numpy as np
 from ..arrays import Indices
 from ..budget import Scope, current
 from ..errors import PipelineError, StateError, TransformError
-from .base import Block, Column, Field, Indexed, Ragged, Schema, Stage, State
+from .base import (
+    Block,
+    Column,
+    Counting,
+    Field,
+    Indexed,
+    Ragged,
+    Schema,
+    Stage,
+    State,
+    check_state,
+    in_order,
+)
 from .columns import block_bytes, check_positions, concatenate, take_block, take_column
-from .inorder import Counting, check_state, in_order
 
 _MAX_READ = 65_536
 """Most items read at a time."""

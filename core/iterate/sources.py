@@ -14,11 +14,9 @@ import numpy as np
 
 from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Block, Column, Field, Indexed, Ragged
+from .base import MAX_ITEMS, Block, Column, Field, Indexed, Ragged
 from .columns import check_positions, schema_of, take_column
 
-MAX_ITEMS = 2**62
-"""Most items; keeps the sum of two positions below 2**63."""
 _DIGEST_SIZE = 16
 
 

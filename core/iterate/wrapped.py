@@ -16,14 +16,7 @@ from typing import overload
 
 from ..arrays import Indices
 from ..budget import UNLIMITED, current
-from .base import (
-    Block,
-    Indexed,
-    Schema,
-    Sequential,
-    Stage,
-    State,
-)
+from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .columns import block_bytes, block_length
 from .limits import Clock
 
@@ -52,14 +45,7 @@ class WrappedIndexed(Indexed):
 
 
 class WrappedSequential(Sequential):
-    """A sequential stage that looks like the one it wraps; subclasses read its items.
-
-    Args:
-        inner: the stage.
-
-    Attributes:
-        inner: the stage.
-    """
+    """The same for a sequential stage."""
 
     def __init__(self, inner: Sequential) -> None:
         self.inner = inner

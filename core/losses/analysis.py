@@ -38,9 +38,8 @@ from .outputs import Outputs
 from .parameters import ReportInputs, make_parameters
 from .policy import Policy
 from .receiver import NO_LIMIT, StreamReceiver
-from .reports import Report
-from .reports.choosing import check_inputs, check_kind, choose_reports, digest
-from .reports.running import RunOptions
+from .reports import Report, check_inputs, check_kind, choose_reports, digest
+from .reports.report import RunOptions
 from .seen import SeenEvents
 
 _STATE_VERSION = 1
@@ -373,3 +372,47 @@ def aggregate(data: Any, reports: Sequence[str], **options: Any) -> dict[str, Ro
         report.name: np.concatenate([np.zeros(0, report.dtype(width)), *parts[report.name]])
         for report in analysis.reports
     }
+
+
+class StreamCheck(Analysis):
+    """Takes one stream in pieces of any size, and checks every block of it.
+
+    It is an analysis without a report, and costs what the parsing costs.
+
+    Args:
+        policy: what to accept.
+        name: what errors call the stream.
+        expect_bytes: number of bytes the stream is declared to have.
+    """
+
+    noun = "check"
+    needs_reports = False
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        name: str | None = None,
+        expect_bytes: int | None = None,
+    ) -> None:
+        super().__init__(
+            (), lambda _report, _rows: None, policy=policy, name=name, expect_bytes=expect_bytes
+        )
+
+    def good_until(self, error: errors.CoreError) -> Position:
+        """Where the last event ends that is right, after a call raised an error.
+
+        The open event is right where the fault is in a block of another: it has ended then.
+        """
+        position = self.position
+        s = self._scanner.state[0]
+        event = getattr(error, "event", None)
+        if not s["event"] or event in {None, 0, int(s["event"])}:
+            return position
+        return Position(
+            position.header,
+            int(s["base"] + 4 * s["at"]),
+            int(s["event"]),
+            position.ascending,
+            int(s["events"]),
+        )

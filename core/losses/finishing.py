@@ -24,9 +24,8 @@ from .ledger.memory import SharedArena, make_arena
 from .ledger.originals import Originals, Streams
 from .ledger.partials import export_ledger, import_ledger
 from .ledger.runs import SpillStore
-from .records import make_scratch
-from .reports.report import Report
-from .reports.running import Calculator, RunOptions, RunSetting
+from .parameters import make_scratch
+from .reports.report import Calculator, Report, RunOptions, RunSetting
 
 Sink = Callable[[str, Rows], None]
 """Takes (report name, rows of it); the rows are valid only during the call."""

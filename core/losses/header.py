@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from .. import errors
 from .events import StreamHeader
-from .format import (
-    ID_MAX,
-    ITEM_HEADER_SIZE,
-    SOURCE_CDF,
-    TYPE_SIZE,
-    TYPES,
-    Kind,
-    header_size,
-)
+from .format import ID_MAX, ITEM_HEADER_SIZE, SOURCE_CDF, TYPE_SIZE, TYPES, Kind, header_size
 from .policy import Policy
 
 _COMPRESSED = "Send it decompressed: {} FILE | ..."
@@ -152,6 +145,36 @@ def check_same_header(
             hint="Partitions of one analysis have the same kind, sample count and set",
             source=source,
         )
+
+
+class CommonHeader:
+    """The header that the partitions of one analysis share: that of the first to have come.
+
+    Args:
+        names: of the partitions, for errors.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._first: tuple[StreamHeader, str] | None = None
+        self._compared: set[int] = set()
+
+    @property
+    def known(self) -> StreamHeader | None:
+        """The header, once that of one partition has come."""
+        return None if self._first is None else self._first[0]
+
+    def compare(self, index: int, header: StreamHeader | None) -> None:
+        """Compare that of a partition, once it has come.
+
+        Raises:
+            MismatchError: as :func:`check_same_header`.
+        """
+        if header is None or index in self._compared:
+            return
+        self._first = self._first or (header, self._names[index])
+        check_same_header(header, self._names[index], *self._first)
+        self._compared.add(index)
 
 
 def header_bytes(header: StreamHeader) -> bytes:

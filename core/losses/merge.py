@@ -16,8 +16,8 @@ import numpy as np
 from .. import errors
 from ..arrays import Rows
 from .analysis import Analysis
-from .events import StreamEnd, StreamHeader
-from .header import check_same_header
+from .events import StreamEnd
+from .header import CommonHeader
 from .outputs import Sink
 from .seen import SeenEvents
 
@@ -81,7 +81,7 @@ class Partitions:
         self._waiting_bytes = 0
         self._pending: list[dict[str, _Pending]] = [{} for _ in names]
         self._ends: list[StreamEnd | None] = [None for _ in names]
-        self._header: tuple[str, StreamHeader] | None = None
+        self._header = CommonHeader(self._names)
         self.analyses = [
             make(name, sink if order == "received" else partial(self._hold, i), seen)
             for i, name in enumerate(names)
@@ -99,14 +99,9 @@ class Partitions:
             CoreError: as :meth:`Analysis.receive`.
         """
         analysis = self.analyses[index]
-        known = analysis.header is not None
         slowest = self.slowest()
         analysis.receive(data)
-        if not known and analysis.header is not None:
-            name = self._names[index]
-            self._header = self._header or (name, analysis.header)
-            first_name, first = self._header
-            check_same_header(analysis.header, name, first, first_name)
+        self._header.compare(index, analysis.header)
         self._release()
         if index != slowest and self._waiting_bytes > self._read_ahead:
             raise self._starved()

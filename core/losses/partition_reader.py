@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..errors import OptionError
 from .events import END, NEED_DATA, Event, Position, Signal, StreamEnd, StreamHeader
-from .header import check_same_header
+from .header import CommonHeader
 from .merge import Order
 from .policy import Policy
 from .reader import MAX_EVENT_BYTES, LossReader
@@ -59,19 +59,17 @@ class PartitionReader:
         max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
         if not names:
-            raise OptionError("a reader of no partitions")
+            raise OptionError("at least one partition is required")
         policy = policy or Policy()
         if order == "event":
             policy = replace(policy, event_order="ascending")
         seen = SeenEvents()
-        self._names = list(names)
         self._order = order
         self._readers = [
             LossReader(policy, name=name, max_event_bytes=max_event_bytes, seen=seen)
             for name in names
         ]
-        self._first: tuple[str, StreamHeader] | None = None
-        self._compared = [False for _ in names]
+        self._header = CommonHeader(names)
         self._heads: list[Event | None] = [None for _ in names]
         self._before_heads = [reader.position for reader in self._readers]
         self._turn = 0
@@ -79,7 +77,7 @@ class PartitionReader:
     @property
     def header(self) -> StreamHeader | None:
         """The header of all streams, once that of one is known."""
-        return None if self._first is None else self._first[1]
+        return self._header.known
 
     @property
     def ends(self) -> list[StreamEnd | None]:
@@ -120,7 +118,7 @@ class PartitionReader:
             raise OptionError(f"{len(positions)} positions for {len(self._readers)} partitions")
         for index, position in enumerate(positions):
             self._readers[index].resume(position)
-            self._compare(index)
+            self._header.compare(index, self._readers[index].header)
 
     def receive(self, partition: int, data: Any) -> None:  # noqa: ANN401 - any buffer
         """Store a copy of the next bytes of a partition.
@@ -181,18 +179,8 @@ class PartitionReader:
     def _take(self, index: int) -> Event | Signal:
         reader = self._readers[index]
         got = reader.next_event()
-        if not self._compared[index]:
-            self._compare(index)
+        self._header.compare(index, reader.header)
         return got
-
-    def _compare(self, index: int) -> None:
-        header = self._readers[index].header
-        if header is None:
-            return
-        self._first = self._first or (self._names[index], header)
-        name, first = self._first
-        check_same_header(header, self._names[index], first, name)
-        self._compared[index] = True
 
 
 class BinaryStream(Protocol):

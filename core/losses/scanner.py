@@ -48,8 +48,8 @@ from .events import Completeness, Position, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
 from .format import ID_MAX, block_header_size, header_size, pair_size
 from .header import parse_header, restored_header, saved_header, whole
+from .parameters import make_rules, make_scratch, scratch_bytes
 from .policy import Policy
-from .records import make_rules, make_scratch, scratch_bytes
 from .seen import SeenEvents
 
 Step = Callable[[Words, int], int]

@@ -14,25 +14,22 @@ from ._kernels.layout import STATE
 from ._kernels.references import originals_size, read_originals
 from ._kernels.stretches import LISTED, PLAIN
 from .analysis import Analysis
-from .columns import read_columns
 from .events import StreamHeader
 from .finishing import LedgerReports, LedgerResources
 from .format import FLOAT_WIDTHS, Kind, header_size
 from .header import parse_header
-from .indexing import StreamIndex
+from .indexing import StreamIndex, read_columns
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, SummaryMap, SummaryXref
 from .ledger.batches import sums_of
 from .ledger.calendar import make_calendar
 from .ledger.ledger import Ledger
 from .ledger.memory import make_arena
 from .ledger.partials import export_ledger, import_ledger
-from .parameters import ReportInputs
+from .parameters import ReportInputs, make_rules, make_scratch
 from .policy import Policy
 from .reader import LossReader
-from .records import make_rules, make_scratch
-from .reports import REPORTS
-from .reports.choosing import choose_reports
-from .reports.running import RunOptions
+from .reports import REPORTS, choose_reports
+from .reports.report import RunOptions
 from .sections import find_boundary
 from .summaries import Summariser, SummarySets
 from .tables import CsvEncoder
@@ -111,7 +108,7 @@ def use_ledgers() -> None:
     export_ledger(whole, parts.append)
     import_ledger(spilled, parts, merges=False)
     for _ in sums_of(spilled):
-        """Cells are not what this is for."""
+        """Ignore the cells."""
     _use_curves()
 
 
@@ -192,7 +189,7 @@ def _occurrence(events: int) -> Occurrence:
 
 def _analysis(float_width: int) -> Analysis:
     def sink(_report: str, _rows: Rows) -> None:
-        """Rows are not what this is for."""
+        """Ignore the rows."""
 
     return Analysis(
         [name for name, report in REPORTS.items() if report.calculate is None],

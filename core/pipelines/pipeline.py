@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import OptionError, PositionError
-from ..iterate.base import Indexed, Schema, Sequential, State
-from ..iterate.inorder import check_state
+from ..iterate.base import Indexed, Schema, Sequential, State, check_state
 from ..iterate.limits import Clock
 from ..iterate.sources import fingerprint_of
 from .building import Builder, Wrap, bounded
@@ -33,12 +32,7 @@ from .placement import check_placement, is_sequential
 from .reading import RUN_BYTES, BatchReader
 from .spec import PipelineSpec, parse_spec
 from .stage import StageSpec
-from .stepping import (
-    SequentialStepper,
-    Step,
-    Stepper,
-    with_fixed_epochs,
-)
+from .stepping import SequentialStepper, Step, Stepper, with_fixed_epochs
 
 __all__ = [
     "Bounds",

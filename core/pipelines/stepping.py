@@ -35,19 +35,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..budget import Scope, current
-from ..errors import (
-    CancelledError,
-    CoreError,
-    LimitError,
-    PipelineError,
-    PositionError,
-    StateError,
-)
+from ..errors import CancelledError, CoreError, LimitError, PipelineError, PositionError, StateError
 from ..iterate.base import Block, Column, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import collate
-from ..iterate.columns import block_bytes, block_length, concatenate, empty_block, slice_block
-from ..iterate.reuse import ReusePool
+from ..iterate.columns import (
+    ReusePool,
+    block_bytes,
+    block_length,
+    concatenate,
+    empty_block,
+    slice_block,
+)
 from .operation import Batching
 from .stage import StageSpec
 

@@ -7,17 +7,7 @@ machine.
 
 from __future__ import annotations
 
-from .keys import (
-    MAX_LENGTH,
-    MAX_SEED,
-    SMALL,
-    Key,
-    Permutation,
-    below,
-    bits,
-    derive,
-    uniform,
-)
+from .keys import MAX_LENGTH, MAX_SEED, SMALL, Key, Permutation, below, bits, derive, uniform
 
 __all__ = [
     "MAX_LENGTH",

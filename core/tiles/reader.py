@@ -33,7 +33,7 @@ import numpy as np
 
 from ..arrays import Array, Indices
 from ..budget import Scope, check_room, current
-from ._kernels.correct import copy, correct, gather
+from ._kernels.correct import copy, correct
 from .convert import convert, halves, joined
 from .corrections import Corrections
 from .frames import FrameSource, Loaded
@@ -210,7 +210,7 @@ class TileReader:
             _copy(loaded, layout.left, out.reshape(len(out), *layout.lines), self._stored)
         elif layout.lines is not None and _is_fast(self._stored, out.dtype):
             starts = loaded.starts + layout.left if layout.left else loaded.starts
-            gather(loaded.values, starts, loaded.pitch, out.reshape(len(out), *layout.lines))
+            copy(loaded.values, starts, loaded.pitch, out.reshape(len(out), *layout.lines))
         else:
             for begin, end, values in self._boxes(loaded, box):
                 convert(values, out[begin:end], self._plan.view.casting)

@@ -18,13 +18,7 @@ import numpy as np
 from ..arrays import Array, Floats
 from ..errors import OptionError, ShapeError, names_hint
 from ..slices import SLICE, slices
-from ._kernels.reduce import (
-    LANES,
-    frame_moments,
-    pixel_moments,
-    pixel_sums,
-    weighted_sums,
-)
+from ._kernels.reduce import LANES, frame_moments, pixel_moments, pixel_sums, weighted_sums
 
 Op = Literal["sum", "mean", "std", "min", "max", "virtual", "com"]
 Over = Literal["frames", "pixels"]

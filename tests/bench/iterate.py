@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from core.iterate.base import Indexed, Stage
+from core.iterate.base import Indexed, Stage, in_order
 from core.iterate.batching import BucketBatch
 from core.iterate.columns import block_length
-from core.iterate.inorder import in_order
 from core.iterate.positions import Permute
 from core.iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from core.iterate.sources import ArraySource

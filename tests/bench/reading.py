@@ -26,7 +26,7 @@ from app.datasets.files.buffers import BufferPool
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.roots import Roots
 from core.arrays import Indices
-from core.tiles._kernels.correct import gather
+from core.tiles._kernels.correct import copy
 
 FRAME = 32 << 10
 ROW = 256
@@ -79,7 +79,7 @@ def visit_mapped(octets: npt.NDArray[np.uint8], plan: list[Batch], out: Values) 
     """The kernel over the map."""
     for starts, stops in plan:
         shape = (len(starts), 1, int(stops[0] - starts[0]))
-        gather(octets, starts, shape[2], out[: shape[0] * shape[2]].reshape(shape))
+        copy(octets, starts, shape[2], out[: shape[0] * shape[2]].reshape(shape))
 
 
 def visit_ours(backend: BufferedBackend, plan: list[Batch], out: Values) -> None:
@@ -94,7 +94,7 @@ def visit_ours(backend: BufferedBackend, plan: list[Batch], out: Values) -> None
             target = out[first * size : (first + len(positions)) * size]
             values = octets.view()
             values.flags.writeable = False
-            gather(values, positions, size, target.reshape(len(positions), 1, size))
+            copy(values, positions, size, target.reshape(len(positions), 1, size))
 
         backend.visit(one, starts, size, use)
 

@@ -51,7 +51,7 @@ from core.errors import CoreError, EventReopenedError, TruncatedError
 from core.losses.analysis import Analysis, aggregate
 from core.losses.policy import Policy
 from core.losses.reports.annual import standard_normal_quantile
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 from tests import run_oracle
 from tests.period_oracle import Happening, encode
 from tests.runs import RunCase, compute, octets

@@ -25,7 +25,7 @@ from .arguments import PIPELINE, count, new_command, spec_of
 from .console import say
 
 _ID = re.compile("[0-9a-f]{32}")
-"""Of a registered pipeline."""
+"""Name of a registered pipeline."""
 
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it

@@ -24,7 +24,7 @@ from ..transport.frames import Array
 from ..transport.requests import Request, json_request, path_of
 
 Index: TypeAlias = slice | npt.ArrayLike
-"""Of an axis of the scan, as NumPy takes it."""
+"""Index of one axis of the scan, as NumPy takes it."""
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
 """The description of a dataset."""

@@ -17,10 +17,9 @@ import numpy as np
 from core.budget import check_room, current
 from core.errors import FormatError, TruncatedError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
-from core.losses.columns import LossColumns, read_columns
 from core.losses.events import StreamHeader
 from core.losses.format import LOSS_DTYPES, Kind
-from core.losses.indexing import Points, StreamIndex
+from core.losses.indexing import LossColumns, Points, StreamIndex, read_columns
 from core.losses.policy import Policy
 from core.slices import slices
 

@@ -28,7 +28,7 @@ from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import Partitions
 from core.losses.outputs import Sink
 from core.losses.reports import REPORTS
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 
 from .environment import Environment, read_environment
 from .options import CURVES, KAT_TABLES

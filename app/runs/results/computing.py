@@ -29,8 +29,8 @@ from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.partials import import_ledger
 from core.losses.merge import Partitions
 from core.losses.outputs import Sink
+from core.losses.parameters import make_rules
 from core.losses.policy import Policy
-from core.losses.records import make_rules
 from core.losses.sections import Section, SectionedRun, SectionResult
 from core.losses.summaries import Reading, SetReports
 

@@ -40,7 +40,7 @@ from app.state.base import HeadConflictError
 from app.state.blobs import BlobWriter
 from core.budget import current
 from core.errors import CoreError, EmptyStreamError, UnsupportedStreamError, WorkStoppedError
-from core.losses.checking import StreamCheck
+from core.losses.analysis import StreamCheck
 from core.losses.events import Position
 from core.losses.format import Kind
 from core.losses.policy import Policy

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import ArgumentError, CheckpointError, ContractError
+from ..errors import ArgumentError, ContractError
 from ..schema import Field, Record
 
 Fields = tuple[Any, ...]
@@ -16,9 +16,6 @@ Read = Callable[[], ReadResult]
 ReadRecord = Callable[[], tuple[bool, Any]]
 Write = Callable[[Any], None]
 ShouldStop = Callable[[], bool] | threading.Event
-
-VERSION = 1
-_MAX_COUNT = 2**63
 
 
 class Hooks(list[Callable[[], None]]):
@@ -284,31 +281,3 @@ class _Task:
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
         self.counts: list[int] = []
-
-
-def checked(reader: Reader, checkpoint: object, *fields: str) -> Mapping[str, Any]:
-    """Check that a checkpoint belongs to this kind of reader.
-
-    Raises:
-        CheckpointError: it is malformed, or of another reader or version.
-    """
-    name = type(reader).__name__
-    if not isinstance(checkpoint, Mapping) or set(checkpoint) != {"reader", "version", *fields}:
-        raise CheckpointError(f"not a checkpoint of {name}: {checkpoint!r}")
-    if checkpoint["reader"] != name or checkpoint["version"] != VERSION:
-        raise CheckpointError(
-            f"a checkpoint of {checkpoint['reader']!r}, version {checkpoint['version']!r}",
-            hint=f"This is {name}, version {VERSION}.",
-        )
-    return checkpoint
-
-
-def count(value: object, field: str) -> int:
-    """Check a number of a checkpoint.
-
-    Raises:
-        CheckpointError: it is not an integer from 0 to 2**63 - 1.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_COUNT:
-        raise CheckpointError(f"{field} in a checkpoint is {value!r}")
-    return value

@@ -6,16 +6,22 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...errors import StateError
+from ..checkpoints import VERSION, Saved
 from ..errors import ArgumentError, CheckpointError, ContractError
 from ..schema import Struct
-from ._base import VERSION, Fields, Hooks, Read, Reader, ReadResult, checked, count
+from ._base import Fields, Hooks, Read, Reader, ReadResult
 
 _NS = 1_000_000_000
+
+
+def _saved(reader: Reader, checkpoint: object, *fields: str) -> Saved:
+    return Saved(type(reader).__name__, fields, checkpoint, kind="reader")
 
 
 class CounterReader(Reader):
@@ -57,11 +63,37 @@ class CounterReader(Reader):
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
         """Continue with the saved number, even if a new run begins."""
-        self._next = count(checked(self, checkpoint, "next")["next"], "next")
+        self._next = _saved(self, checkpoint, "next").count("next")
         self._restored = True
 
 
-class ReaderWithLimitBase(Reader):
+class _Wrapping(Reader):
+    """Base of readers that read another one."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader._schema)  # noqa: SLF001 - of the same base, and may be None
+        self.reader = reader
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """Set up the reader."""
+        self.reader.setup_ex(init, finish)
+
+    def read(self) -> ReadResult:
+        """Read a record."""
+        return self.read_ex(Hooks(), Hooks())()
+
+    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
+        """Return the function that one thread reads with."""
+        inner = self.reader.read_ex(local_init, local_finish)
+        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
+        return partial(self._read_through, inner)
+
+    def _read_through(self, inner: Read) -> ReadResult:
+        """Read with the function of the inner reader."""
+        raise NotImplementedError
+
+
+class ReaderWithLimitBase(_Wrapping):
     """Base of readers that may stop before the reader they wrap.
 
     The limit is checked before each record. ``data_finished`` tells whether the data ended
@@ -70,8 +102,7 @@ class ReaderWithLimitBase(Reader):
     """
 
     def __init__(self, reader: Reader) -> None:
-        super().__init__(reader._schema)  # noqa: SLF001 - of the same base, and may be None
-        self.reader = reader
+        super().__init__(reader)
         self._data_finished = False
         self._restored = False
 
@@ -85,24 +116,14 @@ class ReaderWithLimitBase(Reader):
         if not self._restored:
             self._data_finished = False
 
-    def read(self) -> ReadResult:
+    def _read_through(self, inner: Read) -> ReadResult:
         """Read a record, unless the limit is reached."""
-        return self.read_ex(Hooks(), Hooks())()
-
-    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """Return the function that one thread reads with."""
-        inner = self.reader.read_ex(local_init, local_finish)
-        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
-
-        def read() -> ReadResult:
-            if self.check_limiter_condition():
-                return True, ()
-            stop, fields = inner()
-            if stop:
-                self._data_finished = True
-            return stop, fields
-
-        return read
+        if self.check_limiter_condition():
+            return True, ()
+        stop, fields = inner()
+        if stop:
+            self._data_finished = True
+        return stop, fields
 
     def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
         """Add the functions the limit needs once per task."""
@@ -126,16 +147,14 @@ class ReaderWithLimitBase(Reader):
 
     def _set_limit_state(self, checkpoint: Mapping[str, Any], field: str) -> int | None:
         """Restore the fields that all limits share; return the field of this limit."""
-        saved = checked(self, checkpoint, "data_finished", "inner", field)
-        value = saved[field]
-        if value is not None:
-            count(value, field)
+        saved = _saved(self, checkpoint, "data_finished", "inner", field)
+        value = None if saved[field] is None else saved.count(field)
         if not isinstance(saved["data_finished"], bool):
             raise CheckpointError(f"data_finished in a checkpoint is {saved['data_finished']!r}")
         self.reader.setstate(saved["inner"])
         self._data_finished = saved["data_finished"]
         self._restored = True
-        return None if value is None else int(value)
+        return value
 
 
 class ReaderWithLimit(ReaderWithLimitBase):
@@ -256,7 +275,7 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         self._started = None
 
 
-class ReaderWithDelay(Reader):
+class ReaderWithDelay(_Wrapping):
     """Waits ``delay`` seconds before each record of another reader.
 
     Raises:
@@ -266,31 +285,15 @@ class ReaderWithDelay(Reader):
     def __init__(
         self, reader: Reader, delay: float, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        super().__init__(reader._schema)  # noqa: SLF001 - may be None
+        super().__init__(reader)
         if not delay >= 0:
             raise ArgumentError(f"delay is {delay}")
-        self.reader = reader
         self.delay = delay
         self._sleep = sleep
 
-    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Set up the reader."""
-        self.reader.setup_ex(init, finish)
-
-    def read(self) -> ReadResult:
-        """Wait, then read."""
-        return self.read_ex(Hooks(), Hooks())()
-
-    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """Return the function that one thread reads with."""
-        inner = self.reader.read_ex(local_init, local_finish)
-        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
-
-        def read() -> ReadResult:
-            self._sleep(self.delay)
-            return inner()
-
-        return read
+    def _read_through(self, inner: Read) -> ReadResult:
+        self._sleep(self.delay)
+        return inner()
 
     def reset(self) -> None:
         """Reset the reader."""
@@ -389,9 +392,7 @@ class CompositeReader(Reader):
         Raises:
             CheckpointError: it is malformed, or of another number of readers.
         """
-        states = checked(self, checkpoint, "readers")["readers"]
-        if not isinstance(states, list | tuple) or len(states) != len(self._readers):
-            raise CheckpointError(f"a checkpoint needs the states of {len(self._readers)} readers")
+        states = _saved(self, checkpoint, "readers").states("readers", len(self._readers))
         with self._lock:
             self._pending.clear()
             for reader, state in zip(self._readers, states, strict=True):

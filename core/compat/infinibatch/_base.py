@@ -7,14 +7,12 @@ iterator and version, so that an iterator refuses the checkpoints of others.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
 from ...errors import StateError
-from ..errors import ArgumentError, CheckpointError, DataChangedError
-
-VERSION = 1
-MAX_COUNT = 2**63
+from ..checkpoints import VERSION, Saved
+from ..errors import ArgumentError, DataChangedError
 
 Checkpoint = dict[str, Any]
 
@@ -69,92 +67,6 @@ def _rebuilt(
 ) -> CheckpointableIterator:
     # Pickles name this function: a new name would break those of earlier releases.
     return cls(*args, **kwargs)
-
-
-class Saved:
-    """The fields of one iterator's checkpoint, checked as they are read."""
-
-    def __init__(
-        self,
-        name: str,
-        fields: tuple[str, ...],
-        checkpoint: object,
-        arguments: Mapping[str, Any] | None = None,
-        optional: tuple[str, ...] = (),
-    ) -> None:
-        """Check the name, the version, the arguments and the names of the fields.
-
-        Args:
-            name: of the iterator.
-            fields: the fields its checkpoint has.
-            checkpoint: any value.
-            arguments: of the iterator; the checkpoint must have the same.
-            optional: fields that checkpoints of earlier releases lack, as they lack
-                arguments.
-
-        Raises:
-            CheckpointError: it is malformed, or of another iterator, version or arguments.
-        """
-        arguments = arguments or {}
-        self._name = name
-        if not isinstance(checkpoint, Mapping):
-            raise CheckpointError(f"a checkpoint of {name} is {type(checkpoint).__name__}")
-        if checkpoint.get("iterator") != name:
-            raise CheckpointError(
-                f"a checkpoint of {checkpoint.get('iterator')!r} was given to {name}"
-            )
-        if checkpoint.get("version") != VERSION:
-            raise CheckpointError(
-                f"a checkpoint of {name} has version {checkpoint.get('version')!r}",
-                hint=f"This release reads version {VERSION}.",
-            )
-        required = {"iterator", "version", *fields}
-        if not required <= set(checkpoint) <= required | {*arguments, *optional}:
-            raise CheckpointError(f"a checkpoint of {name} has the fields {sorted(checkpoint)}")
-        for argument, value in arguments.items():
-            saved = checkpoint.get(argument, value)
-            if type(saved) is not type(value) or saved != value:
-                raise CheckpointError(
-                    f"a checkpoint of {name} has {argument} {saved!r}, but here it is {value!r}"
-                )
-        self._values = checkpoint
-
-    def get(self, field: str, default: object) -> Any:  # noqa: ANN401 - opaque
-        """An optional field, or the default."""
-        return self._values.get(field, default)
-
-    def __getitem__(self, field: str) -> Any:  # noqa: ANN401 - opaque
-        return self._values[field]
-
-    def count(self, field: str, limit: int = MAX_COUNT) -> int:
-        """An integer field.
-
-        Raises:
-            CheckpointError: it is not an integer from 0 to ``limit``.
-        """
-        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", limit)
-
-    def states(self, field: str, count: int) -> list[Any]:
-        """A field that lists states.
-
-        Raises:
-            CheckpointError: it is not a list of ``count`` states.
-        """
-        values = self._values[field]
-        if not isinstance(values, list | tuple) or len(values) != count:
-            raise CheckpointError(f"a checkpoint of {self._name} needs {count} {field}")
-        return list(values)
-
-
-def whole(value: object, label: str, limit: int = MAX_COUNT) -> int:
-    """Check an integer of a checkpoint.
-
-    Raises:
-        CheckpointError: it is not an integer from 0 to ``limit``.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-        raise CheckpointError(f"{label} is {value!r}, not an integer from 0 to {limit}")
-    return value
 
 
 class Stage(CheckpointableIterator):

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, ClassVar
 
+from ..checkpoints import Saved
 from ..errors import ArgumentError
-from ._base import CheckpointableIterator, OneSource, Saved, advance, checkpointable, positive
+from ._base import CheckpointableIterator, OneSource, advance, checkpointable, positive
 from ._random import Draws, draws
 
 _NOTHING = object()

@@ -10,16 +10,9 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from ...errors import LimitError
+from ..checkpoints import Saved
 from ..errors import CheckpointError, DataChangedError, SourceEndedError
-from ._base import (
-    CheckpointableIterator,
-    OneSource,
-    Saved,
-    Stage,
-    advance,
-    checkpointable,
-    positive,
-)
+from ._base import CheckpointableIterator, OneSource, Stage, advance, checkpointable, positive
 
 _MAX_RECURRENT = 65_536
 

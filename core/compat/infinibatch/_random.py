@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ...rng import Key, bits, derive
+from ..checkpoints import whole
 from ..errors import ArgumentError, CheckpointError
-from ._base import whole
 
 Order = Literal["mersenne", "counter"]
 _SKIPPED_AT_ONCE = 1 << 14

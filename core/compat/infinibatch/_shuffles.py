@@ -31,8 +31,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...rng import Permutation, below
+from ..checkpoints import Saved, whole
 from ..errors import DataChangedError
-from ._base import CheckpointableIterator, OneSource, Saved, checkpointable, positive, whole
+from ._base import CheckpointableIterator, OneSource, checkpointable, positive
 from ._items import FixedBatchIterator, SelectManyIterator
 from ._random import CountedRandom, Seed, draws, order_of
 

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...rng import Permutation, uniform
+from ..checkpoints import Saved, whole
 from ..errors import ArgumentError, DataChangedError
-from ._base import CheckpointableIterator, Saved, Stage, advance, positive, whole
+from ._base import CheckpointableIterator, Stage, advance, positive
 from ._random import CountedRandom, Seed, order_of
 
 _CHUNK = 1024

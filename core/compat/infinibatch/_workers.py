@@ -22,13 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NoReturn
 
-from ..errors import (
-    ArgumentError,
-    ClosedError,
-    RemoteTracebackError,
-    WorkerDiedError,
-    WorkerError,
-)
+from ..errors import ArgumentError, ClosedError, RemoteTracebackError, WorkerDiedError, WorkerError
 from ._base import OneSource
 
 STOP = b""

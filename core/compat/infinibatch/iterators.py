@@ -13,13 +13,8 @@ from ._items import (
     WindowedIterator,
     ZipIterator,
 )
-from ._parallel import ParallelMapIterator
-from ._prefetch import PrefetchIterator
-from ._shuffles import (
-    BlockwiseShuffleIterator,
-    BufferedShuffleIterator,
-    SamplingRandomMapIterator,
-)
+from ._prefetch import ParallelMapIterator, PrefetchIterator
+from ._shuffles import BlockwiseShuffleIterator, BufferedShuffleIterator, SamplingRandomMapIterator
 from ._sources import (
     ChunkedSourceIterator,
     InfinitePermutationSourceIterator,

@@ -54,7 +54,7 @@ class Calendar(NamedTuple):
 
 GROUP = 0
 """Index in the progress: group of rows that is repeated."""
-OCCURRENCE = 1
+NEXT = 1
 """Occurrence it comes to next, -1 before the first."""
 WINDOW_BEGIN = 2
 """First occurrence whose stamp is there."""
@@ -145,7 +145,7 @@ def expand(
     first = ZERO
     last = ZERO
     g = int(progress[GROUP])
-    at = int(progress[OCCURRENCE])
+    at = int(progress[NEXT])
     while (g + 1) * group <= rows.shape[0]:
         source = rows[g * group : (g + 1) * group]
         if source[0, 0] != known:
@@ -157,7 +157,7 @@ def expand(
         while at < last:
             if filled + group > out.shape[0]:
                 progress[GROUP] = g
-                progress[OCCURRENCE] = at
+                progress[NEXT] = at
                 return filled
             if not progress[WINDOW_BEGIN] <= at < progress[WINDOW_END]:
                 progress[WINDOW_BEGIN] = at
@@ -175,5 +175,5 @@ def expand(
         g += 1
         at = -1
     progress[GROUP] = g
-    progress[OCCURRENCE] = -1
+    progress[NEXT] = -1
     return filled

@@ -29,19 +29,7 @@ from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats, Rows
 from ...sorting import place_of
 from ..format import SIDX_MAX_LOSS, SIDX_MEAN
-from .layout import (
-    FULL,
-    OK,
-    Bits,
-    Losses,
-    Parameters,
-    Record,
-    Scratch,
-    Sidx,
-    Tables,
-    Totals,
-    Words,
-)
+from .layout import FULL, OK, Bits, Losses, Parameters, Record, Scratch, Sidx, Tables, Totals, Words
 from .moments import mean_and_deviation, statistics
 from .quantiles import order_statistics
 

@@ -7,13 +7,15 @@ told apart by content. Bytes come in and arrays go out; what cannot be used is a
 
 from __future__ import annotations
 
-from .event_rates import EventRates, encode_event_rates, parse_event_rates
 from .occurrence import (
     EventIndex,
+    EventRates,
     Occurrence,
     calendar_dates,
     day_ids,
+    encode_event_rates,
     encode_occurrence,
+    parse_event_rates,
     parse_occurrence,
 )
 from .periods import Periods, encode_periods, parse_periods

@@ -1,4 +1,4 @@
-"""Occurrences, from csv or packed records with a header.
+"""Occurrences, from csv or packed records with a header; event rates, which follow from them.
 
 A date id counts days of the proleptic Gregorian calendar whose years begin in March, from
 1 March of year 0; or, if dates are granular, minutes. A model without calendar has ids of its
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ...errors import InputError
 from ...slices import slices
 from ...sorting import distinct, order_of, starts_of
-from .event_rates import EventRates
 from .rows import (
     INT_MAX,
     PACKED_HINT,
@@ -25,10 +24,61 @@ from .rows import (
     Rows,
     column_rows,
     csv_rows,
+    decode_rows,
     encode_rows,
     packed_rows,
     text_of,
 )
+
+_RATES_CSV: Final = np.dtype([("EventIds", "<i8"), ("Event_rates", "<f8")])
+_RATES_BIN: Final = np.dtype([("EventIds", "<i4"), ("Event_rates", "<f4")])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventRates:
+    """How often each event happens in one period."""
+
+    event_ids: NDArray[np.int32]
+    """Ascending and unique, at least 1; shape (events,)."""
+    rates: NDArray[np.float64]
+    """Finite and not negative; shape (events,)."""
+
+
+def parse_event_rates(data: Data, source: str | None = None) -> EventRates:
+    """Read event rates from csv (``EventIds,Event_rates``) or packed (i4, f4).
+
+    Args:
+        data: the whole file, or its columns; under a header, csv columns may come in either order.
+        source: name of the file, for messages.
+
+    Returns:
+        Rates by ascending event id; float32 values if the file is packed.
+
+    Raises:
+        InputError: the file is neither of the two, is empty, or has an event id below 1
+            or twice, or a rate that is negative or not finite.
+    """
+    rows = decode_rows(data, (_RATES_CSV,), _RATES_BIN, source)
+    event_ids = rows.ids("EventIds")
+    with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
+        rates = rows.data["Event_rates"].astype(np.float64)
+    usable = np.isfinite(rates) & (rates >= 0)
+    rows.require(usable, "Event_rates", "is negative or not finite")
+    rows.require_unique(event_ids, "EventIds")
+    ids, order = order_of(event_ids, "input")
+    ordered = np.empty_like(rates)
+    for a, b in slices(len(order), "input"):
+        event_ids[a:b] = ids[a:b]
+        np.abs(rates[order[a:b]], out=ordered[a:b])
+    return EventRates(event_ids, ordered)
+
+
+def encode_event_rates(rates: EventRates, form: Form) -> bytes:
+    """Write event rates as the peer's file of this form; a packed one has float32."""
+    rows = np.empty(len(rates.event_ids), _RATES_BIN if form == "bin" else _RATES_CSV)
+    rows["EventIds"] = rates.event_ids
+    rows["Event_rates"] = rates.rates
+    return encode_rows(rows, form)
 
 
 def _layout(ids: str, date: str, *dates: str) -> np.dtype[np.void]:

@@ -1,17 +1,124 @@
-"""The table of reports: all that knows which reports there are."""
+"""The table of reports: all that knows which there are, and whether those requested can be had."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
+from ...errors import ReportError, names_hint
+from ..events import StreamHeader
 from .annual import AAL, AAL_MEAN, ALCT
 from .event_tables import EVENTS, MELT, MPLT, QELT, QPLT, SELT, SPLT
 from .exceedance import EPT, PSEPT
-from .report import Column, Report
+from .report import ANY_KIND, Column, Input, Report
 
 __all__ = ["EVENTS", "MELT", "MPLT", "QELT", "QPLT", "REPORTS", "SELT", "SPLT", "Column", "Report"]
 
 _ROWS = (EVENTS, SELT, MELT, QELT, SPLT, MPLT, QPLT, AAL, AAL_MEAN, ALCT, EPT, PSEPT)
 REPORTS: Mapping[str, Report] = MappingProxyType({report.name: report for report in _ROWS})
 """Every report by its name."""
+
+
+_ELSEWHERE = {
+    "aal": "aal or alct",
+    "aep": "ept",
+    "elt": "melt, selt or qelt",
+    "kat": "any report of a run, or of several streams with thalweg-server aggregate",
+    "lec": "ept or psept",
+    "oep": "ept",
+    "plt": "mplt, splt or qplt",
+    "sampleelt": "selt",
+    "sampleplt": "splt",
+    "summary": "any report with a summary xref, or thalweg-server summarise for streams",
+    "tvar": "ept",
+    "ylt": "mplt, splt or qplt",
+}
+"""Reports by the tools of ktools and oasislmf, such as ``eltcalc`` and ``eltpy``, or by what
+modellers call them and the curves in them."""
+
+
+def report_hint(name: str) -> str:
+    """Return a hint for a name that is not a report's."""
+    if name.lower() in REPORTS:
+        return f"Did you mean {name.lower()}?"
+    tool = name.lower().removeprefix("ord").removesuffix("calc").removesuffix("py")
+    if (ours := _ELSEWHERE.get(tool)) is not None:
+        return f"Use {ours}"
+    return names_hint(name, REPORTS)
+
+
+def choose_reports(names: Sequence[str]) -> tuple[Report, ...]:
+    """The reports of these names, each once, in the order given.
+
+    Raises:
+        ReportError: none, an unknown one, or one twice.
+    """
+    if not names:
+        raise ReportError("no report is wanted", hint=f"Use {', '.join(REPORTS)}")
+    for name in names:
+        if name not in REPORTS:
+            raise ReportError(f"there is no report {name!r}", hint=report_hint(name))
+    if len(set(names)) < len(names):
+        raise ReportError("a report is asked for twice")
+    return tuple(REPORTS[name] for name in names)
+
+
+def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
+    """Refuse reports without an input they need, and inputs that none of them takes.
+
+    Args:
+        reports: those requested.
+        inputs: by name; None where one is not given.
+
+    Raises:
+        ReportError: naming the report and the input.
+    """
+    given = {name for name, value in inputs.items() if value is not None}
+    for report in reports:
+        for need in report.needs:
+            if need.name not in given:
+                raise ReportError(
+                    f"{report.name.upper()} needs {need.noun}", hint=need.hint, inputs=[need.name]
+                )
+    taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+    for entry, takers in _takers().items():
+        if entry.name in given - taken:
+            names = " or ".join(takers)
+            raise ReportError(
+                f"{entry.noun} are given, but {names} is not wanted",
+                hint=f"Add {names.lower()}, or leave {entry.name} out",
+            )
+
+
+def _takers() -> dict[Input, list[str]]:
+    """Every input, and the reports that take it."""
+    takers: dict[Input, list[str]] = {}
+    for report in REPORTS.values():
+        for entry in (*report.needs, *report.takes):
+            takers.setdefault(entry, []).append(report.name.upper())
+    return takers
+
+
+def check_kind(reports: Sequence[Report], header: StreamHeader, source: str | None) -> None:
+    """Refuse reports that cannot be computed from this kind of stream.
+
+    Raises:
+        ReportError: naming the report and the kind.
+    """
+    for report in reports:
+        if header.kind not in report.kinds:
+            anywhere = next(name for name, row in REPORTS.items() if row.kinds == ANY_KIND)
+            raise ReportError(
+                f"{report.name.upper()} cannot be made from a {header.kind.value} stream",
+                offset=0,
+                hint=f"Give a summary_xref, which says what to add up; {anywhere!r} needs none",
+                source=source,
+            )
+
+
+def digest(reports: Sequence[Report], inputs: Sequence[bytes]) -> str:
+    """Identity of reports and inputs, 16 hexadecimal digits, to recognise a state by."""
+    names = ",".join(report.name for report in reports).encode()
+    return hashlib.blake2b(b"\0".join([names, *inputs]), digest_size=8).hexdigest()

@@ -27,8 +27,18 @@ from .._kernels.annual import COLUMNS, MOMENTS, annual_losses, reduce_periods
 from .._kernels.layout import LANES
 from ..ledger.batches import Batch
 from ..ledger.memory import make_sums
-from .report import OF_RUN, SAMPLE_TYPE, SUMMARY_ID, amount, integer, number
-from .running import Calculator, RunSetting, as_rows, empty_rows
+from .report import (
+    OF_RUN,
+    SAMPLE_TYPE,
+    SUMMARY_ID,
+    Calculator,
+    RunSetting,
+    amount,
+    as_rows,
+    empty_rows,
+    integer,
+    number,
+)
 
 
 def subset_starts(samples: int) -> list[int]:

@@ -30,8 +30,19 @@ from .._kernels.exceedance import (
 )
 from ..ledger.batches import CELL_BYTES, Batch
 from .drawing import Curves, Drawing, Points
-from .report import OF_RUN, PERIODS, RETURN_PERIODS, SUMMARY_ID, amount, integer, number
-from .running import Calculator, RunSetting, as_rows, empty_rows
+from .report import (
+    OF_RUN,
+    PERIODS,
+    RETURN_PERIODS,
+    SUMMARY_ID,
+    Calculator,
+    RunSetting,
+    amount,
+    as_rows,
+    empty_rows,
+    integer,
+    number,
+)
 
 OEP = 1
 AEP = 3

@@ -6,12 +6,16 @@ all partitions of a run. :class:`SetReports` computes reports in the same pass.
 
 from __future__ import annotations
 
-from .item_partitions import ItemPartitions, JoinedSummaries, Reading
-from .memory import INDEX
-from .sectioned import SectionedSummaries, SummarisedSection
+from .item_partitions import (
+    ItemPartitions,
+    JoinedSummaries,
+    Reading,
+    SectionedSummaries,
+    SummarisedSection,
+)
 from .set_reports import MakeAnalysis, SetReports, SetSink, set_policy
 from .sets import SummarySets
-from .summariser import IndexSink, StreamSink, Summariser
+from .summariser import INDEX, IndexSink, StreamSink, Summariser
 
 __all__ = [
     "INDEX",

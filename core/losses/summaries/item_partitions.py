@@ -1,10 +1,17 @@
-"""Partitions of the item streams of a run, each with a summariser."""
+"""Partitions or sections of the item streams of a run, each with a summariser.
+
+Sections are added up side by side. An event is whole within a section, and so are its summaries.
+Each section goes to a summariser that is free at the moment, of which there is one for every
+thread; what it writes waits until that of the sections before has been handed on. So the streams
+and indices are those of one pass, byte by byte. What is checked across cuts, and why the caller
+runs one pass where anything is wrong, :mod:`~core.losses.sections` tells.
+"""
 
 from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,13 +19,27 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Octets, Rows
-from ..events import StreamEnd, StreamHeader
+from .._kernels.summary_blocks import Written
+from ..buffer import as_octets
+from ..events import StreamEnd
+from ..finishing import ParallelMap
 from ..format import SUMMARY_HEADER_SIZE
-from ..header import check_same_header
+from ..header import CommonHeader, header_bytes
 from ..policy import Policy
+from ..sections import Section, SectionEnd, SectionLoop, SectionReceiver
 from ..seen import SeenEvents
 from .sets import SummarySets
-from .summariser import MAX_EVENT_BYTES, IndexSink, StreamSink, Summariser
+from .summariser import (
+    MAX_EVENT_BYTES,
+    IndexSink,
+    StreamSink,
+    Summariser,
+    clear_written,
+    grow_written,
+    make_sums,
+    written_octets,
+    written_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +77,7 @@ class ItemPartitions(ABC):
         *,
         indexed: bool = False,
     ) -> None:
-        self._names = list(names)
-        self._first: tuple[str, StreamHeader] | None = None
-        self._compared = [False for _ in names]
+        self._header = CommonHeader(names)
         self._ends: list[StreamEnd | None] = [None for _ in names]
         seen = SeenEvents()
         # Were it a reference, the cycle would keep megabytes alive until garbage is collected.
@@ -116,13 +135,7 @@ class ItemPartitions(ABC):
         self._ends[part] = self.summarisers[part].close()
 
     def _pass_on(self, part: int, set_id: int, octets: Octets) -> None:
-        if not self._compared[part]:
-            name, header = self._names[part], self.summarisers[part].header
-            assert header is not None  # noqa: S101 - it is passed on
-            self._first = self._first or (name, header)
-            first_name, first = self._first
-            check_same_header(header, name, first, first_name)
-            self._compared[part] = True
+        self._header.compare(part, self.summarisers[part].header)
         self._take(part, set_id, octets)
 
     @abstractmethod
@@ -177,3 +190,142 @@ class JoinedSummaries(ItemPartitions):
             moved = rows.copy()
             moved["offset"] += self._written[number] - self._taken[part, number]
             self._joined_index(set_id, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class SummarisedSection(SectionEnd):
+    """What a section adds to the stream and the index of each set."""
+
+    summariser: int
+    """Index of the summariser that it went to."""
+    written: Written
+    """The blocks, for :meth:`SectionSummariser.reuse` once they have been handed on."""
+
+
+class SectionSummariser(SectionReceiver, Summariser):
+    """Writes the summaries of some sections, without headers.
+
+    Those of a section stay together, where they were written: copies for each piece of the
+    stream would cost as much as writing them to a file. The memory of a section that has been
+    handed on serves for another.
+    """
+
+    def __init__(self, sets: SummarySets, reading: Reading, seen: SeenEvents) -> None:
+        super().__init__(
+            sets,
+            lambda _set_id, _octets: None,
+            policy=reading.policy,
+            zeros=reading.zeros,
+            seen=seen,
+            max_event_bytes=reading.max_event_bytes,
+        )
+        self._spare: list[Written] = []
+
+    def summarise(self, section: Section, index: int) -> SummarisedSection:
+        """Take a section; return what it adds.
+
+        Args:
+            section: the section.
+            index: of this summariser.
+
+        Raises:
+            CoreError: as :meth:`take`.
+        """
+        end = self.take(section)
+        return SummarisedSection(
+            end.stream, end.first_event, end.last_event, end.end, index, self._written
+        )
+
+    def reuse(self, written: Written) -> None:
+        """Take back the memory of a section, which nobody reads any more."""
+        clear_written(written)
+        self._spare.append(written)
+
+    def _enter(self, section: Section) -> None:
+        super()._enter(section)
+        try:
+            self._written = self._spare.pop()
+        except IndexError:
+            self._make_written(0)
+
+    def _begin(self) -> None:
+        header = self.header
+        assert header is not None  # noqa: S101 - called only after the header
+        self._check_kind(header)
+        self._sums = make_sums(self._sets, header.len_sample)
+
+    def _flush(self) -> None:
+        # Nothing before the end of the section.
+        pass
+
+    def _make_space(self, needed: int) -> None:
+        self._written = grow_written(self._written, needed)
+
+    def _end_section(self) -> None:
+        self._close_event()
+
+
+class SectionedSummaries:
+    """Summarises the sections of item streams side by side.
+
+    Args:
+        sets: the requested sets.
+        sink: receives the streams, headers first.
+        reading: how the item streams are read; numbers of events and bytes that they are
+            declared to have are the caller's to compare.
+        index: receives where in the streams each block begins.
+        count: most sections to summarise at a time.
+        map: calls a function for each section in that many threads.
+    """
+
+    def __init__(  # noqa: PLR0913 - as JoinedSummaries
+        self,
+        sets: SummarySets,
+        sink: StreamSink,
+        reading: Reading,
+        index: IndexSink,
+        *,
+        count: int,
+        map: ParallelMap[Section, SummarisedSection],  # noqa: A002 - as in SectionedRun
+    ) -> None:
+        self._sink = sink
+        self._index = index
+        seen = [SeenEvents() for _ in range(count)]
+        self._summarisers = [SectionSummariser(sets, reading, events) for events in seen]
+        self._loop = SectionLoop(self._summarisers, seen, map)
+        self._set_ids = sets.set_ids
+        self._offsets: list[int] = []
+
+    def run(
+        self, sections: Iterable[Section], observe: Callable[[SectionEnd], None]
+    ) -> list[StreamEnd]:
+        """Summarise all sections; return how each stream ended.
+
+        Args:
+            sections: of all streams, in order.
+            observe: called after the summaries of each section.
+
+        Raises:
+            CoreError: something is wrong, not necessarily what is wrong first.
+        """
+        return self._loop.run(self._summarise, self._hand_on, sections, observe)
+
+    def _summarise(self, index: int, section: Section) -> SummarisedSection:
+        return self._summarisers[index].summarise(section, index)
+
+    def _hand_on(self, result: SummarisedSection) -> None:
+        summariser = self._summarisers[result.summariser]
+        if not self._offsets:
+            self._write_headers(summariser)
+        for index, set_id in enumerate(self._set_ids):
+            octets = written_octets(result.written, index)
+            if len(octets):
+                self._index(set_id, written_rows(result.written, index, self._offsets[index]))
+                self._offsets[index] += len(octets)
+                self._sink(set_id, octets)
+        summariser.reuse(result.written)
+
+    def _write_headers(self, summariser: SectionSummariser) -> None:
+        for set_id in self._set_ids:
+            self._sink(set_id, as_octets(header_bytes(summariser.set_header(set_id))))
+        self._offsets = [SUMMARY_HEADER_SIZE for _ in self._set_ids]

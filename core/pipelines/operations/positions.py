@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...iterate.base import Indexed, Stage
-from ...iterate.positions import Permute, Range, Repeat, Shard
+from ...iterate.positions import Permute, Range, Repeat, Shard, Window
 from ...iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from ...iterate.split import CHUNK, KeySplit, Split
-from ...iterate.window import Window
 from ...rng import SMALL
 from ..cost import CACHED, INDEX_BYTES, Cost, Demand
 from ..operation import BuildContext, Epochs, Operation, Options, Sample, Sizing, always

@@ -11,7 +11,7 @@ these take longer than a small read.
 from __future__ import annotations
 
 from ..._jit import kernel
-from ...arrays import Array, Indices, Octets
+from ...arrays import Array, Indices
 
 
 @kernel
@@ -43,8 +43,8 @@ def are_delivered(delivered: Array, starts: Indices, page_bits: int, size: int) 
 
 
 @kernel
-def gather(values: Array, starts: Indices, pitch: int, out: Array) -> None:
-    """Convert values to the floating dtype of ``out``, shape (frames, rows, columns)."""
+def copy(values: Array, starts: Indices, pitch: int, out: Array) -> None:
+    """Convert values to the dtype of ``out``, shape (frames, rows, columns), or copy bytes."""
     frames, rows, columns = out.shape
     for i in range(frames):
         for y in range(rows):
@@ -73,16 +73,3 @@ def correct(
             factor = gain[y]
             for x in range(columns):
                 target[x] = (target.dtype.type(source[x]) - offset[x]) * factor[x]
-
-
-@kernel
-def copy(values: Octets, starts: Indices, pitch: int, out: Octets) -> None:
-    """Copy bytes unchanged; starts, pitch and shapes are in bytes."""
-    frames, rows, columns = out.shape
-    for i in range(frames):
-        for y in range(rows):
-            begin = starts[i] + y * pitch
-            source = values[begin : begin + columns]
-            target = out[i, y]
-            for x in range(columns):
-                target[x] = source[x]

@@ -18,7 +18,7 @@ import pytest
 
 from app.engine import bus_errors
 from app.engine.bus_errors import watch
-from core.tiles._kernels.correct import gather
+from core.tiles._kernels.correct import copy
 from tests.server_process import ROOT
 
 PAGE = mmap.PAGESIZE
@@ -61,7 +61,7 @@ def test_kernels_and_copies_on_many_threads_go_on(tmp_path: Path) -> None:
         begun.wait()
         while True:
             values = np.empty((len(starts), 1, 1000), np.float32)
-            gather(octets, starts, 1000, values)
+            copy(octets, starts, 1000, values)
             copied = octets.copy()
             if found.missing() is not None:
                 return values if k % 2 else copied

@@ -35,7 +35,7 @@ from core.losses.inputs import (
 )
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from tests import run_oracle
 from tests.app.harness import (

@@ -9,7 +9,7 @@ import pytest
 
 from app.oasis import outputs
 from core.losses.reports import REPORTS
-from core.losses.reports.running import CURVES
+from core.losses.reports.report import CURVES
 
 
 def test_every_output_is_a_report_of_the_engine() -> None:

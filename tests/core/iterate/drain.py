@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from core.iterate.base import Block, Column, Indexed, Ragged, Stage, State
+from core.iterate.base import Block, Column, Indexed, Ragged, Stage, State, in_order
 from core.iterate.columns import block_length, concatenate
-from core.iterate.inorder import in_order
 
 
 def values(column: Column) -> list[Any]:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from core.iterate.base import Ragged, Stage
-from core.iterate.inorder import in_order
+from core.iterate.base import Ragged, Stage, in_order
 from core.iterate.sources import ArraySource, CounterSource
 from tests.core.iterate.drain import values
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core.errors import PipelineError
+from core.iterate.base import in_order
 from core.iterate.combine import Zip, ZipInOrder, zipped
-from core.iterate.inorder import in_order
 from core.iterate.shuffle import ReservoirShuffle
 from tests.core.iterate.drain import drain, rows
 from tests.core.iterate.items import TEN, Counter

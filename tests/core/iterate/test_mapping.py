@@ -10,8 +10,7 @@ import pytest
 
 from core.arrays import Indices
 from core.errors import PipelineError, TransformError
-from core.iterate.base import Field
-from core.iterate.inorder import in_order
+from core.iterate.base import Field, in_order
 from core.iterate.mapping import Filter, Map, MapInOrder, mapped, randomly_mapped
 from core.iterate.positions import Permute, Repeat
 from core.iterate.shuffle import ReservoirShuffle

@@ -11,18 +11,16 @@ import pytest
 from core.arrays import Indices
 from core.budget import installed
 from core.errors import BudgetExceededError, CancelledError
-from core.iterate.base import Block, Indexed, Ragged
+from core.iterate.base import Block, Indexed, Ragged, in_order
 from core.iterate.batching import BucketBatch
 from core.iterate.collate import Padding, collate
 from core.iterate.columns import block_bytes, offsets_of, take_block
-from core.iterate.inorder import in_order
 from core.iterate.mapping import Filter, named_filter, named_map
 from core.iterate.mixing import Mix, RandomMix
-from core.iterate.positions import Permute, Range
+from core.iterate.positions import Permute, Range, Window
 from core.iterate.selecting import SelectMany
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
-from core.iterate.window import Window
 from core.iterate.wrapped import metered
 from core.pipelines.operation import Batching
 from core.pipelines.stage import StageSpec

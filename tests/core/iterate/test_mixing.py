@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.iterate.base import Block, Sequential, State
+from core.iterate.base import Block, InOrder, Sequential, State
 from core.iterate.columns import block_length
-from core.iterate.inorder import InOrder
 from core.iterate.mapping import Map, named_map
 from core.iterate.mixing import Mix, RandomMix
 from tests.core.iterate.drain import drain, first

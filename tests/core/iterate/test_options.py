@@ -12,11 +12,10 @@ from core.iterate.batching import BucketBatch
 from core.iterate.combine import Zip
 from core.iterate.mapping import named_filter, named_map
 from core.iterate.mixing import Mix, RandomMix, mixed
-from core.iterate.positions import Permute, Range, Repeat, Shard
+from core.iterate.positions import Permute, Range, Repeat, Shard, Window
 from core.iterate.recurrent import Scan
 from core.iterate.selecting import SelectMany, SelectManyIndexed
 from core.iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
-from core.iterate.window import Window
 from tests.core.iterate.items import MIXED, TEN, WORDS, Counter
 
 

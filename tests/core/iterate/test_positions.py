@@ -1,4 +1,4 @@
-"""Ranges, shards, repetitions and permutations, and positions out of range."""
+"""Ranges, shards, repetitions, permutations and windows, and positions out of range."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from core.iterate.base import Indexed
 from core.iterate.combine import Zip
 from core.iterate.mapping import Map
 from core.iterate.mixing import Mix
-from core.iterate.positions import Permute, Range, Repeat, Shard
+from core.iterate.positions import Permute, Range, Repeat, Shard, Window
 from core.iterate.selecting import SelectManyIndexed
 from core.iterate.shuffle import BlockShuffle, OverlapShuffle
-from core.iterate.window import Window
-from tests.core.iterate.items import TEN, WORDS
+from tests.core.iterate.drain import at, first
+from tests.core.iterate.items import TEN, WORDS, Counter
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,15 @@ def test_positions_outside(stage: Indexed) -> None:
     for position in (-1, stage.length):
         with pytest.raises(PositionError):
             stage.at(np.array([0, position]))
+
+
+def test_windows() -> None:
+    assert first(Window(TEN, width=4, stride=3), 9) == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+    kept = Window(TEN, width=4, stride=3, partial="keep")
+    assert first(kept, 9) == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9], [9]]
+    assert kept.schema[0].ragged
+    assert first(Window(TEN, width=1, stride=9), 9) == [[0], [9]]
+    assert first(Window(Counter(), width=2, partial="keep"), 2) == [[0, 1], [1, 2]]
+    assert at(Window(TEN, width=2, stride=4), 2, 0) == [[8, 9], [0, 1]]
+    two = Window(Window(TEN, width=2), width=2)
+    assert first(two, 1) == [[[0, 1], [1, 2]]]

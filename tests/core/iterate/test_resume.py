@@ -13,18 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import StateError
-from core.iterate.base import Indexed, Ragged, Stage
+from core.iterate.base import Indexed, Ragged, Stage, in_order
 from core.iterate.batching import BucketBatch
 from core.iterate.combine import zipped
-from core.iterate.inorder import in_order
 from core.iterate.mapping import Filter, mapped, named_filter, named_map, randomly_mapped
 from core.iterate.mixing import mixed
-from core.iterate.positions import Permute, Range, Repeat, Shard
+from core.iterate.positions import Permute, Range, Repeat, Shard, Window
 from core.iterate.recurrent import Scan
 from core.iterate.selecting import select_many
 from core.iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from core.iterate.sources import ArraySource
-from core.iterate.window import Window
 from tests.core.iterate.drain import drain, rows, states
 from tests.scale import examples, half
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.iterate._kernels.blocks import count_misses
-from core.iterate.base import Indexed, Stage
-from core.iterate.blocks import BlockPermutation
-from core.iterate.inorder import in_order
+from core.iterate.base import Indexed, Stage, in_order
+from core.iterate.blocks import BlockPermutation, count_misses
 from core.iterate.positions import Permute, Range, Repeat, Shard
 from core.iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from core.iterate.sources import CounterSource

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import CoreError, StateError, TruncatedError
-from core.losses.analysis import Analysis
-from core.losses.checking import StreamCheck
+from core.losses.analysis import Analysis, StreamCheck
 from core.losses.policy import Policy
 from tests.streams import Block, Stream
 

@@ -15,8 +15,7 @@ from core._jit import foreign_kernel
 from core.losses._kernels import layout, moments, quantiles, unpacking
 from core.losses._kernels import seen as seen_kernels
 from core.losses._kernels.rows import event_rate
-from core.losses.parameters import locate_quantiles
-from core.losses.records import make_scratch
+from core.losses.parameters import locate_quantiles, make_scratch
 from core.losses.seen import SeenEvents
 from tests.scale import PURE_PYTHON, examples, half
 

@@ -10,13 +10,14 @@ import pytest
 
 from core.arrays import Rows
 from core.errors import IncompleteError, StateError
+from core.losses import reports
 from core.losses.analysis import Analysis
 from core.losses.events import Position
 from core.losses.inputs import Occurrence
 from core.losses.merge import Partitions
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
-from core.losses.reports import REPORTS, choosing
+from core.losses.reports import REPORTS
 from core.losses.reports.report import (
     EVENT_ID,
     SUMMARY_ID,
@@ -71,7 +72,7 @@ YEARLY = Occurrence(
 @pytest.fixture(autouse=True)
 def _one_more_report(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {**REPORTS, "means": MEANS}
-    monkeypatch.setattr(choosing, "REPORTS", rows)
+    monkeypatch.setattr(reports, "REPORTS", rows)
 
 
 class _Log:

@@ -216,7 +216,7 @@ def test_a_slow_pipe_is_read_as_its_bytes_come() -> None:
 
 
 def test_a_reader_needs_partitions_and_as_many_positions() -> None:
-    with pytest.raises(OptionError, match="no partitions"):
+    with pytest.raises(OptionError, match="at least one partition"):
         PartitionReader([])
     reader = PartitionReader(["a", "b"])
     with pytest.raises(OptionError, match="1 positions for 2"):

@@ -20,7 +20,7 @@ from core.losses.inputs import EventRates, Occurrence, Periods, parse_occurrence
 from core.losses.merge import Partitions
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
-from core.losses.reports import REPORTS, expansion
+from core.losses.reports import REPORTS, event_tables
 from core.losses.seen import SeenEvents
 from tests import oracle, period_oracle
 from tests.period_oracle import Happening
@@ -230,7 +230,7 @@ def test_partitions_give_the_rows_of_the_whole(
 
 @pytest.mark.skipif(PURE_PYTHON, reason="as many rows take a minute without compilation")
 def test_an_event_with_many_occurrences_comes_in_pieces() -> None:
-    count = 2 * expansion.PIECE + 5_001
+    count = 2 * event_tables.PIECE + 5_001
     rng = np.random.default_rng(1)
     periods = rng.integers(1, 1000, count).astype(np.int32)
     dates = rng.integers(0, 2**31 - 1, count)
@@ -245,7 +245,7 @@ def test_an_event_with_many_occurrences_comes_in_pieces() -> None:
     analysis = Analysis(TABLES, sink, quantiles=QUANTILES, occurrence=occurrence)
     analysis.receive(DATA)
     analysis.close()
-    assert max(max(s) for s in sizes.values()) <= expansion.PIECE
+    assert max(max(s) for s in sizes.values()) <= event_tables.PIECE
     assert sum(sizes["splt"]) == 5 * count
     assert sum(sizes["mplt"]) == 4 * count
     assert sum(sizes["qplt"]) == 2 * len(QUANTILES) * count
@@ -261,8 +261,8 @@ def test_more_quantiles_than_a_piece_has_rows_stay_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = run([DATA])
-    monkeypatch.setattr(expansion, "PIECE", 3)
-    monkeypatch.setattr(expansion, "_WINDOW", 2)
+    monkeypatch.setattr(event_tables, "PIECE", 3)
+    monkeypatch.setattr(event_tables, "_WINDOW", 2)
     assert run([DATA]) == whole
 
 

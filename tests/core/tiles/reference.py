@@ -107,7 +107,7 @@ def view(
 
 
 def shuffled(size: int, seed: int) -> Array:
-    """Sort positions by their keys in one go; see :mod:`core.tiles._kernels.orders`."""
+    """Sort positions by their keys in one go; see :mod:`core.tiles.shuffled`."""
     with np.errstate(over="ignore"):
         x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         x += np.uint64(seed)

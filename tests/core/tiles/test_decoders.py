@@ -17,7 +17,7 @@ from core.errors import ShapeError
 from core.tiles._kernels import unpack
 from core.tiles.formats import DECODERS, FORMATS
 from core.tiles.packing import make_decoder
-from core.tiles.warm import use_format
+from core.warmup import use_format
 from tests.core.tiles import writers
 from tests.scale import PURE_PYTHON
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from core.errors import SelectionError, ShapeError
+from core.tiles import positions
 from core.tiles.positions import Lattice, Listed, Stretch, present, resolve
 from core.tiles.view import Every, Frames, Grid, Mask, Select
+from tests.scale import examples
 
 SCAN = (2, 5)
 
@@ -54,3 +56,36 @@ def test_positions_are_picked_as_a_box_has_them(select: Select) -> None:
         box = each.box((0,) * len(each.shape), each.shape).reshape(-1)
         places = np.array([len(box) - 1, 0, 0])
         assert each.pick(places).tolist() == box[places].tolist()
+
+
+def test_any_part_of_a_mask_is_that_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "_BLOCK", 4)
+    monkeypatch.setattr(positions, "_BITS", 32)
+    monkeypatch.setattr(positions, "_SLICE", 16)
+    rng = np.random.default_rng(4)
+    for _ in range(examples(200)):
+        size = int(rng.integers(1, 500))
+        chosen = rng.random(size) < float(rng.choice([0.01, 0.5, 0.99]))
+        begin = int(rng.integers(0, size))
+        chosen[begin : begin + int(rng.integers(0, 200))] = rng.random() < 0.5
+        chosen[rng.integers(0, size)] = True
+        mask = Mask(np.packbits(chosen).tobytes())
+        listed = np.flatnonzero(chosen)
+        monkeypatch.setattr(positions, "_LISTED", size)
+        assert isinstance(resolve(mask, (size,)), Listed)
+        monkeypatch.setattr(positions, "_LISTED", 0)
+        found: positions.Positions | None = resolve(mask, (size,))
+        assert found is not None
+        for _ in range(3):
+            assert found.shape == listed.shape
+            assert found.extremes() == (listed[0], listed[-1])
+            for _ in range(5):
+                first = int(rng.integers(0, len(listed)))
+                last = int(rng.integers(first, len(listed))) + 1
+                assert found.box((first,), (last,)).tolist() == listed[first:last].tolist()
+            low, high = sorted(rng.integers(-5, size + 5, 2).tolist())
+            listed = listed[(listed >= low) & (listed < high)]
+            found = found.within(low, high)
+            if found is None:
+                assert not len(listed)
+                break

@@ -17,10 +17,10 @@ from core.losses.ledger import partials
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.partials import export_ledger, header_of, import_ledger
 from core.losses.ledger.runs import HeldInMemory
+from core.losses.parameters import make_rules
 from core.losses.policy import Policy
-from core.losses.records import make_rules
 from core.losses.reports import REPORTS
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 from tests.ledgers import ledger_of
 from tests.runs import RUN_REPORTS, RunCase, compute, octets, random_run
 from tests.streams import Block, Stream

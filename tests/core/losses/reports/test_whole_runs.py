@@ -17,7 +17,7 @@ from core.losses.analysis import Analysis
 from core.losses.ledger import batches, ledger, runs
 from core.losses.reports import drawing
 from core.losses.reports.annual import standard_normal_quantile, subset_starts
-from core.losses.reports.running import RunOptions
+from core.losses.reports.report import RunOptions
 from core.slices import grouped, slices
 from tests import run_oracle
 from tests.core.test_slices import WHOLE, Counting

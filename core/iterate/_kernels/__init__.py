@@ -1,1 +1,0 @@
-"""Numba kernels of the stages: the loops that numpy cannot vectorise."""
