@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
@@ -12,7 +12,7 @@ from app.errors import TooLargeError
 from app.server.body import BodyStalled
 from app.server.lanes.table import FRONT, in_lane
 
-from .dependencies import Handler, StrictRoute, from_state
+from .dependencies import Handler, Routes, StrictRoute
 from .openapi import problem_responses
 from .schemas import TokenAnswer, TokenBody, TokenDescription
 from .token_inspection import TokenInspection
@@ -57,15 +57,13 @@ class _SmallBodyRoute(StrictRoute):
         return handle_small
 
 
-router = APIRouter(
-    prefix="/v1/tokens",
+router = Routes(
+    TokenInspection,
+    "/v1/tokens",
+    _SmallBodyRoute,
     tags=["tokens"],
-    route_class=_SmallBodyRoute,
     responses=problem_responses(400, 401, 403, 408, 413, 422, 503),
 )
-
-
-TokensDep = Annotated[TokenInspection, from_state("tokens")]
 
 
 @router.post(
@@ -75,13 +73,13 @@ TokensDep = Annotated[TokenInspection, from_state("tokens")]
     response_model_exclude_unset=True,
 )
 @in_lane(FRONT)
-async def inspect_token(body: TokenBody, tokens: TokensDep) -> Any:  # noqa: ANN401 - validated
+async def inspect_token(tokens: TokenInspection, body: TokenBody) -> Any:  # noqa: ANN401 - validated
     """Verify a token and describe the position in it."""
     return tokens.describe(body.token)
 
 
 @router.post("/refresh", operation_id="refresh_token")
 @in_lane(FRONT)
-async def refresh_token(body: TokenBody, tokens: TokensDep) -> TokenAnswer:
+async def refresh_token(tokens: TokenInspection, body: TokenBody) -> TokenAnswer:
     """Sign a token again with the current signing key."""
     return TokenAnswer(token=tokens.refresh(body.token))
