@@ -28,8 +28,8 @@ from app.http.addresses import Addresses
 from app.http.bodies import MinimumRate
 from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
+from app.http.routes_tokens import TokenInspection
 from app.http.throttle import Rate, Throttle
-from app.http.token_inspection import TokenInspection
 from app.losses import tokens as loss_tokens
 from app.losses.input_store import InputStore
 from app.losses.inputs import Inputs

@@ -8,12 +8,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from fastapi import Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
 
 from app.errors import KINDS, Kind, NotFoundError
 from app.health import readiness
@@ -22,7 +23,38 @@ from app.telemetry import METRICS_TYPE, Metrics
 
 from .dependencies import DrainDep, Routes
 from .openapi import problem_responses
-from .schemas import Health, Readiness
+
+
+class Health(BaseModel):
+    """A live process."""
+
+    status: Literal["ok"]
+
+
+class ReadinessPart(BaseModel):
+    """A part of the worker that answers."""
+
+    status: Literal["ok", "failing"]
+    since: str = Field(description="When it became so")
+    detail: str | None = Field(None, description="Why it fails")
+
+
+class ReadinessWorker(BaseModel):
+    """A worker of the service."""
+
+    worker: int
+    status: Literal["ready", "being replaced", "not ready"]
+    reasons: list[str] = []
+
+
+class Readiness(BaseModel):
+    """Whether the service is ready for requests, and if not, why."""
+
+    status: Literal["ready", "not ready"]
+    reasons: list[str] = []
+    parts: dict[str, ReadinessPart] = {}
+    workers: list[ReadinessWorker] = []
+    poisoned_jobs: int = Field(0, description="Jobs that were given up: their processes died")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from app.engine.buffers import Buffers
 from app.errors import BusyError, ShareExceededError
 from app.http.bodies import read, wait
-from app.server.body import RequestBody
 from app.server.drain import Drain
-from app.server.thread_reader import ThreadReader
+from app.server.reader import SocketBody, ThreadReader
 from app.streams.threads import Threads
 
 T = TypeVar("T")
@@ -120,7 +119,7 @@ class Pump(Generic[T]):
 
     def __init__(
         self,
-        body: RequestBody,
+        body: SocketBody,
         posting: Destination[T],
         buffers: Buffers,
         owner: str,

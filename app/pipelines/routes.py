@@ -22,7 +22,7 @@ from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import identity_of
 from app.http.json_bodies import JsonBodies, json_response, send_json
 from app.http.media_types import MEDIA_TYPES
-from app.http.negotiation import Headers, answer_coding, choose_format, joined
+from app.http.negotiation import Headers, answer_coding, choose_format, joined, not_modified
 from app.http.openapi import (
     MAX_NUMBER,
     NO_CONTENT,
@@ -31,7 +31,6 @@ from app.http.openapi import (
     json_body,
     problem_responses,
 )
-from app.http.ranges import not_modified
 from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from app.errors import Problem, ServiceError, problem_of
-from app.http.lapses import lapse_of
+from app.http.keys import lapse_of
 from app.http.trail import note_problem
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.errors import Problem, ServiceError
-from app.http.negotiation import Headers
-from app.http.ranges import not_modified, requested_range
+from app.http.negotiation import Headers, not_modified, requested_range
 from app.server.passing import Source
 from app.server.responses import Exchange
 from core.errors import CoreError

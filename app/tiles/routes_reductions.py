@@ -18,9 +18,8 @@ from app.http.answers import WholeAnswer, head_response
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
-from app.http.negotiation import answer_coding
+from app.http.negotiation import answer_coding, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
-from app.http.ranges import not_modified
 from app.server.drain import Drain
 from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse

@@ -18,8 +18,8 @@ from app.http.answers import WholeAnswer
 from app.http.dependencies import Routes
 from app.http.identity import identity_of
 from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
-from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.tiles.plan import Tile

@@ -18,8 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from app.errors import DataChangedError, NotFoundError, ServiceError, problem_of
 from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
+from app.http.negotiation import not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
-from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats

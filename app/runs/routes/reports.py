@@ -16,9 +16,8 @@ from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
-from app.http.negotiation import choose_format, joined
+from app.http.negotiation import choose_format, joined, not_modified, requested_range
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
-from app.http.ranges import not_modified, requested_range
 from app.losses.schemas import ReportName as ReportPath
 from app.losses.selection import RowSelection, parse_selection
 from app.server.lanes.table import LONG, in_lane
