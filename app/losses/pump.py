@@ -45,10 +45,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from app.engine.buffers import Buffers
 from app.errors import BusyError, ShareExceededError
-from app.http.bodies import read, wait
+from app.http.bodies import Threads, read, wait
 from app.server.drain import Drain
 from app.server.reader import SocketBody, ThreadReader
-from app.streams.threads import Threads
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

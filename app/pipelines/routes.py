@@ -34,7 +34,7 @@ from app.http.openapi import (
 from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
-from app.streams.limits import Limits
+from app.streams.driver import Limits
 from app.telemetry import Metrics
 from core.errors import PipelineError, PositionError
 from core.pipelines.reference import reference, reference_of

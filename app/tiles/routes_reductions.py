@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from app.errors import BadRequestError, InvalidOptionError, Problem
 from app.http.answers import WholeAnswer, head_response
+from app.http.bodies import Threads
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
@@ -24,11 +25,9 @@ from app.server.drain import Drain
 from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.ahead import Ahead
-from app.streams.driver import DRAIN, Stream
+from app.streams.driver import DRAIN, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
-from app.streams.limits import Progress
 from app.streams.sender import Head
-from app.streams.threads import Threads
 from core.arrays import Floats
 
 from .encoding import npy_bytes, octets_of, values_header

@@ -43,7 +43,6 @@ _SHIMMED_TABLES = ("tests/app/oasis/shims/test_event_tables.py",)
 _SEALING = ("tests/app/runs/sealing/test_sealer.py",)
 _RUN_ROWS = ("tests/app/runs/rows/test_reader.py",)
 _RUN_REPORTS = ("tests/app/runs/results/test_computing.py",)
-_DRIVER = ("tests/app/streams/test_driver.py",)
 _DATAIO = ("tests/core/compat/test_dataio.py",)
 _SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
 _READER = ("tests/core/losses/test_reader.py",)
@@ -164,8 +163,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/state/blob_pieces.py": _BLOBS,
     "app/state/sqlite.py": _STORES,
     "app/state/sqlite_schema.py": _STORES,
-    "app/streams/limits.py": _DRIVER,
-    "app/streams/threads.py": _PROTOCOL,
     "app/tiles/routes_tile.py": _DATASETS,
     "app/tiles/routes_reductions.py": _DATASETS,
     "app/tiles/routes_zarr.py": _DATASETS,
