@@ -1,4 +1,4 @@
-"""Dependencies that routes declare, and the class of routes."""
+"""How routes are declared, bound to the service of their product, and what else they depend on."""
 
 from __future__ import annotations
 
