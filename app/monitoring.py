@@ -13,8 +13,7 @@ from app.engine.ledger import Ledger
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
 from app.health.loop_lag import LoopLagProbe
-from app.health.monitor import Monitor, Part, StallCheck
-from app.health.prober import Check
+from app.health.monitor import Check, Monitor, Part, StallCheck
 from app.http.throttle import Throttle
 from app.losses.spool import Spools
 from app.runs.sealing.jobs import Jobs

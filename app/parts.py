@@ -1,48 +1,269 @@
-"""The parts of a worker that settings describe; :mod:`app.main` puts them together."""
+"""The parts of a worker, as settings describe them: put together, started and closed."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, closing
+from typing import Protocol, TypeVar
+
+from app.audit import AuditLog
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.datasets.files.seekable import Cursors
+from app.datasets.routes import DatasetService
 from app.datasets.scanning import Scan, scan
 from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
+from app.engine.budgets import Budgets
 from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner
 from app.engine.ledger import Ledger
-from app.engine.workers import resting
+from app.engine.request_budget import BudgetLimits
+from app.engine.warmup import WarmUp
+from app.engine.workers import Workers, resting, share_of_cores
+from app.health.loop_lag import LoopLagProbe
+from app.health.readiness import Readiness
+from app.http.addresses import Addresses
+from app.http.bodies import MinimumRate
+from app.http.json_bodies import JsonBodies
+from app.http.keys import Keys
+from app.http.routes_tokens import TokenInspection
 from app.http.throttle import Rate, Throttle
+from app.losses import tokens as loss_tokens
+from app.losses.input_store import InputStore
+from app.losses.inputs import Inputs
+from app.losses.service import LossService
+from app.losses.spool import Spools
+from app.losses.sums_room import Admission
+from app.monitoring import Watched, has_long_work, monitor, noted_operations
+from app.pipelines import tokens as batch_tokens
+from app.pipelines.registry import Pipelines
+from app.pipelines.routes import PipelineService
+from app.retention import make_quotas, make_sweeper
+from app.runs.reports import RunReportsService
+from app.runs.rows import tokens as row_tokens
 from app.runs.sealing.alone import Alone, LentLedger
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import SealingContext
+from app.runs.service import RunService
+from app.runs.store import Runs
+from app.runs.streams import Streams
+from app.runs.sweeping import Removal
+from app.runs.uploads.uploads import Uploads
+from app.runs.watching import Watch
+from app.server.board import Board, WorkerSlot
 from app.settings import Settings
+from app.state import token_keys
+from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore
 from app.state.notices import Notices
 from app.state.presence import Presence
+from app.state.quotas import AdmittedHeads
 from app.state.reservations import Reservations
-from app.state.storage import CLAIMS, NOTICES, Storage
-from app.tally import Column
+from app.state.storage import CLAIMS, NOTICES, SPOOL, Storage, open_storage
+from app.tally import Column, Table
+from app.telemetry import Metrics
+from app.tiles.encoding import describe_token
+from app.tiles.reductions import PartialStore
+from app.tiles.service import TileService
+from app.tiles.views import Views
+from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
+
+_WAITING_THREADS = 8
+"""Threads that wait for the store to make uploads durable."""
+_TOKENS = {
+    KIND_LOSSES: loss_tokens.describe,
+    KIND_TILES: describe_token,
+    KIND_BATCHES: batch_tokens.describe,
+    KIND_ROWS: row_tokens.describe,
+}
 
 
-def make_ledger(settings: Settings, column: Column) -> Ledger:
-    """Return the ledger of the memory that requests hold."""
-    share = int(settings.memory_limit * settings.owner_share)
-    return Ledger(settings.memory_limit, share, column)
+class _Closable(Protocol):
+    def close(self) -> object: ...
 
 
-def make_buffers(settings: Settings, ledger: Ledger, column: Column) -> Buffers:
-    """Return the buffers into which bodies are read."""
-    share = int(settings.buffers * settings.owner_share)
-    return Buffers(settings.buffers, settings.buffer_bytes, ledger, share, column)
+_C = TypeVar("_C", bound=_Closable)
 
 
-def make_reservations(settings: Settings, storage: Storage) -> Reservations:
-    """Return the reservations of rows that wait on disk."""
-    presence = Presence(storage.directory / CLAIMS)
-    return Reservations(presence, settings.quota_spool_bytes, storage.space)
+class Parts:
+    """The parts of a worker; they are closed in the reverse of the order in which they are made.
+
+    Args:
+        settings: its settings.
+        board: where its workers see how the others are; default: there are no others.
+        slot: that of this worker.
+        lent: the ledger of a process that computes one job alone.
+
+    Raises:
+        ValueError: a token key is malformed, or a dataset root contains the data directory.
+        StorageError: the data directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        board: Board | None = None,
+        slot: WorkerSlot | None = None,
+        lent: LentLedger | None = None,
+    ) -> None:
+        board = board or Board()
+        self.settings, self.slot = settings, slot or board.workers[0]
+        self._resources = ExitStack()
+        self._add_floors(lent, share_of_cores(board.count_like(self.slot)))
+        self._add_losses_and_runs(lent)
+        self.sweeper = self._closing(
+            make_sweeper(settings, self.storage, self.quotas, self.metrics, self.runs.removal)
+        )
+        self._add_operations(board)
+
+    def _closing(self, part: _C) -> _C:
+        return self._resources.enter_context(closing(part))
+
+    def _add_floors(self, lent: LentLedger | None, cores: int) -> None:
+        """Make what remembers and computes, and the products that only read datasets."""
+        settings = self.settings
+        self.storage = storage = self._closing(
+            open_storage(settings.data_dir, settings.reserve_bytes, settings.state, settings.blobs)
+        )
+        self.keys = keys = KeyRing(token_keys.resolve_keys(settings.token_keys, storage))
+        self.tokens = TokenInspection(keys, _TOKENS)
+        self.metrics = Metrics()
+        column = self.slot.column or Column(Table())
+        part = settings.owner_share
+        rate = settings.owner_rate and Rate(settings.owner_rate, settings.owner_burst)
+        most = settings.max_requests
+        self.throttle = Throttle(most, int(most * part), rate or None, column=column)
+        most = settings.memory_limit
+        self.ledger = ledger = lent or Ledger(most, int(most * part), column)
+        most = settings.buffers
+        self.buffers = Buffers(most, settings.buffer_bytes, ledger, int(most * part), column)
+        self.quotas = make_quotas(settings)
+        self.heads = heads = AdmittedHeads(
+            storage.heads, self.quotas, note=noted_operations(self.metrics)
+        )
+        self.decoders = self._closing(make_decoders(settings, column))
+        catalogue = self._closing(make_catalogue(settings, heads, self.decoders, ledger, column))
+        views = Views(catalogue, heads, keys)
+        pipelines = self._closing(Pipelines(catalogue, views, heads, keys))
+        self.width = settings.threads or cores
+        self.threads = threads = self._closing(Workers(self.width))
+        self.rate = MinimumRate(settings.min_rate)
+        self.bodies = JsonBodies(ledger, threads, self.rate)
+        self.addresses = Addresses(settings.public_url, settings.trusted_proxies)
+        self.datasets = DatasetService(catalogue, threads, self.bodies, self.addresses)
+        reducing = self._closing(Workers(_WAITING_THREADS))
+        kept = PartialStore(storage.blobs)
+        self.tiles = TileService(views, kept, threads, reducing, self.bodies, self.addresses)
+        self.pipelines = PipelineService(
+            pipelines, threads, self.bodies, self.metrics, self.addresses
+        )
+
+    def _add_losses_and_runs(self, lent: LentLedger | None) -> None:
+        settings, storage, heads, ledger = self.settings, self.storage, self.heads, self.ledger
+        presence = Presence(storage.directory / CLAIMS)
+        self.reservations = self._closing(
+            Reservations(presence, settings.quota_spool_bytes, storage.space)
+        )
+        inputs = InputStore(storage.blobs, settings.input_days)
+        self.losses = LossService(
+            keys=self.keys,
+            inputs=Inputs(inputs, heads, storage.turn, ledger, self.decoders),
+            spools=Spools(
+                storage.directory / SPOOL,
+                settings.spool_memory,
+                settings.spool_limit,
+                self.reservations,
+                ledger,
+            ),
+            threads=self.threads,
+            buffers=self.buffers,
+            ledger=ledger,
+            metrics=self.metrics,
+            rate=self.rate,
+            max_body=settings.max_body,
+            max_input=settings.max_input,
+            max_samples=settings.max_samples,
+            max_blocks=settings.max_blocks,
+            admission=Admission(settings.request_memory, settings.spool_limit),
+            is_spent=lambda owner: self.throttle.is_spent(owner) or ledger.is_spent(owner),
+        )
+        self.notices = self._closing(storage.notices())
+        runs = Runs(heads, settings.run_days, Watch(self.notices))
+        runs.on_state = self.metrics.on_run
+        streams = Streams(heads, storage.blobs, runs)
+        disk = self._closing(Workers(_WAITING_THREADS))
+        sealing = SealingContext(
+            streams, heads, self.losses, self.threads, sums_bytes=settings.request_memory
+        )
+        self.sealer = self._closing(make_sealer(settings, storage, sealing, lent))
+        self.sealer.on_ended = self.metrics.on_sealed
+        self.runs = RunService(
+            runs=runs,
+            streams=streams,
+            removal=Removal(streams, heads),
+            reports=RunReportsService(self.sealer),
+            losses=self.losses,
+            uploads=Uploads(streams, self.losses, disk, settings.max_upload),
+            without_version=settings.uploads_without_version,
+            threads=self.threads,
+            bodies=self.bodies,
+            addresses=self.addresses,
+        )
+
+    def _add_operations(self, board: Board) -> None:
+        """Make who is admitted, and what watches and counts."""
+        settings, ledger = self.settings, self.ledger
+        self.api_keys = self._closing(
+            Keys(settings.api_keys, ApiKeys(self.storage.heads), digest_key)
+        )
+        limits = BudgetLimits(
+            settings.request_memory, settings.request_cpu_seconds, settings.request_items
+        )
+        self.budgets = Budgets(limits, ledger)
+        self.budgets.on_exceeded = self.metrics.on_exceeded
+        self.budgets.on_cancelled = self.metrics.on_cancelled
+        # Closed before the pools of threads, which wait for what runs.
+        self._resources.callback(self.budgets.stop)
+        self.audit = self._closing(AuditLog(settings.audit_log))
+        self.watched = Watched(
+            storage=self.storage,
+            warm_up=WarmUp(),
+            lag_probe=LoopLagProbe(self.threads.start),
+            buffers=self.buffers,
+            decoders=self.decoders,
+            spools=self.losses.spools,
+            reservations=self.reservations,
+            ledger=ledger,
+            throttle=self.throttle,
+            jobs=self.sealer.jobs,
+            threads=self.threads,
+            width=self.width,
+        )
+        self.monitor = self._closing(monitor(self.watched, board, self.slot, self.metrics))
+        self.readiness = Readiness(
+            self.monitor, board, self.slot, lambda: self.sealer.jobs.poisoned
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start what works without requests; close everything in the end."""
+        self.watched.warm_up.start()
+        with self._resources:
+            if has_long_work(self.slot):
+                self.sweeper.start()
+                self.sealer.start()
+                self.notices.relay()
+                # Another worker takes the job, which could not finish here.
+                self.slot.on_drain = self.sealer.stop
+            self.monitor.start()
+            self.watched.lag_probe.start()
+            try:
+                yield
+            finally:
+                await self.watched.lag_probe.stop()
 
 
 def make_sealer(
@@ -56,13 +277,6 @@ def make_sealer(
         return Sealer(sealing, jobs)
     notices = Notices(storage.directory / NOTICES / "jobs")
     return Sealer(sealing, jobs, alone=Alone(settings, losses.ledger), notices=notices)
-
-
-def make_throttle(settings: Settings, column: Column) -> Throttle:
-    """Return what admits requests, by owner."""
-    share = int(settings.max_requests * settings.owner_share)
-    rate = settings.owner_rate and Rate(settings.owner_rate, settings.owner_burst)
-    return Throttle(settings.max_requests, share, rate or None, column=column)
 
 
 def make_decoders(settings: Settings, column: Column) -> DecoderPool:

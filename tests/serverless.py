@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.body import BODY_EXTENSION, ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
-from app.server.flag import Flag
+from app.server.flow import Flag
 from app.server.passing import Passing
 from app.server.responses import (
     ABORT_EXTENSION,

@@ -12,7 +12,7 @@ import structlog
 from app.decoding.worker.sandbox import die_with
 from app.errors import ServiceError
 from app.logs import configure_logging
-from app.main import create_app
+from app.parts import Parts
 from app.runs.sealing.alone import BESIDE_BYTES, LentLedger
 from app.runs.sealing.jobs import Job
 from app.server.memory import bound_memory, offer_to_be_killed
@@ -33,11 +33,8 @@ def main() -> None:
     share = int(settings.memory_limit * settings.owner_share)
     # What a job needs, but for datasets and a log of what clients do.
     needed = {"scan": False, "catalogue": None, "audit_log": "none"}
-    app = create_app(
-        settings.model_copy(update=needed),
-        ledger=LentLedger(connection, settings.memory_limit, share),
-    )
-    sealer = app.state.sealer
+    ledger = LentLedger(connection, settings.memory_limit, share)
+    sealer = Parts(settings.model_copy(update=needed), lent=ledger).sealer
     signal.signal(signal.SIGTERM, lambda *_: sealer.stop())
     bound_memory(settings.memory_limit + BESIDE_BYTES)
     connection.send(None)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.engine.workers import Workers
 from app.errors import NotFoundError
 from app.http.addresses import Addresses
-from app.http.dependencies import IdentityDep, StrictRoute, from_state
+from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import ADMIN, Identity, identity_of, require
 from app.http.json_bodies import JsonBodies, json_response, send_json
 from app.http.openapi import (
@@ -52,25 +52,15 @@ _OCTETS = content_response(200, "application/octet-stream") | content_response(
 )
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 429, 503)
 
-router = APIRouter(prefix="/v1/datasets", tags=["datasets"], route_class=StrictRoute)
+router = Routes(DatasetService, "/v1/datasets", tags=["datasets"])
 
 _MAX_BODY = 1 << 20
 _PIECE = 1 << 21
 
 
-DatasetsDep = Annotated[DatasetService, from_state("datasets")]
 Owner = Annotated[
     str | None, Query(max_length=100, description="Owner of the datasets, for the scope admin")
 ]
-
-
-def _service(request: Request) -> DatasetService:
-    """Return the service, for routes that clients ask again and again.
-
-    FastAPI takes as long to resolve a dependency as we take to look up a description.
-    """
-    service: DatasetService = request.app.state.datasets
-    return service
 
 
 def _check_owner(who: Identity, owner: str | None) -> None:
@@ -81,13 +71,14 @@ def _check_owner(who: Identity, owner: str | None) -> None:
 @router.get("", operation_id="list_datasets", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def list_datasets(
+    datasets: DatasetService,
     request: Request,
     after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
     owner: Owner = None,
 ) -> Response:
     """List the ids of the datasets, in order."""
-    datasets, who = _service(request), identity_of(request.scope)
+    who = identity_of(request.scope)
     _check_owner(who, owner)
     ids = await datasets.threads.start(datasets.catalogue.ids, who, after, limit, owner)
     page = {"datasets": ids, "after": ids[-1] if len(ids) == limit else None}
@@ -112,7 +103,7 @@ async def list_datasets(
 )
 @in_lane(LONG)
 async def register_dataset(
-    request: Request, datasets: DatasetsDep, who: IdentityDep
+    datasets: DatasetService, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
     """Register files under the roots as a dataset; registering them again returns it."""
 
@@ -132,9 +123,9 @@ async def register_dataset(
 
 @router.get("/{ident}", operation_id="dataset", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
-async def dataset(ident: str, request: Request) -> Response:
+async def dataset(datasets: DatasetService, ident: str, request: Request) -> Response:
     """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
-    datasets, who = _service(request), identity_of(request.scope)
+    who = identity_of(request.scope)
 
     def describe() -> dict[str, Any]:
         with closing(datasets.catalogue.open_any(who, ident)) as opened:
@@ -152,7 +143,7 @@ async def dataset(ident: str, request: Request) -> Response:
 )
 @in_lane(FRONT)
 async def delete_dataset(
-    ident: str, datasets: DatasetsDep, who: IdentityDep, owner: Owner = None
+    datasets: DatasetService, ident: str, who: IdentityDep, owner: Owner = None
 ) -> Response:
     """Forget a registered dataset; its files stay, and streams that run over it finish."""
     _check_owner(who, owner)
@@ -169,7 +160,7 @@ async def delete_dataset(
 )
 @in_lane(LONG)
 async def dataset_file(
-    ident: str, number: int, request: Request, datasets: DatasetsDep, who: IdentityDep
+    datasets: DatasetService, ident: str, number: int, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
     """Send a file of a dataset unconverted: the whole file, or a byte range."""
 

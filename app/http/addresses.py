@@ -7,8 +7,7 @@ import re
 
 from starlette.types import Scope
 
-from app.server.connection import PEER_EXTENSION
-from app.server.peers import Peers
+from app.server.limits import PEER_EXTENSION, Peers
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 

@@ -13,8 +13,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from app.errors import FramingError, ServiceError, StalledError
 from app.server import body as server_body
-from app.server.body import RequestBody
-from app.server.thread_reader import ThreadReader
+from app.server.reader import SocketBody, ThreadReader
 from core.budget import current
 
 from .decompression import Decoder
@@ -101,7 +100,7 @@ class MinimumRate:
 
 
 async def read_whole(
-    body: RequestBody, hold: Hold, decode: Decoder, rate: MinimumRate, threads: Threads
+    body: SocketBody, hold: Hold, decode: Decoder, rate: MinimumRate, threads: Threads
 ) -> bytearray:
     """Read a whole body into memory that is held before it is taken.
 
@@ -133,7 +132,7 @@ async def read_whole(
         raise
 
 
-async def _read_pieces(body: RequestBody, whole: _Whole, threads: Threads) -> None:
+async def _read_pieces(body: SocketBody, whole: _Whole, threads: Threads) -> None:
     reader: ThreadReader | None = None
     try:
         while count := await whole.fill(body):
@@ -181,7 +180,7 @@ class _Whole:
         self._received, self._begin = 0, time.monotonic()
         hold.grow(self._held)
 
-    async def fill(self, body: RequestBody) -> int:
+    async def fill(self, body: SocketBody) -> int:
         """Read what comes next into a view; see ``read``."""
         await wait(body)
         self.view = memoryview(bytearray(_PIECE))
@@ -229,7 +228,7 @@ class _Whole:
         self.pieces.add(piece)
 
 
-async def read(body: RequestBody, view: memoryview) -> int:
+async def read(body: SocketBody, view: memoryview) -> int:
     """Read the next bytes of a body into ``view``; return their number, 0 at the end.
 
     Raises:
@@ -243,7 +242,7 @@ async def read(body: RequestBody, view: memoryview) -> int:
         raise _service_error(e) from e
 
 
-async def wait(body: RequestBody) -> None:
+async def wait(body: SocketBody) -> None:
     """Wait until bytes of a body, or its end, are there to be read.
 
     Raises:
@@ -263,7 +262,7 @@ def _service_error(e: Exception) -> StalledError | FramingError:
     return FramingError(f"the chunked coding of the body is malformed: {e}")
 
 
-async def discard(body: RequestBody) -> None:
+async def discard(body: SocketBody) -> None:
     """Read and drop the rest of a body, within limits.
 
     Many clients read no answer before they have sent their whole body.

@@ -1,15 +1,17 @@
-"""Dependencies that routes declare, and the class of routes."""
+"""How routes are declared, bound to the service of their product, and what else they depend on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Annotated, Any, get_args
+from collections.abc import Callable, Coroutine, Sequence
+from types import MethodType
+from typing import Annotated, Any, Concatenate, Generic, TypeVar, get_args
 
-from fastapi import Depends, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Header, Path
 from fastapi.routing import APIRoute
+from starlette.routing import Route
 
 from app.errors import InvalidOptionError
 from app.server.drain import Drain, drain_of
@@ -17,16 +19,11 @@ from core.errors import names_hint
 
 from .identity import Identity, identity_of
 
+S = TypeVar("S")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-def from_state(name: str) -> Any:  # noqa: ANN401 - FastAPI's marker
-    """Return a dependency on the attribute of ``app.state`` with this name."""
-
-    async def find(request: Request) -> Any:  # noqa: ANN401 - the parameter states its type
-        return getattr(request.app.state, name)
-
-    return Depends(find)
+Endpoint = Callable[Concatenate[S, ...], Coroutine[Any, Any, Any]]
+"""A function that answers requests; its first argument is the service of its product."""
+Declare = Callable[[Endpoint[S]], Endpoint[S]]
 
 
 _FORMS = {
@@ -36,24 +33,7 @@ _FORMS = {
 """How a number may be written: pydantic takes `` 2``, ``+2``, ``0_2`` and ``2.0`` for 2."""
 
 
-class HeadRoute(APIRoute):
-    """A route that answers HEAD where it answers GET."""
-
-    def __init__(
-        self,
-        path: str,
-        endpoint: Callable[..., Any],
-        *,
-        methods: Iterable[str] | None = None,
-        **others: Any,  # noqa: ANN401 - see APIRoute
-    ) -> None:
-        answered = {"GET"} if methods is None else set(methods)
-        if "GET" in answered:
-            answered.add("HEAD")
-        super().__init__(path, endpoint, methods=answered, **others)
-
-
-class StrictRoute(HeadRoute):
+class StrictRoute(APIRoute):
     """A route that refuses what it does not know.
 
     That is options that it does not have, options given twice, and numbers in any but the plain
@@ -80,6 +60,77 @@ class StrictRoute(HeadRoute):
             return await handle(request)
 
         return check_and_handle
+
+
+class Routes(Generic[S]):
+    """The routes of a product, declared as those of FastAPI's routers are.
+
+    FastAPI sees no service: each worker makes its functions methods of its own.
+
+    Args:
+        service: class of the service, which is the first argument of every endpoint.
+        prefix: what all paths begin with.
+        route_class: class of the routes.
+        shared: other arguments of FastAPI's router.
+
+    Attributes:
+        routes: what is declared: paths, methods and endpoints.
+    """
+
+    def __init__(
+        self,
+        service: type[S],
+        prefix: str = "",
+        route_class: type[APIRoute] = StrictRoute,
+        **shared: Any,  # noqa: ANN401 - see APIRouter
+    ) -> None:
+        self.service = service
+        self.routes: list[Route] = []
+        self._prefix = prefix
+        self._shared = {"route_class": route_class, **shared}
+        self._options: list[dict[str, Any]] = []
+
+    def bound(self, service: S) -> APIRouter:
+        """Return the routes that answer with a service."""
+        router = APIRouter(**self._shared)
+        for route, options in zip(self.routes, self._options, strict=True):
+            endpoint = MethodType(route.endpoint, service)
+            router.add_api_route(route.path, endpoint, methods=route.methods, **options)
+        return router
+
+    def add(self, method: str, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Return a decorator that declares a route, with HEAD where it has GET."""
+
+        def declare(endpoint: Endpoint[S]) -> Endpoint[S]:
+            self.routes.append(Route(self._prefix + path, endpoint, methods=[method]))
+            self._options.append(options)
+            return endpoint
+
+        return declare
+
+    def get(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Declare a route for GET, and for HEAD."""
+        return self.add("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Declare a route for POST."""
+        return self.add("POST", path, **options)
+
+    def put(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Declare a route for PUT."""
+        return self.add("PUT", path, **options)
+
+    def patch(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Declare a route for PATCH."""
+        return self.add("PATCH", path, **options)
+
+    def delete(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Declare a route for DELETE."""
+        return self.add("DELETE", path, **options)
+
+    def options(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Declare a route for OPTIONS."""
+        return self.add("OPTIONS", path, **options)
 
 
 def _form_of(annotation: Any) -> re.Pattern[str] | None:  # noqa: ANN401 - of a parameter

@@ -1,7 +1,7 @@
 """The outer layer of every request: identity, metrics, logs, and headers of all answers.
 
 A plain ASGI middleware, so that it costs next to nothing per message of a long answer.
-Nothing passes it unidentified but the paths that :mod:`.access` lists; a request that is
+Nothing passes it unidentified but the paths that :mod:`.identity` lists; a request that is
 refused here has not had a byte of its body read.
 """
 
@@ -22,15 +22,14 @@ from app.audit import AuditLog
 from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
-from app.server.flag import Flag
+from app.server.flow import Flag
 from app.server.responses import DISCONNECTED_EXTENSION, run_then_exchange
 from app.telemetry import Metrics
 from core.errors import CancelledError
 
 from . import trail
-from .access import METRICS, authorise, is_open, outlives_drain
 from .addresses import client_address
-from .identity import Identity, identify
+from .identity import METRICS, Identity, authorise, identify, is_open, outlives_drain
 from .keys import Keys
 from .problems import ProblemResponse
 from .throttle import Throttle

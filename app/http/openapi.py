@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from app.errors import KINDS
 
-from .access import is_open
+from .identity import is_open
 
 MAX_NUMBER = 2**62
 """Largest number that a query option accepts."""

@@ -6,27 +6,68 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
 
 from app.errors import KINDS, Kind, NotFoundError
 from app.health import readiness
 from app.server.lanes.table import FRONT, in_lane
 from app.telemetry import METRICS_TYPE, Metrics
 
-from .dependencies import DrainDep, HeadRoute, from_state
+from .dependencies import DrainDep, Routes
 from .openapi import problem_responses
-from .schemas import Health, Readiness
+
+
+class Health(BaseModel):
+    """A live process."""
+
+    status: Literal["ok"]
+
+
+class ReadinessPart(BaseModel):
+    """A part of the worker that answers."""
+
+    status: Literal["ok", "failing"]
+    since: str = Field(description="When it became so")
+    detail: str | None = Field(None, description="Why it fails")
+
+
+class ReadinessWorker(BaseModel):
+    """A worker of the service."""
+
+    worker: int
+    status: Literal["ready", "being replaced", "not ready"]
+    reasons: list[str] = []
+
+
+class Readiness(BaseModel):
+    """Whether the service is ready for requests, and if not, why."""
+
+    status: Literal["ready", "not ready"]
+    reasons: list[str] = []
+    parts: dict[str, ReadinessPart] = {}
+    workers: list[ReadinessWorker] = []
+    poisoned_jobs: int = Field(0, description="Jobs that were given up: their processes died")
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Everything the routes for operators need."""
+
+    metrics: Metrics
+    readiness: readiness.Readiness
+
 
 # Balancers and Prometheus add options of their own.
-router = APIRouter(tags=["operations"], route_class=HeadRoute)
+router = Routes(Operations, "", APIRoute, tags=["operations"])
 
-MetricsDep = Annotated[Metrics, from_state("metrics")]
-ReadinessDep = Annotated[readiness.Readiness, from_state("readiness")]
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#123}
 code{background:#eef3f6;padding:.1em .3em;border-radius:3px}
@@ -54,7 +95,7 @@ def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
 
 @router.get("/healthz", operation_id="healthz", response_model=Health)
 @in_lane(FRONT)
-async def healthz() -> Response:
+async def healthz(_operations: Operations) -> Response:
     """Report that the process is alive."""
     return _json({"status": "ok"})
 
@@ -66,9 +107,9 @@ async def healthz() -> Response:
     responses={503: {"description": "Not ready for requests", "model": Readiness}},
 )
 @in_lane(FRONT)
-async def readyz(service: ReadinessDep, drain: DrainDep) -> Response:
+async def readyz(operations: Operations, drain: DrainDep) -> Response:
     """Report whether the service is ready for requests, and if not, which part fails."""
-    described = await service.describe(draining=drain.draining)
+    described = await operations.readiness.describe(draining=drain.draining)
     return _json(described, 200 if described["status"] == "ready" else 503)
 
 
@@ -79,10 +120,10 @@ async def readyz(service: ReadinessDep, drain: DrainDep) -> Response:
     responses=problem_responses(400, 401, 503),
 )
 @in_lane(FRONT)
-async def metrics(own: MetricsDep) -> Response:
+async def metrics(operations: Operations) -> Response:
     """Return the metrics of all workers, in Prometheus text format."""
     # Ten milliseconds of work. Not in the threads of requests: the page is for when they are busy.
-    text = await asyncio.to_thread(own.text)
+    text = await asyncio.to_thread(operations.metrics.text)
     return Response(text, media_type=METRICS_TYPE)
 
 
@@ -93,7 +134,7 @@ async def metrics(own: MetricsDep) -> Response:
     responses=problem_responses(404),
 )
 @in_lane(FRONT)
-async def explain_problem(code: str) -> Response:
+async def explain_problem(_operations: Operations, code: str) -> Response:
     """Explain a problem code."""
     if code not in KINDS:
         raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
@@ -102,14 +143,14 @@ async def explain_problem(code: str) -> Response:
 
 @router.get("/", operation_id="home", include_in_schema=False)
 @in_lane(FRONT)
-async def home() -> Response:
+async def home(_operations: Operations) -> Response:
     """Lead to the documentation."""
     return RedirectResponse("docs")
 
 
 @router.get("/docs", operation_id="docs", include_in_schema=False)
 @in_lane(FRONT)
-async def docs(request: Request) -> Response:
+async def docs(_operations: Operations, request: Request) -> Response:
     """Return a page that lists all routes and problems."""
     return HTMLResponse(docs_page(request.app.openapi(), KINDS), headers=PAGE_HEADERS)
 

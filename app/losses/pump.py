@@ -45,11 +45,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from app.engine.buffers import Buffers
 from app.errors import BusyError, ShareExceededError
-from app.http.bodies import read, wait
-from app.server.body import RequestBody
+from app.http.bodies import Threads, read, wait
 from app.server.drain import Drain
-from app.server.thread_reader import ThreadReader
-from app.streams.threads import Threads
+from app.server.reader import SocketBody, ThreadReader
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -120,7 +118,7 @@ class Pump(Generic[T]):
 
     def __init__(
         self,
-        body: RequestBody,
+        body: SocketBody,
         posting: Destination[T],
         buffers: Buffers,
         owner: str,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query, Request
 from fastapi.responses import Response
 
 from app.errors import ServiceError
 from app.http.bodies import discard, read_whole
 from app.http.decompression import MAX_INPUT, decoder
-from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
+from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import Identity, identity_of
 from app.http.json_bodies import send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
@@ -32,7 +32,7 @@ from .schemas import InputAnswer, InputName, InputQuery, LossQuery, ReportName, 
 from .service import LossService
 from .tokens import Checkpoints
 
-router = APIRouter(prefix="/v1/losses", tags=["losses"], route_class=StrictRoute)
+router = Routes(LossService, "/v1/losses", tags=["losses"])
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {
@@ -94,7 +94,6 @@ def _responses(*formats: str) -> dict[int | str, dict[str, Any]]:
     return tables | checked | problem_responses(*statuses)
 
 
-LossesDep = Annotated[LossService, from_state("losses")]
 UploadComplete = Annotated[
     str | None,
     Header(alias="Upload-Complete", description="?0 if more of the stream follows, else ?1"),
@@ -132,10 +131,10 @@ async def _no_content(exchange: Exchange) -> None:
 
 @in_lane(LONG)
 async def _one_report(
+    losses: LossService,
     report: ReportName,
     query: Annotated[LossQuery, Query()],
     request: Request,
-    losses: LossesDep,
     drain: DrainDep,
     _complete: UploadComplete = None,
     _length: UploadLength = None,
@@ -147,9 +146,9 @@ async def _one_report(
 
 @in_lane(LONG)
 async def _several_reports(
+    losses: LossService,
     query: Annotated[ReportsQuery, Query()],
     request: Request,
-    losses: LossesDep,
     drain: DrainDep,
     _complete: UploadComplete = None,
     _length: UploadLength = None,
@@ -165,20 +164,19 @@ for _method in ("POST", "PUT"):
         ("/{report}", _one_report, "report", (*MEDIA_TYPES, *PICTURE_TYPES)),
         ("", _several_reports, "reports", ("frames",)),
     ):
-        router.add_api_route(
+        router.add(
+            _method,
             _path,
-            _endpoint,
-            methods=[_method],
             name=f"{_method.lower()}_{_name}",
             operation_id=f"{_method.lower()}_{_name}",
             status_code=200,
             response_class=ExchangeResponse,
             responses=_responses(*_formats),
             openapi_extra=_BODY,
-        )
+        )(_endpoint)
 
 
-inputs_router = APIRouter(prefix="/v1/inputs", tags=["inputs"], route_class=StrictRoute)
+inputs_router = Routes(LossService, "/v1/inputs", tags=["inputs"])
 
 _INPUT_BODY = {
     "requestBody": {
@@ -207,10 +205,10 @@ _INPUT_BODY = {
 )
 @in_lane(LONG)
 async def put_input(
+    losses: LossService,
     name: InputName,
     query: Annotated[InputQuery, Query()],
     request: Request,
-    losses: LossesDep,
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file; queries refer to it by its digest."""
@@ -274,7 +272,7 @@ async def receive_input(
 )
 @in_lane(FRONT)
 async def delete_input(
-    name: InputName, digest: str, losses: LossesDep, who: IdentityDep
+    losses: LossService, name: InputName, digest: str, who: IdentityDep
 ) -> Response:
     """Delete an auxiliary file; it stays stored for others who have put it too."""
     await losses.threads.start(losses.inputs.delete, who, name, digest)

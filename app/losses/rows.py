@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from app.errors import Problem
+from app.http.bodies import Threads
+from app.streams.driver import Progress
 from app.streams.frames import Buffers
-from app.streams.limits import Progress
-from app.streams.threads import Threads
 from core.budget import current
 
 from .encoding import RowEncoder

@@ -10,8 +10,8 @@ from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.engine.workers import Workers
 from app.http.bodies import MinimumRate
-from app.server.body import RequestBody
 from app.server.drain import Drain
+from app.server.reader import SocketBody
 from app.telemetry import Metrics
 from app.tokens import KeyRing
 
@@ -50,7 +50,7 @@ class LossService:
 
     def pump(
         self,
-        body: RequestBody,
+        body: SocketBody,
         destination: Destination[T],
         payer: str,
         drain: Drain,

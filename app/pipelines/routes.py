@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -18,11 +18,11 @@ from app.errors import InvalidOptionError
 from app.http.addresses import Addresses
 from app.http.answers import WholeAnswer
 from app.http.compression import compressor
-from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
+from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import identity_of
 from app.http.json_bodies import JsonBodies, json_response, send_json
 from app.http.media_types import MEDIA_TYPES
-from app.http.negotiation import Headers, answer_coding, choose_format, joined
+from app.http.negotiation import Headers, answer_coding, choose_format, joined, not_modified
 from app.http.openapi import (
     MAX_NUMBER,
     NO_CONTENT,
@@ -31,11 +31,10 @@ from app.http.openapi import (
     json_body,
     problem_responses,
 )
-from app.http.ranges import not_modified
 from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
-from app.streams.limits import Limits
+from app.streams.driver import Limits
 from app.telemetry import Metrics
 from core.errors import PipelineError, PositionError
 from core.pipelines.reference import reference, reference_of
@@ -53,8 +52,6 @@ MEDIA = {
 }
 """Media type of each format."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
-router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=StrictRoute)
-stages = APIRouter(prefix="/v1/stages", tags=["pipelines"], route_class=StrictRoute)
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
 _JSON = content_response(200, "application/json")
@@ -185,13 +182,14 @@ class PipelineService:
     addresses: Addresses
 
 
-PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
+router = Routes(PipelineService, "/v1/pipelines", tags=["pipelines"])
+stages = Routes(PipelineService, "/v1/stages", tags=["pipelines"])
 
 
 @router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def list_pipelines(
-    service: PipelinesDep,
+    service: PipelineService,
     who: IdentityDep,
     after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
@@ -211,7 +209,7 @@ async def list_pipelines(
 )
 @in_lane(QUICK)
 async def register_pipeline(
-    request: Request, service: PipelinesDep, who: IdentityDep
+    service: PipelineService, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
     """Register a pipeline under the digest of its spec; registering it again returns it.
 
@@ -242,7 +240,7 @@ async def register_pipeline(
 
 @router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
-async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
+async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
 
     def describe() -> dict[str, Any]:
@@ -260,7 +258,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
     responses=NO_CONTENT | _PROBLEMS,
 )
 @in_lane(FRONT)
-async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
+async def delete_pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
     await service.threads.start(service.pipelines.delete, who, ident)
     return Response(status_code=204)
@@ -275,9 +273,9 @@ async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -
 )
 @in_lane(LONG)
 async def pipeline_batches(
+    service: PipelineService,
     ident: str,
     request: Request,
-    service: PipelinesDep,
     who: IdentityDep,
     drain: DrainDep,
     query: Annotated[BatchesQuery, Query()],
@@ -321,13 +319,13 @@ async def pipeline_batches(
 )
 @in_lane(QUICK)
 async def pipeline_batch(
+    service: PipelineService,
     ident: str,
     request: Request,
     query: Annotated[BatchQuery, Query()],
 ) -> ExchangeResponse:
     """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
-    # Not dependencies: FastAPI takes as long to resolve one as we take to send a small batch.
-    service: PipelineService = request.app.state.pipelines
+    # Not a dependency: FastAPI takes as long to resolve one as we take to send a small batch.
     who = identity_of(request.scope)
     accept = joined(request.headers, "accept")
     form = query.format or choose_format(accept, BATCH_FORMATS)
@@ -348,13 +346,13 @@ async def pipeline_batch(
 
 @stages.get("", operation_id="list_stages", responses=_JSON | problem_responses(401, 503))
 @in_lane(FRONT)
-async def list_stages() -> Response:
+async def list_stages(_service: PipelineService) -> Response:
     """Describe all stages and functions, with an example of each."""
     return json_response(reference())
 
 
 @stages.get("/{name}", operation_id="stage", responses=_JSON | problem_responses(401, 422, 503))
 @in_lane(FRONT)
-async def stage(name: str) -> Response:
+async def stage(_service: PipelineService, name: str) -> Response:
     """Describe one stage, with its functions."""
     return json_response(reference_of(name))

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.errors import Problem
+from app.http.bodies import Threads
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
 from app.streams.ahead import Ahead
-from app.streams.driver import EXHAUSTED, HEARTBEAT_SECONDS, Stream
+from app.streams.driver import EXHAUSTED, HEARTBEAT_SECONDS, Limits, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
-from app.streams.limits import Limits, Progress
 from app.streams.sender import Head
-from app.streams.threads import Threads
 from app.telemetry import Metrics
 from core.budget import Scope
 from core.errors import PositionError

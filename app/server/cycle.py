@@ -38,17 +38,20 @@ import asyncio
 import http
 import logging
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message
 
 from .body import BodyStalled, ClientDisconnected, FramingError
-from .connection import Connection
-from .flag import Flag
+from .flow import Flag
 from .head import Head
 from .passing import Passing, SocketPasser
 from .reader import SocketBody
+
+if TYPE_CHECKING:
+    from .protocol import BodyProtocol
+
 
 _logger = logging.getLogger(__name__)
 
@@ -80,7 +83,7 @@ class BodyCycle:
     """
 
     def __init__(
-        self, owner: Connection, reader: SocketBody, head: Head, scope: dict[str, Any]
+        self, owner: BodyProtocol, reader: SocketBody, head: Head, scope: dict[str, Any]
     ) -> None:
         self.owner = owner
         self.reader = reader
@@ -167,7 +170,7 @@ class BodyCycle:
         """Return the next ASGI message, for applications that do not use our body.
 
         Raises:
-            BodyStalled, FramingError: See RequestBody.
+            BodyStalled, FramingError: See SocketBody.
         """
         if not self._received and not self._disconnected and not self._complete:
             try:

@@ -6,7 +6,7 @@ import time
 
 from starlette.types import Scope
 
-from .flag import Flag
+from .flow import Flag
 
 DRAIN_EXTENSION = "thalweg.drain"
 

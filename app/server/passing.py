@@ -29,9 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .body import ClientDisconnected
-from .flag import Flag
-from .flow import Flow
-from .writing import WriteWatch
+from .flow import Flag, Flow, WriteWatch
 
 MESSAGE_BYTES = 32 << 20
 """Bytes of one message, so that whoever counts bytes sent is not far ahead."""

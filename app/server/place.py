@@ -1,4 +1,10 @@
-"""A place of a process that the supervisor keeps running, and the attempts to keep one there."""
+"""A place of a process that the supervisor keeps running: its attempts, its memory, its ends.
+
+Requests account for what they hold, and are refused in time. What they forget would take the
+memory of the machine, and the kernel might end any process for it. So the supervisor looks at the
+workers often, as the kernel counts them: pages that are theirs alone, not those of files or shared
+memory. Each may have so many more than it had when it was forked.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +14,15 @@ import signal
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .board import WorkerSlot
-from .watcher import Watched
 
+LOOK_SECONDS = 0.05
+"""Time between two looks."""
+SLACK_BYTES = 1 << 30
+"""Memory of a process that is not accounted: threads, pieces of files, small and free things."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _FEW_ENDS, _FEW_SECONDS = 5, 10.0
 """Ends within so many seconds, without a request answered, after which a process that was ready
 is replaced after a pause."""
@@ -23,6 +34,49 @@ STARTING_TICKS = 60
 """The same for a process of a lane that has not beaten yet: it opens what the service stores."""
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 30.0
+_CGROUP = Path("/sys/fs/cgroup")
+_COUNTERS = ("memory.events", "memory/memory.oom_control")
+"""Where version 2 and version 1 of control groups count processes killed for memory."""
+_MEMORY = (
+    "the kernel ended a process for lack of memory: raise the memory limit, or lower"
+    " THALWEG_WORKERS, THALWEG_BUFFERS or THALWEG_DECODERS"
+)
+_HINTS = {
+    signal.SIGBUS: "a page of a mapped file was missing, and a plugin handles SIGBUS in our place",
+    signal.SIGSEGV: "a fault in native code: please report it with the requests before it",
+    signal.SIGABRT: "a fault in native code: please report it with the requests before it",
+    signal.SIGKILL: "somebody sent it, or the machine that runs the container did",
+}
+
+
+class Watched:
+    """A process whose memory is looked at.
+
+    Args:
+        pid: the process, which exists.
+        most: bytes that it may take besides those that it has.
+    """
+
+    def __init__(self, pid: int, most: int) -> None:
+        # A number may be another process's by the next look; what is open stays that of this one.
+        self._statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._most = self._look() + most
+
+    def is_over(self) -> bool:
+        """Look; return whether the process has too much."""
+        return self._look() > self._most
+
+    def _look(self) -> int:
+        try:
+            _, resident, shared, _ = os.pread(self._statm, 128, 0).split(b" ", 3)
+        except (OSError, ValueError):
+            # It has ended.
+            return 0
+        return (int(resident) - int(shared)) * _PAGE_BYTES
+
+    def close(self) -> None:
+        """Look no more."""
+        os.close(self._statm)
 
 
 @dataclass
@@ -141,3 +195,58 @@ class Place:
             return self.defer()
         self.failures, self.due = 0, now
         return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a process ended.
+
+    Attributes:
+        reason: name of the signal, or ``exit N``.
+        hint: what it may mean; None if nothing is known.
+    """
+
+    reason: str
+    hint: str | None
+
+
+def describe_end(exit_code: int, *, out_of_memory: bool) -> End:
+    """Describe how a process ended.
+
+    Args:
+        exit_code: as ``multiprocessing`` gives it: the negative number of a signal.
+        out_of_memory: whether the kernel ended processes for lack of memory meanwhile.
+    """
+    if exit_code >= 0:
+        return End(f"exit {exit_code}", None)
+    try:
+        received = signal.Signals(-exit_code)
+    except ValueError:
+        return End(f"signal {-exit_code}", None)
+    if received == signal.SIGKILL and out_of_memory:
+        return End(received.name, _MEMORY)
+    return End(received.name, _HINTS.get(received))
+
+
+def count_memory_kills(root: Path = _CGROUP, proc: Path = Path("/proc")) -> int:
+    """Count the processes that the kernel has ended for lack of memory, as far as we can see.
+
+    Args:
+        root: where control groups are mounted.
+        proc: the proc file system.
+    """
+    places = [proc / "vmstat", *(root / name for name in _COUNTERS)]
+    with contextlib.suppress(OSError):
+        for line in (proc / "self" / "cgroup").read_text().splitlines():
+            path = line.rpartition(":")[2].lstrip("/")
+            places.append(root / path / _COUNTERS[0])
+    return sum(_counter(path) for path in dict.fromkeys(places))
+
+
+def _counter(path: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0

@@ -24,7 +24,7 @@ and none of them while the transport is closing.
 
 Reading is paused while an application is busy, so that the kernel's buffer fills and the
 sender slows down. The price is that a reset goes unnoticed meanwhile: requests whose body takes
-longer than a moment have their socket watched for it (:mod:`.disconnects`).
+longer than a moment have their socket watched for it (:mod:`.leaving`).
 """
 
 from __future__ import annotations
@@ -39,20 +39,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uvicorn.server import ServerState
 
 from .body import ClientDisconnected
-from .connection import PEER_EXTENSION
 from .cycle import BodyCycle
-from .disconnects import Disconnect, Disconnects
 from .drain import DRAIN_EXTENSION
-from .flow import Flow
+from .flow import Flow, Spread, WriteWatch
 from .head import Head, HeadParser, Refusal
 from .lanes.channel import Message
 from .lanes.lane import Lane
-from .leaving import Leaving
-from .limits import ServerLimits
-from .peers import Connections, Peers
+from .leaving import Disconnect, Disconnects, Leaving
+from .limits import PEER_EXTENSION, Connections, Peers, ServerLimits
 from .reader import SocketBody
-from .spreading import Spread
-from .writing import WriteWatch
 
 if TYPE_CHECKING:
     from .worker import ServerConfig

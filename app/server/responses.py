@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .body import BODY_EXTENSION, ClientDisconnected, RequestBody
-from .flag import Flag
+from .body import BODY_EXTENSION, ClientDisconnected
+from .flow import Flag
 from .passing import MESSAGE_BYTES, Passing, Source, Start
+from .reader import SocketBody
 
 ABORT_EXTENSION = "thalweg.abort"
 DISCONNECTED_EXTENSION = "thalweg.disconnected"
@@ -49,7 +50,7 @@ class Exchange:
                 "this is served by thalweg-server alone: other servers hold no limits"
             )
         self.scope = scope
-        self.body: RequestBody = extensions[BODY_EXTENSION]
+        self.body: SocketBody = extensions[BODY_EXTENSION]
         self.disconnected: Flag = extensions[DISCONNECTED_EXTENSION]
         self.started = False
         self.ended = False

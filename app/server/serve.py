@@ -19,8 +19,8 @@ from .lanes.template import Loading
 from .lanes.wiring import Wiring
 from .limits import ServerLimits
 from .memory import bound_memory, offer_to_be_killed
+from .place import SLACK_BYTES
 from .supervisor import END_SECONDS, STARTUP_FAILURE, Supervisor
-from .watcher import SLACK_BYTES
 
 if TYPE_CHECKING:
     from .worker import ServerConfig

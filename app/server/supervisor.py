@@ -11,7 +11,7 @@ so connections wait in its queue while a worker is replaced.
         │                        pause that doubles up to half a minute if it never was, or if
         │                        five ended within ten seconds and answered nothing
         ├─ it stopped beating    kill it; then as above
-        ├─ it takes too much     kill it; then as above (in lanes, see :mod:`.watcher`)
+        ├─ it takes too much     kill it; then as above (in lanes, see :mod:`.place`)
         ├─ none was ever ready   give up: the reason will not go away (of lanes, only if it
         │                        exited by itself: another process may have killed it)
         └─ SIGTERM or SIGINT     pass it on, wait for the drain, kill what is left
@@ -39,12 +39,10 @@ from types import FrameType
 
 import structlog
 
-from . import watcher
 from .board import Board, WorkerSlot
-from .exit_reasons import End, count_memory_kills, describe_end
 from .forking import PASSED_ON, adopt_orphans, fork
 from .lanes.wiring import Wiring
-from .place import Place
+from .place import LOOK_SECONDS, End, Place, count_memory_kills, describe_end
 
 STARTUP_FAILURE = 3
 """Exit code of a worker that could not start, and of the service then."""
@@ -214,7 +212,7 @@ class Supervisor:
         watched = [place for place in self._places if place.watched is not None]
         while True:
             left = max(until - time.monotonic(), 0.0)
-            if _wait(wake, sources, min(left, watcher.LOOK_SECONDS) if watched else left):
+            if _wait(wake, sources, min(left, LOOK_SECONDS) if watched else left):
                 return
             for place in watched:
                 if place.watched is not None and place.watched.is_over():

@@ -1,14 +1,22 @@
-"""A worker: uvicorn with our protocol, which drains after a signal, before it ends."""
+"""A worker: uvicorn with our protocol, which drains after a signal, before it ends.
+
+After a drain, whatever still runs is cancelled, and the interpreter joins its threads. A thread
+that hangs in a system call or a library would keep the process for good, and whoever waits for
+it: an orchestrator, a deployment. So a timer ends it, after the log has told what hung.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, cast
@@ -22,7 +30,6 @@ from .lanes.channel import Message, receive
 from .lanes.lane import Lane
 from .lanes.table import Table
 from .memory import FreeMemory
-from .shutdown_watchdog import MARGIN_SECONDS, end_after
 
 _logger = logging.getLogger(__name__)
 
@@ -30,7 +37,10 @@ ACCEPTED = 16
 """Connections accepted per turn of the event loop."""
 TICKS = 10
 """Ticks of uvicorn in a second."""
-
+MARGIN_SECONDS = 8.0
+"""Time that a process has to end after its drain."""
+_CODE = 70
+"""Exit code: an internal failure, as in sysexits.h."""
 _HANDOVER_SECONDS = 0.02
 _SAME_SIGNAL_SECONDS = 0.2
 """Seconds within which a second signal is the first one, by another way."""
@@ -203,3 +213,36 @@ def run_worker(
     # where turns take long because threads want the interpreter's lock too.
     server.run([*sockets, *(sock.dup() for sock in sockets for _ in range(ACCEPTED - 1))])
     return 0 if server.started else STARTUP_FAILURE
+
+
+def end_after(seconds: float) -> threading.Timer:
+    """End the process after some time, unless it has ended by then or the timer is cancelled."""
+    timer = threading.Timer(seconds, _end)
+    timer.name = "last resort"
+    # It runs on while the interpreter joins the other threads.
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _end() -> None:
+    for line in hanging():
+        _logger.error("the process does not end: %s", line)
+    for stream in (sys.stderr, sys.stdout):
+        stream.flush()
+    os._exit(_CODE)
+
+
+def hanging() -> list[str]:
+    """Describe where each thread is but this one and daemons, innermost call last."""
+    frames = sys._current_frames()  # noqa: SLF001 - the documented way to see other threads
+    own = threading.get_ident()
+    lines = []
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        if frame is None or thread.ident == own or thread.daemon:
+            continue
+        calls = traceback.extract_stack(frame)[-4:]
+        where = " > ".join(f"{call.filename}:{call.lineno} {call.name}" for call in calls)
+        lines.append(f"thread {thread.name!r} is at {where}")
+    return lines

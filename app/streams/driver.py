@@ -37,7 +37,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from app.errors import Problem, ServiceError, problem_of
-from app.http.lapses import lapse_of
+from app.http.bodies import Threads
+from app.http.keys import lapse_of
 from app.http.trail import note_problem
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
@@ -47,14 +48,76 @@ from core.errors import BudgetExceededError, CoreError
 
 from .ahead import Sized
 from .frames import Buffers
-from .limits import Limits, Progress
 from .sender import TOGETHER, Head, Sender
-from .threads import Threads
 
 HEARTBEAT_SECONDS = 10.0
 """Interval of heartbeats while the client waits for an item."""
 DRAIN = "drain"
 EXHAUSTED = "exhausted"
+MAX_COUNT = 1 << 24
+MAX_BYTES = 1 << 44
+MAX_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one answer, in items, payload bytes, seconds and epochs.
+
+    They are checked before each item, so an answer may exceed them by one item.
+    """
+
+    count: int = MAX_COUNT
+    nbytes: int = MAX_BYTES
+    seconds: float = MAX_SECONDS
+    epochs: int | None = None
+
+    @classmethod
+    def clamped(
+        cls,
+        count: int | None = None,
+        nbytes: int | None = None,
+        seconds: float | None = None,
+        epochs: int | None = None,
+    ) -> Limits:
+        """Return the requested limits, lowered to those of the server."""
+        return cls(
+            MAX_COUNT if count is None else min(count, MAX_COUNT),
+            MAX_BYTES if nbytes is None else min(nbytes, MAX_BYTES),
+            MAX_SECONDS if seconds is None else min(seconds, MAX_SECONDS),
+            epochs,
+        )
+
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of one answer, in items, payload bytes and epochs."""
+
+    count: int = 0
+    nbytes: int = 0
+    epochs: int = 0
+    waited: float = 0.0
+    """Seconds spent waiting for items."""
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the answer began."""
+        return self.clock() - self.began
+
+    def reached(self, limits: Limits) -> str | None:
+        """Return the limit that is reached: ``count``, ``bytes``, ``epoch``, ``time`` or None."""
+        if self.count >= limits.count:
+            return "count"
+        if self.nbytes >= limits.nbytes:
+            return "bytes"
+        if limits.epochs is not None and self.epochs >= limits.epochs:
+            return "epoch"
+        return "time" if self.seconds >= limits.seconds else None
+
 
 T = TypeVar("T", bound=Sized)
 T_co = TypeVar("T_co", bound=Sized, covariant=True)

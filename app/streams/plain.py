@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.errors import Problem, ServiceError
-from app.http.negotiation import Headers
-from app.http.ranges import not_modified, requested_range
+from app.http.bodies import Threads
+from app.http.negotiation import Headers, not_modified, requested_range
 from app.server.passing import Source
 from app.server.responses import Exchange
 from core.errors import CoreError
 
 from .ahead import Ahead
-from .driver import Stream
+from .driver import Progress, Stream
 from .frames import Buffers
-from .limits import Progress
 from .sender import Head
-from .threads import Threads
 
 
 @dataclass(frozen=True, slots=True)

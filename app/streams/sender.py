@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from app.http.bodies import Threads
 from app.http.compression import Compressor, compressor
 from app.server.responses import Exchange
 
 from .frames import Buffers
-from .threads import Threads
 
 TOGETHER = 64 << 10
 """Bytes of buffers to merge into one write, which costs as much as copying this many."""

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotAcceptableError, TooLargeError
 from app.http.answers import head_response
-from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
+from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
@@ -38,7 +38,7 @@ from .service import TileService
 from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView
 
-router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=StrictRoute)
+router = Routes(TileService, "/v1/datasets/{ident}", tags=["tiles"])
 
 _MAX_LISTED = 5_000_000
 """Tiles of a plan in one table."""
@@ -55,7 +55,6 @@ _JSON = content_response(200, "application/json")
 _PLAN = content_response(200, "application/json", MEDIA_TYPES["arrow"])
 _RAW = content_response(200, MEDIA_TYPES["bin"]) | content_response(206, MEDIA_TYPES["bin"])
 
-TilesDep = Annotated[TileService, from_state("tiles")]
 After = Annotated[str | None, Query(description="Token to continue after")]
 CodecName = Annotated[str | None, Query(description="Codec that compresses each tile: blosc2")]
 MaxTiles = Annotated[int | None, Query(ge=1, description="Maximum number of tiles to send")]
@@ -96,9 +95,9 @@ async def _stream(
 )
 @in_lane(LONG)
 async def stream_tiles(
+    tiles: TileService,
     ident: str,
     request: Request,
-    tiles: TilesDep,
     who: IdentityDep,
     drain: DrainDep,
     after: After = None,
@@ -128,8 +127,8 @@ async def stream_tiles(
 )
 @in_lane(QUICK)
 async def plan_view(
+    tiles: TileService,
     ident: str,
-    tiles: TilesDep,
     who: IdentityDep,
     first: First = 0,
     count: Count = 1000,
@@ -164,10 +163,9 @@ async def plan_view(
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 @in_lane(QUICK)
-async def register_view(ident: str, request: Request) -> ExchangeResponse:
+async def register_view(tiles: TileService, ident: str, request: Request) -> ExchangeResponse:
     """Register a view; registering it again returns the same id."""
-    # Not dependencies: what is refused should cost little.
-    tiles: TileService = request.app.state.tiles
+    # Not a dependency: what is refused should cost little.
     who = identity_of(request.scope)
 
     async def handle(exchange: Exchange) -> None:
@@ -206,7 +204,7 @@ async def _registered(tiles: TileService, who: Identity, ident: str, name: str) 
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
-async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
+async def view_of(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
     """Describe a view: its spec, shapes, dtype and size, and its first token."""
 
     def describe() -> bytes:
@@ -225,7 +223,7 @@ async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> R
     responses=NO_CONTENT | _PROBLEMS,
 )
 @in_lane(FRONT)
-async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
+async def delete_view(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
     await tiles.threads.start(tiles.views.delete, who, name, ident)
     return Response(status_code=204)
@@ -234,10 +232,10 @@ async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) 
 @router.get("/views/{name}/plan", operation_id="view_plan", responses=_PLAN | _PROBLEMS)
 @in_lane(QUICK)
 async def view_plan(
+    tiles: TileService,
     ident: str,
     name: str,
     request: Request,
-    tiles: TilesDep,
     who: IdentityDep,
     first: First = 0,
     count: Count = 1000,
@@ -287,10 +285,10 @@ async def view_plan(
 )
 @in_lane(LONG)
 async def view_tiles(
+    tiles: TileService,
     ident: str,
     name: str,
     request: Request,
-    tiles: TilesDep,
     who: IdentityDep,
     drain: DrainDep,
     after: After = None,
@@ -315,7 +313,7 @@ async def view_tiles(
 )
 @in_lane(LONG)
 async def view_raw(
-    ident: str, name: str, request: Request, tiles: TilesDep, who: IdentityDep
+    tiles: TileService, ident: str, name: str, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
     """Send the tiles of a view back to back as raw bytes: all of them, or a byte range."""
 

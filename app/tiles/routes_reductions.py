@@ -9,27 +9,25 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import BadRequestError, InvalidOptionError, Problem
 from app.http.answers import WholeAnswer, head_response
-from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
+from app.http.bodies import Threads
+from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
-from app.http.negotiation import answer_coding
+from app.http.negotiation import answer_coding, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
-from app.http.ranges import not_modified
 from app.server.drain import Drain
 from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.ahead import Ahead
-from app.streams.driver import DRAIN, Stream
+from app.streams.driver import DRAIN, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
-from app.streams.limits import Progress
 from app.streams.sender import Head
-from app.streams.threads import Threads
 from core.arrays import Floats
 
 from .encoding import npy_bytes, octets_of, values_header
@@ -38,15 +36,14 @@ from .reductions import ReductionJob
 from .routes_tile import MEDIA
 from .service import TileService
 
-router = APIRouter(
-    prefix="/v1/datasets/{ident}",
+router = Routes(
+    TileService,
+    "/v1/datasets/{ident}",
     tags=["reductions"],
-    route_class=StrictRoute,
     responses=problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 422, 503),
 )
 
 _MAX_BODY = 64 << 20
-TilesDep = Annotated[TileService, from_state("tiles")]
 Results = dict[str, Floats]
 HEARTBEAT_SECONDS = 0.5
 """Short, because a person may be watching."""
@@ -64,9 +61,9 @@ HEARTBEAT_SECONDS = 0.5
 )
 @in_lane(LONG)
 async def reduce_view(
+    tiles: TileService,
     ident: str,
     request: Request,
-    tiles: TilesDep,
     who: IdentityDep,
     drain: DrainDep,
     form: Annotated[
@@ -108,9 +105,9 @@ async def reduce_view(
 )
 @in_lane(QUICK)
 async def image(
+    tiles: TileService,
     ident: str,
     request: Request,
-    tiles: TilesDep,
     who: IdentityDep,
     reduction: Annotated[
         str, Query(description="Reduction as JSON; default: the sum over frames")

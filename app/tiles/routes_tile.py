@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 
 from app.errors import NotAcceptableError, NotFoundError
 from app.http.answers import WholeAnswer
-from app.http.dependencies import StrictRoute
+from app.http.dependencies import Routes
 from app.http.identity import identity_of
 from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
-from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.tiles.plan import Tile
@@ -89,7 +89,7 @@ _ENCODERS: Mapping[str, Callable[[OpenView, Tile], bytes | memoryview]] = {
 }
 
 
-router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=StrictRoute)
+router = Routes(TileService, "/v1/datasets/{ident}", tags=["tiles"])
 
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 503)
 
@@ -103,6 +103,7 @@ _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 
 )
 @in_lane(QUICK)
 async def view_tile(
+    tiles: TileService,
     ident: str,
     name: str,
     index: int,
@@ -110,8 +111,7 @@ async def view_tile(
     format: Annotated[str, Query(description="bin, npy or json")] = "bin",  # noqa: A002 - the option's name
 ) -> ExchangeResponse:
     """Send one tile as raw values, npy or JSON."""
-    # Not dependencies: FastAPI takes as long to resolve one as we take to read a tile.
-    tiles: TileService = request.app.state.tiles
+    # Not a dependency: FastAPI takes as long to resolve one as we take to read a tile.
     who = identity_of(request.scope)
     check_format(format)
 

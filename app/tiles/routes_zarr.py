@@ -7,20 +7,19 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import orjson
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.errors import DataChangedError, NotFoundError, ServiceError, problem_of
-from app.http.dependencies import IdentityDep, StrictRoute, from_state
+from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
+from app.http.negotiation import not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
-from app.http.ranges import not_modified
 from app.server.lanes.table import QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats
@@ -33,10 +32,9 @@ from .encoding import octets_of
 from .service import TileService
 from .views import OpenView, padded
 
-router = APIRouter(prefix="/zarr", tags=["zarr"], route_class=StrictRoute)
+router = Routes(TileService, "/zarr", tags=["zarr"])
 
 _OCTETS = "application/octet-stream"
-TilesDep = Annotated[TileService, from_state("tiles")]
 _CHUNK = re.compile(r"data/c((?:/(?:0|[1-9]\d{0,11})){0,16})", re.ASCII)
 _COORDINATE = re.compile(r"([A-Za-z0-9_]{1,64})/(zarr\.json|c/0)", re.ASCII)
 _NAME = re.compile(r"(?!data$)[A-Za-z0-9_]{1,64}", re.ASCII)
@@ -51,7 +49,7 @@ _COPIES = 4
 
 @router.get("/{view}", operation_id="zarr_group", include_in_schema=False)
 @in_lane(QUICK)
-async def zarr_group(view: str) -> Response:
+async def zarr_group(_tiles: TileService, view: str) -> Response:
     """Lead to the list of what the store of a view has."""
     return RedirectResponse(f"{quote(view)}/")
 
@@ -67,7 +65,7 @@ async def zarr_group(view: str) -> Response:
 )
 @in_lane(QUICK)
 async def zarr(
-    view: str, key: str, request: Request, tiles: TilesDep, who: IdentityDep
+    tiles: TileService, view: str, key: str, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
     """Read a key of the zarr store of a view."""
 

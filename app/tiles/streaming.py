@@ -11,15 +11,14 @@ import numpy as np
 
 from app.datasets.files.passing import LEAST, Run, StoredBytes, join_runs
 from app.errors import Problem
+from app.http.bodies import Threads
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
 from app.streams.ahead import Ahead
-from app.streams.driver import DRAIN, Stream
+from app.streams.driver import DRAIN, MAX_COUNT, Limits, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
-from app.streams.limits import MAX_COUNT, Limits, Progress
 from app.streams.plain import Piece
 from app.streams.sender import Head
-from app.streams.threads import Threads
 from core.arrays import Array, Indices
 from core.tiles.plan import Tile
 from core.tiles.reader import TileReader

@@ -65,6 +65,7 @@ def make_rules(header: StreamHeader, policy: Policy) -> Record:
     rules["ascending"] = policy.event_order == "ascending"
     return rules
 
+
 _ROUNDING = 1e-4
 """Years beyond the longest return period that still have its loss, as curves are read."""
 

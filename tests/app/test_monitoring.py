@@ -12,11 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from app.engine.warmup import WarmUp
 from app.health import monitor
-from app.main import create_app
+from app.main import Application, create_app
 from app.monitoring import Watched
 from app.settings import Settings
 from tests.app.harness import wait_until
@@ -26,12 +25,12 @@ from tests.serverless import serverless
 class Harmed:
     """A service in this process."""
 
-    def __init__(self, app: FastAPI, loop: asyncio.AbstractEventLoop, data_dir: Path) -> None:
+    def __init__(self, app: Application, loop: asyncio.AbstractEventLoop, data_dir: Path) -> None:
         self.app = app
         self.data_dir = data_dir
         self._loop = loop
-        self.watched: Watched = app.state.watched
-        self.limits: Mapping[str, Any] = app.state.monitor._checks
+        self.watched: Watched = app.parts.watched
+        self.limits: Mapping[str, Any] = app.parts.monitor._checks
 
     def get(self, path: str) -> httpx.Response:
         async def get() -> httpx.Response:
@@ -73,7 +72,7 @@ def harmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
 
 
 @contextmanager
-def running(app: FastAPI) -> Iterator[asyncio.AbstractEventLoop]:
+def running(app: Application) -> Iterator[asyncio.AbstractEventLoop]:
     """Run the lifespan of an application, and the loop that its requests need."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -135,7 +134,7 @@ def test_a_spool_that_cannot_be_written(harmed: Harmed, monkeypatch: pytest.Monk
 
 def test_threads_that_are_all_taken(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harmed.limits["threads"], "_limit", 0.3)
-    calls = harmed.app.state.losses.threads._calls
+    calls = harmed.app.parts.losses.threads._calls
     width, calls.width = calls.width, 0
     wait_until(lambda: harmed.failing() == {"threads"})
     assert harmed.metrics()["thalweg_thread_wait_seconds"] > 0.3
@@ -153,7 +152,7 @@ def test_decoders_that_cannot_start(harmed: Harmed) -> None:
 
 
 def test_requests_that_the_server_refuses_count_as_problems(harmed: Harmed) -> None:
-    harmed.app.state.monitor._slot.refusals["headers-too-slow"] += 3
+    harmed.app.parts.monitor._slot.refusals["headers-too-slow"] += 3
     name = 'thalweg_problems_total{code="headers-too-slow"}'
     wait_until(lambda: harmed.metrics().get(name) == 3)
 
@@ -166,7 +165,7 @@ def test_kernels_that_are_not_there_yet(harmed: Harmed) -> None:
 
 def test_the_sweeper_measures_quotas(harmed: Harmed) -> None:
     before = harmed.metrics().get("thalweg_sweeps_total", 0)
-    harmed.app.state.sweeper.sweep()
+    harmed.app.parts.sweeper.sweep()
     metrics = harmed.metrics()
     assert metrics["thalweg_sweeps_total"] > before
     assert metrics["thalweg_sweep_timestamp_seconds"] > 0

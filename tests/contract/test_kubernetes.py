@@ -15,9 +15,9 @@ import pytest
 from ruamel.yaml import YAML
 
 import app
-from app.http.access import is_open, outlives_drain
+from app.http.identity import is_open, outlives_drain
+from app.server.place import SLACK_BYTES
 from app.server.supervisor import END_SECONDS
-from app.server.watcher import SLACK_BYTES
 from app.settings import MIB, SECRETS, Settings
 
 ROOT = Path(__file__).parents[2]

@@ -50,7 +50,7 @@ DECLARED = {
 }
 
 TABLE = lanes_of_routes()
-ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
+ROUTES = [route for router in ROUTERS for route in router.routes]
 VALUES = {
     "ident": "a~b c",
     "index": "7",

@@ -43,7 +43,6 @@ _SHIMMED_TABLES = ("tests/app/oasis/shims/test_event_tables.py",)
 _SEALING = ("tests/app/runs/sealing/test_sealer.py",)
 _RUN_ROWS = ("tests/app/runs/rows/test_reader.py",)
 _RUN_REPORTS = ("tests/app/runs/results/test_computing.py",)
-_DRIVER = ("tests/app/streams/test_driver.py",)
 _DATAIO = ("tests/core/compat/test_dataio.py",)
 _SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
 _READER = ("tests/core/losses/test_reader.py",)
@@ -127,11 +126,9 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/engine/inheriting.py": ("tests/app/engine/test_budgets.py",),
     "app/engine/request_budget.py": ("tests/app/engine/test_budgets.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
-    "app/http/dependencies.py": "no route works without it",
     "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
     "app/http/openapi.py": _OPENAPI,
     "app/http/problems.py": ("tests/app/http/test_routes_operations.py", *_OPENAPI),
-    "app/http/schemas.py": _OPENAPI,
     "app/logs.py": _COMMAND,
     "app/losses/arrow_tables.py": ("tests/app/losses/test_tables.py",),
     "app/losses/encoding.py": _POSTING,
@@ -154,24 +151,14 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/pipelines/arrays.py": ("tests/app/pipelines/test_registry.py",),
     "app/pipelines/opened.py": (*_BATCHES, "tests/app/pipelines/test_registry.py"),
     "app/pipelines/sources.py": ("tests/app/pipelines/test_registry.py",),
-    "app/server/body.py": _BODIES,
-    "app/server/connection.py": _CONNECTIONS,
     "app/server/drain.py": (*_SERVE, "tests/e2e/test_drain.py"),
-    "app/server/flow.py": _CONNECTIONS,
-    "app/server/leaving.py": _CONNECTIONS,
-    "app/server/limits.py": _CONNECTIONS,
     "app/server/protocol.py": _CONNECTIONS,
-    "app/server/reader.py": _BODIES,
-    "app/server/worker.py": (*_SERVE, "tests/e2e/test_drain.py"),
-    "app/server/writing.py": _CONNECTIONS,
     "app/state/base.py": _STORES,
     "app/state/blob_files.py": _BLOBS,
     "app/state/blob_pieces.py": _BLOBS,
     "app/state/sql.py": _STORES,
     "app/state/sqlite.py": _STORES,
     "app/state/sqlite_schema.py": _STORES,
-    "app/streams/limits.py": _DRIVER,
-    "app/streams/threads.py": _PROTOCOL,
     "app/tiles/routes_tile.py": _DATASETS,
     "app/tiles/routes_reductions.py": _DATASETS,
     "app/tiles/routes_zarr.py": _DATASETS,

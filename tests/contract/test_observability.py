@@ -62,10 +62,10 @@ def samples(metrics: Metrics) -> dict[str, set[str]]:
 def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Metrics of an assembled service, of Prometheus, and those that rules record."""
     app = create_app(Settings(data_dir=tmp_path_factory.mktemp("data")))
-    board = app.state.readiness._board
+    board = app.parts.readiness._board
     board.supervisor.publish({"ends": {"SIGKILL": 1}})
-    app.state.monitor._prober._checks["disk"]()
-    found = {**samples(app.state.metrics), **OTHERS}
+    app.parts.monitor._prober._checks["disk"]()
+    found = {**samples(app.parts.metrics), **OTHERS}
     for rule in RULE_LIST:
         if "record" in rule:
             found[rule["record"]] = parse(rule["expr"]).grouped - {"le"}

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from app.datasets.spec import parse_dataset
 from app.errors import KINDS
-from app.http.access import is_open
+from app.http.identity import is_open
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app

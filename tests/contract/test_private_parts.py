@@ -13,7 +13,7 @@ PRIVATE = re.compile(
 )
 OURS = {
     "app/engine/workers.py",
-    "app/server/shutdown_watchdog.py",  # the documented way to see other threads
+    "app/server/worker.py",  # the documented way to see other threads
     "core/compat/dataio/_readers.py",
     "core/losses/analysis.py",
     "core/losses/ledger/ledger.py",

@@ -86,7 +86,7 @@ class ReplicaLoop(OurLoop):
     def _start_server(self, name: str) -> ServerProcess:
         # A role of its own, by which the database tells whose commits wait.
         self._database.execute(f"CREATE ROLE {name} SUPERUSER LOGIN")
-        kind = ServerProcess
+        kind: type[ServerProcess] = ServerProcess
         if self._other is not None and name == "node0":
             kind = type("OtherServer", (ServerProcess,), {"command": PROGRAM, "root": self._other})
         return kind(

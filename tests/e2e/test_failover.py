@@ -57,7 +57,9 @@ class Upload:
 
     def token(self) -> str:
         """The token after all rows by now."""
-        return [table.token for table in self.client.runs.rows(self.run, "melt")][-1]
+        token = [table.token for table in self.client.runs.rows(self.run, "melt")][-1]
+        assert token is not None
+        return token
 
     def rows_after(self, token: str) -> int:
         return sum(len(t.rows) for t in self.client.runs.rows(self.run, "melt", after=token))

@@ -44,7 +44,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/streams/driver.py": (),
     "app/streams/frames.py": (),
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
-    "app/http/access.py": (),
     "app/http/decompression.py": (),
     "app/http/guard.py": (
         "tests/app/http/test_guard.py",

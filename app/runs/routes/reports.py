@@ -8,17 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.http.dependencies import IdentityDep, StrictRoute
+from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
-from app.http.negotiation import choose_format, joined
+from app.http.negotiation import choose_format, joined, not_modified, requested_range
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
-from app.http.ranges import not_modified, requested_range
 from app.losses.schemas import ReportName as ReportPath
 from app.losses.selection import RowSelection, parse_selection
 from app.server.lanes.table import LONG, in_lane
@@ -39,9 +38,8 @@ from ..results.files import (
 from ..sealing.jobs import OWN
 from ..service import RunService
 from ..spec import ReportsBody, ReportsQuery, RunAnswer
-from .runs import RunsDep
 
-router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=StrictRoute)
+router = Routes(RunService, "/v1/runs/{run}", tags=["runs"])
 
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 413, 416, 422, 429, 503)
@@ -58,7 +56,7 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
     responses={202: {"model": RunAnswer}, **_PROBLEMS},
 )
 @in_lane(LONG)
-async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
+async def seal_run(service: RunService, run: str, who: IdentityDep) -> Response:
     """Seal a run: its streams are complete, and its reports are computed. Idempotent."""
 
     def seal() -> dict[str, Any]:
@@ -81,7 +79,7 @@ async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
 )
 @in_lane(LONG)
 async def compute_reports(
-    run: str, request: Request, service: RunsDep, who: IdentityDep
+    service: RunService, run: str, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
     """Compute further reports of a sealed run, from what is stored: nothing is uploaded again."""
 
@@ -117,11 +115,11 @@ async def compute_reports(
 )
 @in_lane(LONG)
 async def run_report(
+    service: RunService,
     run: str,
     report: ReportPath,
     query: Annotated[ReportsQuery, Query()],
     request: Request,
-    service: RunsDep,
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Read a report of a sealed run: an immutable file."""

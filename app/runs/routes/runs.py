@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import BadRequestError, InvalidOptionError
-from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
+from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
@@ -34,12 +34,11 @@ from ..rows.reader import RowReader
 from ..service import RunService
 from ..spec import RowsQuery, RunAnswer, RunBody, RunList, RunSpec, StreamList
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
+router = Routes(RunService, "/v1/runs", tags=["runs"])
 
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503)
 _KEY = re.compile(r'"?([\x21\x23-\x7e]{1,200})"?')
-RunsDep = Annotated[RunService, from_state("runs")]
 After = Annotated[str, Query(max_length=128, description="List ids after this one")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of things")]
 
@@ -47,7 +46,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of thing
 @router.get("", operation_id="list_runs", responses={200: {"model": RunList}, **_PROBLEMS})
 @in_lane(FRONT)
 async def list_runs(
-    service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
+    service: RunService, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
     """List the runs of the caller that have not expired, in the order of their ids."""
 
@@ -72,8 +71,8 @@ async def list_runs(
 )
 @in_lane(FRONT)
 async def create_run(
+    service: RunService,
     request: Request,
-    service: RunsDep,
     who: IdentityDep,
     idempotency_key: Annotated[
         str | None, Header(description="Requests with the same key create one run")
@@ -117,7 +116,7 @@ def _read_key(header: str | None) -> str | None:
 
 @router.get("/{run}", operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
 @in_lane(FRONT)
-async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
+async def describe(service: RunService, run: str, who: IdentityDep) -> Response:
     """Describe a run: its spec, its state, and how far its streams have come."""
 
     def look() -> dict[str, Any]:
@@ -135,7 +134,7 @@ async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
     responses=NO_CONTENT | _PROBLEMS,
 )
 @in_lane(FRONT)
-async def delete_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
+async def delete_run(service: RunService, run: str, who: IdentityDep) -> Response:
     """Delete a run with its streams and reports."""
     await service.threads.start(service.removal.delete, who, run)
     return Response(status_code=204)
@@ -150,11 +149,11 @@ async def delete_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
 )
 @in_lane(LONG)
 async def put_run_input(
+    service: RunService,
     run: str,
     name: RunInputName,
     query: Annotated[InputQuery, Query()],
     request: Request,
-    service: RunsDep,
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file and bind it to a run that is not sealed."""
@@ -197,7 +196,7 @@ def _bind(service: RunService, who: Identity, run: RunRecord, name: str, digest:
 )
 @in_lane(FRONT)
 async def list_streams(
-    run: str, service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
+    service: RunService, run: str, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
     """List the streams of a run, in the order of their partitions."""
 
@@ -210,7 +209,7 @@ async def list_streams(
     return json_response({"streams": streams, "after": last})
 
 
-rows_router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=StrictRoute)
+rows_router = Routes(RunService, "/v1/runs/{run}", tags=["runs"])
 
 _ROWS_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 422, 429, 503)
 
@@ -227,11 +226,11 @@ _ROWS_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 422, 
 )
 @in_lane(LONG)
 async def run_rows(
+    service: RunService,
     run: str,
     report: ReportName,
     query: Annotated[RowsQuery, Query()],
     request: Request,
-    service: RunsDep,
     who: IdentityDep,
     drain: DrainDep,
 ) -> ExchangeResponse:
@@ -278,9 +277,9 @@ def _format(request: Request, query: RowsQuery) -> str:
 )
 @in_lane(FRONT)
 async def run_progress(
+    service: RunService,
     run: str,
     request: Request,
-    service: RunsDep,
     who: IdentityDep,
     drain: DrainDep,
     follow: Annotated[bool, Query(description="false: end after the present state")] = True,

@@ -20,12 +20,12 @@ from app.errors import (
 )
 from app.http.bodies import discard, read_whole
 from app.http.decompression import decoder
-from app.http.identity import Identity
+from app.http.identity import identity_of
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, choose_format, joined
 from app.http.trail import name_resource
 from app.run_errors import UploadTakenError
-from app.server.drain import Drain
+from app.server.drain import drain_of
 from app.server.responses import Exchange
 from app.streams.driver import Stream
 from app.streams.sender import Head
@@ -59,16 +59,14 @@ class Upload:
     Args:
         request: the request.
         service: the runs.
-        who: who sends it.
-        drain: ends answers early.
     """
 
-    def __init__(self, request: Request, service: RunService, who: Identity, drain: Drain) -> None:
+    def __init__(self, request: Request, service: RunService) -> None:
         self.headers: Headers = request.headers
         self.scope = request.scope
         self.service = service
-        self.who = who
-        self.drain = drain
+        self.who = identity_of(request.scope)
+        self.drain = drain_of(request.scope)
         self.protocol: UploadProtocol = Tus()
         if "Tus-Resumable" not in request.headers:
             version = joined(request.headers, ietf.HEADER)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import BadRequestError
-from app.http.dependencies import StrictRoute
-from app.http.identity import identity_of
+from app.http.dependencies import Routes
 from app.http.negotiation import joined
 from app.http.openapi import problem_responses
-from app.server.drain import drain_of
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import ExchangeResponse
 
+from ..service import RunService
 from ..spec import StreamAnswer, UploadQuery
 from ..uploads import ietf, tus
-from .runs import RunsDep
 from .uploading import Upload
 
-router = APIRouter(prefix="/v1/runs/{run}/streams", tags=["runs"], route_class=StrictRoute)
+router = Routes(RunService, "/v1/runs/{run}/streams", tags=["runs"])
 
 _MANY = problem_responses(*(400, 401, 403, 404, 408, 409, 410, 412, 413, 415, 422, 429, 460, 503))
 _BODY: dict[str, Any] = {
@@ -40,14 +38,6 @@ _APPENDED: dict[int | str, Any] = {
 }
 
 
-async def _upload_of(request: Request) -> Upload:
-    scope = request.scope
-    return Upload(request, request.app.state.runs, identity_of(scope), drain_of(scope))
-
-
-UploadDep = Annotated[Upload, Depends(_upload_of)]
-
-
 @router.post(
     "",
     operation_id="create_stream",
@@ -58,10 +48,12 @@ UploadDep = Annotated[Upload, Depends(_upload_of)]
 )
 @in_lane(LONG)
 async def create_stream(
-    run: str, query: Annotated[UploadQuery, Query()], upload: UploadDep
+    service: RunService, run: str, query: Annotated[UploadQuery, Query()], request: Request
 ) -> ExchangeResponse:
     """Create the upload of a partition, with bytes or without."""
-    return ExchangeResponse(lambda exchange: upload.create(exchange, run, query.partition))
+    return ExchangeResponse(
+        lambda exchange: Upload(request, service).create(exchange, run, query.partition)
+    )
 
 
 @router.patch(
@@ -73,9 +65,11 @@ async def create_stream(
     responses=_APPENDED,
 )
 @in_lane(LONG)
-async def append_to_stream(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
+async def append_to_stream(
+    service: RunService, run: str, stream: str, request: Request
+) -> ExchangeResponse:
     """Append bytes to an upload; what is acknowledged is durable and has been checked."""
-    return ExchangeResponse(lambda exchange: upload.append(exchange, run, stream))
+    return ExchangeResponse(lambda exchange: Upload(request, service).append(exchange, run, stream))
 
 
 @router.get(
@@ -86,9 +80,11 @@ async def append_to_stream(run: str, stream: str, upload: UploadDep) -> Exchange
     responses={200: _EMPTY, 204: _EMPTY, **_MANY},
 )
 @in_lane(FRONT)
-async def stream_offset(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
+async def stream_offset(
+    service: RunService, run: str, stream: str, request: Request
+) -> ExchangeResponse:
     """Tell in headers how far an upload has come; an append that runs ends."""
-    return ExchangeResponse(lambda exchange: upload.look(exchange, run, stream))
+    return ExchangeResponse(lambda exchange: Upload(request, service).look(exchange, run, stream))
 
 
 @router.delete(
@@ -99,12 +95,14 @@ async def stream_offset(run: str, stream: str, upload: UploadDep) -> ExchangeRes
     responses={204: _EMPTY, **_MANY},
 )
 @in_lane(FRONT)
-async def delete_stream(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
+async def delete_stream(
+    service: RunService, run: str, stream: str, request: Request
+) -> ExchangeResponse:
     """Delete an upload of a run that is not sealed; its partition can be uploaded again."""
-    return ExchangeResponse(lambda exchange: upload.delete(exchange, run, stream))
+    return ExchangeResponse(lambda exchange: Upload(request, service).delete(exchange, run, stream))
 
 
-_METHODS = {"PATCH": "append", "DELETE": "delete", "HEAD": "look"}
+_METHODS = {"PATCH": Upload.append, "DELETE": Upload.delete, "HEAD": Upload.look}
 
 
 @router.post(
@@ -116,22 +114,25 @@ _METHODS = {"PATCH": "append", "DELETE": "delete", "HEAD": "look"}
     responses=_APPENDED,
 )
 @in_lane(LONG)
-async def override_method(run: str, stream: str, upload: UploadDep) -> ExchangeResponse:
+async def override_method(
+    service: RunService, run: str, stream: str, request: Request
+) -> ExchangeResponse:
     """Do what the method in X-HTTP-Method-Override does, for clients that cannot send it."""
-    method = joined(upload.headers, "X-HTTP-Method-Override") or ""
-    name = _METHODS.get(method.strip().upper())
-    if name is None:
+    method = joined(request.headers, "X-HTTP-Method-Override") or ""
+    handle = _METHODS.get(method.strip().upper())
+    if handle is None:
         raise BadRequestError(
             "POST to an upload needs X-HTTP-Method-Override", hint="Send PATCH, HEAD or DELETE"
         )
-    handle = getattr(upload, name)
-    return ExchangeResponse(lambda exchange: handle(exchange, run, stream))
+    return ExchangeResponse(
+        lambda exchange: handle(Upload(request, service), exchange, run, stream)
+    )
 
 
 @router.options("", include_in_schema=False)
 @router.options("/{stream}", include_in_schema=False)
 @in_lane(FRONT)
-async def describe_uploads(service: RunsDep) -> Response:
+async def describe_uploads(service: RunService) -> Response:
     """Say which protocols, extensions and sizes the server takes."""
     most = service.uploads.most
     return Response(

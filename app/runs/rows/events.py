@@ -21,8 +21,8 @@ from app.losses.encoding import RowEncoder, Tokens
 from app.losses.posting import Ending
 from app.losses.spool import Item, Mark
 from app.losses.tables import TableEncoder
+from app.streams.driver import Progress
 from app.streams.frames import Buffers
-from app.streams.limits import Progress
 from core.budget import current
 
 from ..describing import describe_stream

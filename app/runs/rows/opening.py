@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from app.errors import NotAcceptableError, Problem
+from app.http.bodies import Threads
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.encoding import RowEncoder, row_encoder
 from app.losses.posting import Ending
@@ -18,9 +19,8 @@ from app.losses.tables import table_encoder
 from app.losses.tokens import identity_of
 from app.run_errors import ReportNotReadyError
 from app.streams.ahead import settle
+from app.streams.driver import Progress
 from app.streams.frames import Buffers
-from app.streams.limits import Progress
-from app.streams.threads import Threads
 
 from ..records import RunRecord
 from ..spec import RunSpec

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from app.engine.ledger import Ledger
 from app.errors import BusyError, ServiceError
-from app.server.exit_reasons import count_memory_kills, describe_end
+from app.server.place import count_memory_kills, describe_end
 from app.settings import METRICS_DIRECTORY, Settings
 
 from .jobs import Job

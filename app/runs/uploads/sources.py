@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.losses.service import LossService
-from app.server.body import RequestBody
 from app.server.drain import Drain
+from app.server.reader import SocketBody
 
 from .appending import Appending
 
@@ -32,7 +32,7 @@ class Source(Protocol):
 class Body:
     """The body of a request, as it arrives."""
 
-    body: RequestBody
+    body: SocketBody
     payer: str
     losses: LossService
     drain: Drain

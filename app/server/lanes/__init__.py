@@ -45,7 +45,7 @@ process, cleared when it dies (:mod:`app.tally`). News, such as the progress of 
 datagrams (:mod:`app.state.notices`).
 
 Within a lane owners take turns: at threads (:mod:`app.engine.workers`), and at the event loop
-(:mod:`app.server.spreading`).
+(``app.server.flow``).
 
 ``python -m tests.bench.lanes`` measures what kinds of work do to each other; with ``--set
 THALWEG_LANES=one`` it shows one process.

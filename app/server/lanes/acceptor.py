@@ -28,12 +28,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from app.server.limits import ServerLimits
-from app.server.peers import Connections, Peers
+from app.server.limits import Connections, Peers, ServerLimits
 
 from .channel import GIVE, Message, receive
-from .polling import EDGE, HUNG_UP, READ, Poll
-from .processes import Offer, Processes
+from .processes import EDGE, HUNG_UP, READ, Offer, Poll, Processes
 from .table import FRONT, PEEK_BYTES
 
 _TURN = 64

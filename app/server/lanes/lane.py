@@ -13,7 +13,7 @@ import socket
 from collections import Counter, deque
 from collections.abc import Callable
 
-from app.server.peers import take_one
+from app.server.limits import take_one
 
 from .channel import GIVE, GONE, HELD, MOVE, ROUTES, TAKEN, Message, receive, send
 from .table import Table

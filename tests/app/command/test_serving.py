@@ -200,7 +200,7 @@ def test_workers_get_the_settings_that_were_read(
 def test_what_one_worker_holds_counts_for_all(tmp_path: Path) -> None:
     board = Board(["", ""])
     settings = Settings(data_dir=tmp_path, buffers=4)
-    first, second = (create_app(settings, board, slot).state for slot in board.workers)
+    first, second = (create_app(settings, board, slot).parts for slot in board.workers)
     first.throttle.enter("alice")
     first.losses.buffers.take("bob", 2)
     assert second.throttle.running_of("alice") == 1
@@ -265,7 +265,7 @@ def test_workers_spare_collections_once_kernels_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm_up = WarmUp()
-    app = SimpleNamespace(state=SimpleNamespace(watched=SimpleNamespace(warm_up=warm_up)))
+    app = SimpleNamespace(parts=SimpleNamespace(watched=SimpleNamespace(warm_up=warm_up)))
     monkeypatch.setattr("app.main.create_app", lambda *_: app)
     board = Board()
     assert serving.create(Settings(data_dir=tmp_path), board, board.workers[0]) is app

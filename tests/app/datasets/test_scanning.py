@@ -213,9 +213,9 @@ def test_lists_say_that_a_scan_ended_early(tmp_path: Path, monkeypatch: pytest.M
     settings = Settings(data_dir=tmp_path / "data", dataset_roots=str(root), scan=True)
 
     def listed() -> dict[str, object]:
-        request = requests.Request({"type": "http", "app": create_app(settings)})
+        request = requests.Request({"type": "http"})
         identify(request.scope, SINGLE_USER)
-        answer = asyncio.run(list_datasets(request, "", 100, None))
+        answer = asyncio.run(list_datasets(create_app(settings).parts.datasets, request, "", 100))
         page: dict[str, object] = json.loads(bytes(answer.body))
         # Other tests count descriptors: those of the application are closed now.
         del request

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.http.addresses import Addresses
-from app.server.connection import PEER_EXTENSION
+from app.server.limits import PEER_EXTENSION
 
 
 def request(*headers: tuple[str, str], peer: str | None = "10.0.0.7") -> dict[str, Any]:

@@ -19,15 +19,14 @@ from starlette.routing import BaseRoute
 from app.audit import AuditLog
 from app.errors import ForbiddenError, NotFoundError
 from app.http import trail
-from app.http.access import authorise, has_rule, is_open
 from app.http.guard import Guard, private
-from app.http.identity import Identity
+from app.http.identity import Identity, authorise, has_rule, is_open
 from app.http.keys import Keys
 from app.http.throttle import Rate, Throttle
 from app.main import create_app
 from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
-from app.server.flag import Flag
+from app.server.flow import Flag
 from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key

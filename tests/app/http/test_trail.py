@@ -22,7 +22,7 @@ from app.http.trail import CHANGES, UNCHANGING
 from app.main import create_app
 from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
-from app.server.flag import Flag
+from app.server.flow import Flag
 from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key

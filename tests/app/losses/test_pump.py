@@ -128,9 +128,10 @@ class Desk:
         self.changed = asyncio.Event()
         self.threads = Workers(2)
         self.parsed = asyncio.Event()
+        given: Any = self.body
         posting: Any = self.posting
         self.pump = Pump(
-            self.body,
+            given,
             posting,
             self.buffers,
             "alice",

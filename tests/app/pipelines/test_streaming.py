@@ -18,8 +18,7 @@ from app.pipelines.streaming import Selection, batch_stream
 from app.pipelines.tokens import BatchTokens
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
-from app.streams.driver import Stream
-from app.streams.limits import Limits, Progress
+from app.streams.driver import Limits, Progress, Stream
 from app.telemetry import Metrics
 from app.tokens import KeyRing, new_key
 from core.errors import TransformError

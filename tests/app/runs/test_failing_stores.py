@@ -54,7 +54,8 @@ def ask_raising(service: Uploads, path: str) -> None:
 @contextlib.contextmanager
 def read_only(service: Uploads) -> Iterator[None]:
     """As on a disk that was mounted again without the right to write."""
-    heads, blobs = service.sealer.sealing.heads, service.streams.blobs
+    heads: Any = service.sealer.sealing.heads
+    blobs = service.streams.blobs
     while hasattr(heads, "_heads"):
         heads = heads._heads
 
@@ -256,7 +257,8 @@ def test_a_report_that_is_damaged_further_on_is_broken_off_and_made_again(
 
 def test_partial_sums_and_reports_count_in_quotas(tmp_path: Path, case: RunCase) -> None:
     service = Uploads(tmp_path, quota_reports=2)
-    limits = service.app.state.sealer.sealing.heads._quotas._limits
+    heads: Any = service.sealer.sealing.heads
+    limits = heads._quotas._limits
     run = run_of_sums(service, case)
     service.upload(run, case.stream.encode())
     limits["segment"] = Limit("segments", 10, 10)

@@ -24,7 +24,7 @@ class Uploads:
 
     def __init__(self, directory: Path, **settings: Any) -> None:  # noqa: ANN401 - of Settings
         self.app = create_app(Settings(data_dir=directory, scan=False, **settings))
-        self.state = self.app.state
+        self.state = self.app.parts
         self.runs = self.state.runs.runs
         self.streams = self.state.runs.streams
         self.sealer = self.state.sealer

@@ -15,8 +15,7 @@ from fastapi import FastAPI
 
 from app.engine.workers import Workers
 from app.server.body import ClientDisconnected
-from app.server.flag import Flag
-from app.server.flow import Flow
+from app.server.flow import Flag, Flow
 from app.server.limits import ServerLimits
 from app.server.passing import MESSAGE_BYTES, Passing, SocketPasser, Start, Write
 from app.server.responses import Exchange, ExchangeResponse

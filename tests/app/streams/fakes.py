@@ -10,11 +10,10 @@ from typing import Any, cast
 
 from app.errors import Problem
 from app.server.body import ClientDisconnected
-from app.server.flag import Flag
+from app.server.flow import Flag
 from app.server.responses import Exchange
-from app.streams.driver import Stream
+from app.streams.driver import Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
-from app.streams.limits import Progress
 from tests.frames import Frame, read_frames
 
 PATIENCE = 10.0

@@ -18,9 +18,8 @@ from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.server.responses import Exchange
 from app.streams.ahead import GROUP_BYTES, GROUP_SECONDS, Ahead
-from app.streams.driver import Stream
+from app.streams.driver import Limits, Progress, Stream
 from app.streams.frames import Buffers
-from app.streams.limits import Limits, Progress
 from app.streams.sender import CHUNK, TOGETHER, Head
 from core.budget import current
 from core.errors import BudgetExceededError, StateError

@@ -227,10 +227,9 @@ def test_streams_that_are_missing_unfinished_or_twice_there_are_named(
     cut = service.extend(service.add(run), second[:-4], complete=False)
     service.upload(run, first)
     found = refused(service, run)["streams"]
-    assert [(f["partition"], f["stream"]) for f in found] == [
-        (2, cut.id),
-        (3, service.streams.find(service.now(run), 3).id),
-    ]
+    third = service.streams.find(service.now(run), 3)
+    assert third is not None
+    assert [(f["partition"], f["stream"]) for f in found] == [(2, cut.id), (3, third.id)]
     assert "is not complete" in found[0]["reason"]
     assert "same bytes as partition 1" in found[1]["reason"]
     assert refused(service, service.run(["melt"]))["detail"] == "the run has no stream"

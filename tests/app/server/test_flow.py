@@ -1,4 +1,4 @@
-"""What many clients do at once is spread over turns, and callers take turns."""
+"""Flags behave as events of asyncio, and callers take turns at the event loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,48 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from app.server.spreading import PER_TURN, Spread
+from app.server.flow import PER_TURN, Flag, Spread
 from tests.app.server.harness import LOG, Answer, head, make_app, serving, wait_until
+
+
+@pytest.mark.parametrize("kind", [asyncio.Event, Flag])
+def test_who_waits_is_woken_once(kind: type[asyncio.Event | Flag]) -> None:
+    async def run() -> None:
+        event = kind()
+        assert not event.is_set()
+        waits = [asyncio.create_task(event.wait()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waits[0].cancel()
+        await asyncio.sleep(0)
+        assert [wait.done() for wait in waits] == [True, False, False]
+        event.set()
+        event.clear()
+        late = asyncio.create_task(event.wait())
+        await asyncio.gather(*waits[1:])
+        assert not event.is_set()
+        assert not late.done()
+        event.set()
+        await late
+        await event.wait()
+        assert event.is_set()
+
+    asyncio.run(run())
+
+
+def test_a_future_of_its_own_may_be_cancelled() -> None:
+    async def run() -> None:
+        flag = Flag()
+        left, stays = flag.future(), flag.future()
+        left.cancel()
+        await asyncio.sleep(0)
+        assert flag._waiters is not None
+        assert len(flag._waiters) == 1
+        flag.set()
+        await stays
+        await flag.future()
+
+    asyncio.run(run())
+
 
 LOOPS = pytest.mark.parametrize(
     "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]

@@ -4,12 +4,12 @@ import subprocess
 import sys
 import threading
 
-from app.server.shutdown_watchdog import end_after, hanging
+from app.server.worker import end_after, hanging
 from tests.server_process import ROOT
 
 HANGS = """
 import logging, threading
-from app.server.shutdown_watchdog import end_after
+from app.server.worker import end_after
 logging.basicConfig(level=logging.INFO)
 
 def wait_for_ever():

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import uvloop
 
-from app.server import disconnects as disconnects_module
-from app.server.disconnects import Disconnect, Disconnects
+from app.server import leaving
 from app.server.flow import Flow
+from app.server.leaving import Disconnect, Disconnects
 from tests.descriptors import nothing_left_open
 
 Socket = socket.socket
@@ -163,7 +163,7 @@ def test_too_many_open_files_are_waited_out(
             self.aborted.set()
 
     monkeypatch.setattr(select, "epoll", refuse)
-    monkeypatch.setattr(disconnects_module, "_MOMENT", 0.01)
+    monkeypatch.setattr(leaving, "_MOMENT", 0.01)
 
     async def work() -> None:
         transport = Transport()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from app.server.framing import ChunkDecoder
+from app.server.body import ChunkDecoder
 from tests.app.harness import Answer, Contract, Service, check_problem, chunked, head, is_problem
 from tests.app.losses.posts import good
 

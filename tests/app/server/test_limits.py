@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.server.limits import ServerLimits
-from app.server.peers import Connections, Peers
+from app.server.limits import Connections, Peers, ServerLimits
 from tests.app.server.harness import Answer, head, serving, wait_until
 
 HELLO = head("/hello", method="GET")
