@@ -165,6 +165,8 @@ def create_app(
         # A redirect would answer before the body was read, and with an address that
         # proxies may not know.
         redirect_slashes=False,
+        # Its spans would be others beside ours, and tell what errors say.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.lane = slot.lane
     app.state.column = slot.column or Column(Table())
@@ -193,6 +195,7 @@ def _add_services(
     )
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, storage))
     metrics = Metrics()
+    app.state.tracing = tracing = _closing(resources, parts.make_tracing(settings, app.state.lane))
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     ledger = lent or parts.make_ledger(settings, app.state.column)
     buffers = parts.make_buffers(settings, ledger, app.state.column)
@@ -239,7 +242,12 @@ def _add_services(
     streams.runs.on_state = metrics.on_run
     disk = _closing(resources, Workers(_WAITING_THREADS))
     sealing = SealingContext(
-        streams, heads, state.losses, threads, sums_bytes=settings.request_memory
+        streams,
+        heads,
+        state.losses,
+        threads,
+        sums_bytes=settings.request_memory,
+        tracing=tracing,
     )
     state.sealer = _closing(resources, parts.make_sealer(settings, storage, sealing, lent))
     state.sealer.on_ended = metrics.on_sealed
@@ -315,6 +323,9 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         open_metrics=settings.open_metrics,
         throttle=app.state.throttle,
         budgets=app.state.budgets,
+        tracing=app.state.tracing,
+        lane=app.state.lane,
+        logs=settings.access_log != "off",
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
+from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
@@ -200,6 +201,7 @@ def noted_operations(metrics: Metrics) -> Callable[[str, float, bool], None]:
 
     def note(operation: str, seconds: float, failed: bool) -> None:
         timers[operation].observe(seconds)
+        current_trace().past(f"state {operation}", seconds)
         if failed:
             metrics.store_errors.labels(operation).inc()
 

@@ -10,7 +10,7 @@ from app.datasets.scanning import Scan, scan
 from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
-from app.engine.inheriting import current_owner
+from app.engine.inheriting import current_owner, current_trace
 from app.engine.ledger import Ledger
 from app.engine.workers import resting
 from app.http.throttle import Rate, Throttle
@@ -25,6 +25,16 @@ from app.state.presence import Presence
 from app.state.reservations import Reservations
 from app.state.storage import CLAIMS, NOTICES, Storage
 from app.tally import Column
+from app.tracing import Tracing, open_tracing
+
+
+def make_tracing(settings: Settings, lane: str) -> Tracing:
+    """Return what traces the requests of a process of a lane.
+
+    Raises:
+        ValueError: the library is missing.
+    """
+    return open_tracing(settings.traces, settings.traces_sample, lane=lane or None)
 
 
 def make_ledger(settings: Settings, column: Column) -> Ledger:
@@ -78,6 +88,7 @@ def make_decoders(settings: Settings, column: Column) -> DecoderPool:
         current_owner,
         column,
         resting,
+        current_trace,
     )
 
 

@@ -91,6 +91,13 @@ class Settings(BaseSettings):
     audit_log: str = "log"
     """Where a line per change of state goes: ``log`` for the log of the service, ``none``, or
     the path of a file."""
+    access_log: Literal["json", "off"] = "json"
+    """Whether the log of the service has a line for each request."""
+    traces: str | None = None
+    """URL of an OTLP/HTTP receiver of traces, such as ``http://collector:4318``; default: as
+    ``OTEL_EXPORTER_OTLP_ENDPOINT`` says."""
+    traces_sample: float = Field(default=1.0, ge=0, le=1)
+    """Part of the requests that are traced, where a request does not say so by ``traceparent``."""
 
     dataset_roots: str = ""
     """Directories that may hold the files of datasets, separated as in PATH."""
@@ -355,7 +362,7 @@ class Settings(BaseSettings):
             raise ValueError("it keeps nothing, but THALWEG_STATE or THALWEG_BLOBS names what does")
         return value
 
-    @field_validator("public_url")
+    @field_validator("public_url", "traces")
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:
         # Compose files pass an empty one on, which is none.

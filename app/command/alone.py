@@ -46,6 +46,7 @@ def main() -> None:
     except ServiceError as e:
         # The store failed, which is no fault of the job: it is late soon, and claimed again.
         structlog.get_logger().warning("a job is left", run=job.run, reason=str(e))
+    app.state.tracing.close()
     sys.stderr.flush()
     # Threads of pools and the decoders end with the process.
     os._exit(0)

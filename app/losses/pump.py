@@ -44,6 +44,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.engine.buffers import Buffers
+from app.engine.inheriting import current_trace
 from app.errors import BusyError, ShareExceededError
 from app.http.bodies import read, wait
 from app.server.body import RequestBody
@@ -146,6 +147,8 @@ class Pump(Generic[T]):
         self._drain = drain
         self._progress = progress
         self._parsed = 0
+        self._busy = 0.0
+        """Seconds that threads have read and parsed."""
         self._was_small = False
         self._parsing: asyncio.Future[Any] | None = None
 
@@ -157,6 +160,13 @@ class Pump(Generic[T]):
             ClientDisconnected: the client left.
         """
         stop = self._drain.hard.future()
+        with current_trace().child("parse") as trace:
+            try:
+                return await self._pump(stop)
+            finally:
+                trace.set(bytes=self._parsed, busy_seconds=self._busy)
+
+    async def _pump(self, stop: asyncio.Future[Any]) -> T:
         try:
             return await self._run(stop)
         finally:
@@ -224,8 +234,14 @@ class Pump(Generic[T]):
         Returns:
             Whether the turn ended while bytes were still there.
         """
+        begun = time.monotonic()
+        try:
+            return self._go_on(view, count, begun + _TURN_SECONDS)
+        finally:
+            self._busy += time.monotonic() - begun
+
+    def _go_on(self, view: memoryview, count: int, end: float) -> bool:
         reader = self._reader
-        end = time.monotonic() + _TURN_SECONDS
         while True:
             if reader is not None:
                 while count < len(view) and (more := reader.read(view[count:])):

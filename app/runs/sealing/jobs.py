@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.engine.inheriting import current_trace
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces, Owned
 from app.state.presence import Presence
@@ -93,6 +94,8 @@ class Job:
     """Processes that died while they computed it alone."""
     death: str = ""
     """How the last of them died."""
+    trace: str = ""
+    """``traceparent`` of the request that asked for it."""
     owned: Owned | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -119,7 +122,7 @@ class Job:
 
 _PLAIN = (
     *("run", "seals", "worker", "beat", "attempts", "done", "total"),
-    *("suspect", "deaths", "death"),
+    *("suspect", "deaths", "death", "trace"),
 )
 """Members of a job that are stored as they are."""
 
@@ -138,7 +141,8 @@ def _decode(owned: Owned) -> Job:
 
 def job_of(run: RunRecord) -> Job:
     """Return the job that a run is done with."""
-    return Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
+    reports, trace = tuple(run.spec["reports"]), current_trace().header or ""
+    return Job(run.owner, run.id, reports, Variant(), seals=True, trace=trace)
 
 
 class Jobs:
