@@ -159,14 +159,7 @@ class Pump(Generic[T]):
             CoreError, ServiceError: the body or the stream in it is faulty.
             ClientDisconnected: the client left.
         """
-        stop = self._drain.hard.future()
-        with current_trace().child("parse") as trace:
-            try:
-                return await self._pump(stop)
-            finally:
-                trace.set(bytes=self._parsed, busy_seconds=self._busy)
-
-    async def _pump(self, stop: asyncio.Future[Any]) -> T:
+        stop, begun = self._drain.hard.future(), time.monotonic()
         try:
             return await self._run(stop)
         finally:
@@ -179,6 +172,8 @@ class Pump(Generic[T]):
                 # Its error, if any, came after the one that ended the pump: drop it.
                 self._parsing.cancelled() or self._parsing.exception()
             self._give_back()
+            took = time.monotonic() - begun
+            current_trace().past("parse", took, bytes=self._parsed, busy_seconds=self._busy)
 
     async def _run(self, stop: asyncio.Future[Any]) -> T:
         goes_on = False

@@ -2,99 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
+import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from app import tracing
 from app.tracing import NO_TRACE, Tracing, open_tracing
 from tests.app.harness import Post, Service, ask, wait_until
 from tests.app.runs.requests import Uploader, stream
+from tests.trace_sink import Sink
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-
-
-class Span:
-    """A span as it arrived."""
-
-    def __init__(self, span: Any, resource: dict[str, Any]) -> None:  # noqa: ANN401 - protobuf
-        self.name: str = span.name
-        self.trace = span.trace_id.hex()
-        self.id = span.span_id.hex()
-        self.parent = span.parent_span_id.hex()
-        self.seconds = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9
-        self.values = _values(span.attributes)
-        self.failed = span.status.code == span.status.STATUS_CODE_ERROR
-        self.resource = resource
-
-
-def _values(attributes: Any) -> dict[str, Any]:  # noqa: ANN401 - protobuf
-    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in attributes}
-
-
-class Sink:
-    """A receiver of traces, on loopback.
-
-    Attributes:
-        status: of its answers.
-        hangs: whether it answers never.
-    """
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self.paths: set[str] = set()
-        self.status, self.hangs = 200, False
-        sink = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if sink.hangs:
-                    sink.released.wait(60)
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                sink.paths.add(self.path)
-                sink.add(ExportTraceServiceRequest.FromString(body))
-                self.send_response(sink.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.released = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def add(self, request: ExportTraceServiceRequest) -> None:
-        for found in request.resource_spans:
-            resource = _values(found.resource.attributes)
-            for scope in found.scope_spans:
-                self.spans += [Span(span, resource) for span in scope.spans]
-
-    def named(self, name: str) -> list[Span]:
-        return [span for span in self.spans if span.name == name]
-
-    def close(self) -> None:
-        self.released.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -122,7 +48,7 @@ def test_a_trace_goes_through_a_lane_a_decoder_and_a_seal(sink: Sink, tmp_path: 
         file.create_dataset("frames", data=frames, chunks=(1, 32, 32), compression="gzip")
     with traced(tmp_path, sink.url, lanes="front=1,quick=1,long=1", dataset_roots=root) as service:
         told = [("traceparent", f"00-{TRACE}-{PARENT}-01"), ("X-Request-Id", "mine")]
-        data = stream()
+        data = stream(5000)
         assert ask(service, Post("/v1/losses/melt?token=no", [data], told)).status == 422
         assert ask(service, Post("/v1/losses/melt", [data], told)).status == 200
         entry = b'{"id": "d", "files": ["scan.h5"], "format": "hdf5", "array": "frames"}'
@@ -133,9 +59,14 @@ def test_a_trace_goes_through_a_lane_a_decoder_and_a_seal(sink: Sink, tmp_path: 
         up.upload(data)
         assert ask(service, Post(f"{up.path}/seal", [b""], told)).status in {200, 202}
         wait_until(lambda: up.describe()["state"] in {"done", "failed"})
+        own = ask(service, Post("/v1/losses/melt", [stream()])).getheader("X-Request-Id")
+        service.get("/healthz", told)
     assert sink.paths == {"/v1/traces"}
     roots = [span for span in sink.spans if span.parent == PARENT]
     assert {span.trace for span in roots} == {TRACE}
+    assert not sink.named("GET /healthz")
+    (line,) = [line for line in service.log().splitlines() if f'"request_id": "{own}"' in line]
+    assert json.loads(line)["trace_id"] in {span.trace for span in sink.spans if not span.parent}
     posts = [span for span in roots if span.name == "POST /v1/losses/{report}"]
     refused, posted = posts
     assert refused.values["http.response.status_code"] == 422
@@ -162,39 +93,39 @@ def test_a_trace_goes_through_a_lane_a_decoder_and_a_seal(sink: Sink, tmp_path: 
     assert {span.parent for span in (*sink.named("rows"), *sink.named("sums"))} == {job.id}
 
 
-def test_an_unsampled_trace_stays_so(sink: Sink, tmp_path: Path) -> None:
-    with traced(tmp_path, sink.url + "/", traces_sample=1) as service:
-        unsampled = [("traceparent", f"00-{TRACE}-{PARENT}-00")]
-        assert ask(service, Post("/v1/losses/melt", [stream()], unsampled)).status == 200
-        wait_until(lambda: f'"trace_id": "{TRACE}"' in service.log())
-        assert ask(service, Post("/v1/losses/melt", [stream()])).status == 200
-        service.get("/healthz")
-    (kept,) = [span for span in sink.spans if not span.parent]
-    assert kept.trace != TRACE
-    assert f'"trace_id": "{kept.trace}"' in service.log()
-    assert {span.trace for span in sink.spans} == {kept.trace}
-
-
-def test_no_trace_begins_here_where_none_is_sampled(sink: Sink, tmp_path: Path) -> None:
-    with traced(tmp_path, sink.url, traces_sample=0) as service:
-        assert ask(service, Post("/v1/losses/melt", [stream()])).status == 200
-        sampled = [("traceparent", f"00-{TRACE}-{PARENT}-01")]
-        assert ask(service, Post("/v1/losses/melt", [stream()], sampled)).status == 200
-    assert {span.trace for span in sink.spans} == {TRACE}
+def test_whoever_calls_decides_whether_a_trace_is_recorded(sink: Sink) -> None:
+    for share in (0.0, 1.0):
+        opened = open_tracing(sink.url + "/", share)
+        for flags in ("00", "01"):
+            told = opened.begin(f"{share} {flags}", f"00-{TRACE}-{PARENT}-{flags}")
+            assert told.ident == TRACE
+            assert str(told.header).startswith(f"00-{TRACE}-")
+            assert int(str(told.header)[-2:], 16) & 1 == int(flags)
+            assert told.is_recorded is (flags == "01")
+            told.end()
+        own = opened.begin(f"{share} own")
+        assert own.ident != TRACE
+        with own.child("part") as part:
+            # What it causes elsewhere is recorded as it is.
+            assert int(str(part.header)[-2:], 16) & 1 == share
+        own.end_request("GET", "/", 200)
+        opened.close()
+    assert {span.name for span in sink.spans} == {"0.0 01", "1.0 01", "part", "GET /"}
 
 
 @pytest.mark.parametrize("how", ["gone", "failing", "hanging"])
 def test_a_receiver_that_takes_nothing_holds_nothing_up(
-    sink: Sink, tmp_path: Path, how: str
+    sink: Sink, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = "http://127.0.0.1:9" if how == "gone" else sink.url
+    monkeypatch.setattr(tracing, "_FLUSH_SECONDS", 0.5)
     sink.status, sink.hangs = 503, how == "hanging"
-    with traced(tmp_path, url, lanes="front=1,quick=1,long=1") as service:
-        assert ask(service, Post("/v1/losses/melt", [stream()])).status == 200
-        begun = time.monotonic()
-        assert service.stop() == 0
-        assert time.monotonic() - begun < 10
-    assert not service.failures()
+    opened = open_tracing("http://127.0.0.1:9" if how == "gone" else sink.url, 1.0)
+    for _ in range(5000):
+        # More than wait in the queue.
+        opened.begin("a").end()
+    begun = time.monotonic()
+    opened.close()
+    assert time.monotonic() - begun < 5
 
 
 def test_without_traces_nothing_of_the_library_is_imported(tmp_path: Path) -> None:
