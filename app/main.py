@@ -43,7 +43,9 @@ from app.monitoring import (
     Watched,
     has_long_work,
     monitor,
+    noted_objects,
     noted_operations,
+    timed_turns,
 )
 from app.pipelines import routes as pipelines_routes
 from app.pipelines import tokens as batch_tokens
@@ -189,12 +191,18 @@ def _add_services(
     lent: LentLedger | None,
 ) -> None:
     """Create the service of every product; ``resources`` closes their parts in reverse."""
+    metrics = Metrics()
     storage = _closing(
         resources,
-        open_storage(settings.data_dir, settings.reserve_bytes, settings.state, settings.blobs),
+        open_storage(
+            settings.data_dir,
+            settings.reserve_bytes,
+            settings.state,
+            settings.blobs,
+            noted_objects(metrics),
+        ),
     )
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, storage))
-    metrics = Metrics()
     app.state.tracing = tracing = _closing(resources, parts.make_tracing(settings, app.state.lane))
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     ledger = lent or parts.make_ledger(settings, app.state.column)
@@ -217,7 +225,7 @@ def _add_services(
     state.throttle = throttle = parts.make_throttle(settings, app.state.column)
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.turn, ledger, decoders),
+        inputs=Inputs(input_files, heads, timed_turns(storage.turn, metrics), ledger, decoders),
         spools=Spools(
             storage.directory / SPOOL,
             settings.spool_memory,

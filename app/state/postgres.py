@@ -123,6 +123,9 @@ class PostgresStateStore:
         blobs: where the blobs of this state are: the same for all who use the database.
         wait: maximum seconds to wait for a connection, or for others.
 
+    Attributes:
+        connections: those that are open.
+
     Raises:
         StoreForeignError: the tables are of a newer version, or of other blobs.
         StoreReadOnlyError: they cannot be created, or written.
@@ -132,8 +135,8 @@ class PostgresStateStore:
     def __init__(self, url: str, blobs: str, wait: float = 10.0) -> None:
         self._wait = wait
         self._turns = threading.Lock()
-        self._connections = Connections(url, wait)
-        with _translated(), self._connections.open() as connection, connection.transaction():
+        self.connections = Connections(url, wait)
+        with _translated(), self.connections.open() as connection, connection.transaction():
             _prepare(connection, blobs)
 
     def create(
@@ -194,7 +197,7 @@ class PostgresStateStore:
             "checksum": checksum_of(*version),
             **values,
         }
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             if admit is None:
                 return connection.execute(statement, named).fetchone()
             with connection.transaction():
@@ -222,7 +225,7 @@ class PostgresStateStore:
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""
         check_key(kind, head_id)
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             row = connection.execute(_TOUCH, {"kind": kind, "id": head_id}).fetchone()
         if row is None:
             raise base.missing(kind, head_id)
@@ -245,7 +248,7 @@ class PostgresStateStore:
             "generation": None if seen is None else seen.generation,
             "unused_since": unused_since,
         }
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             row = connection.execute(_DELETE, named).fetchone()
             if row is not None and row[0] == 0:
                 connection.execute(_FORGET, named)
@@ -263,7 +266,7 @@ class PostgresStateStore:
     def _rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
         """Return what is found; asked once more if the connection is lost."""
         for again in (True, False):
-            with _translated(), self._connections.use() as connection:
+            with _translated(), self.connections.use() as connection:
                 try:
                     return connection.execute(query, values).fetchall()
                 except psycopg.OperationalError:
@@ -311,7 +314,7 @@ class PostgresStateStore:
         if not self._turns.acquire(timeout=self._wait):
             raise base.StoreBusyError("others store or delete for too long", retry_after=1)
         try:
-            with _translated(), self._connections.use() as connection, connection.transaction():
+            with _translated(), self.connections.use() as connection, connection.transaction():
                 connection.execute(_TURN, (name,))
                 yield
         finally:
@@ -323,7 +326,7 @@ class PostgresStateStore:
         Raises:
             StoreError: nobody was told.
         """
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             connection.execute("SELECT pg_notify(%s, %s)", (channel, text))
 
     @contextlib.contextmanager
@@ -333,7 +336,7 @@ class PostgresStateStore:
         Raises:
             StoreError: the database cannot be reached, or was lost.
         """
-        with _translated(), self._connections.open() as own:
+        with _translated(), self.connections.open() as own:
             own.execute(f"LISTEN {channel}")
 
             def hear(seconds: float) -> Iterator[str]:
@@ -355,7 +358,7 @@ class PostgresStateStore:
 
     def close(self) -> None:
         """See StateStore."""
-        self._connections.close()
+        self.connections.close()
 
 
 def _prepare(connection: Connection, blobs: str) -> None:

@@ -23,7 +23,7 @@ from .base import StoreBusyError, StoreError
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _MOST = 8
-"""Connections of a process, at most."""
+"""Connections of a process, at most, besides the one by which it listens."""
 _IDLE_SECONDS = 60.0
 """Time after which an unused one is closed."""
 _PATIENCE, _PAUSE = 2.0, 0.1
@@ -46,11 +46,15 @@ class Connections:
         wait: maximum seconds to wait for a connection, or for others in the database.
     """
 
+    limit = _MOST
+    """Connections, at most."""
+
     def __init__(self, url: str, wait: float) -> None:
         self._url = url
         self._wait = wait
         self._seconds = max(round(wait), 1)
         self._idle: deque[tuple[float, Connection]] = deque()
+        self._used: set[Connection] = set()
         self._places = threading.BoundedSemaphore(_MOST)
         self._closed = False
 
@@ -66,12 +70,18 @@ class Connections:
             raise StoreBusyError("too many calls wait for the database", retry_after=1)
         try:
             connection = self._take()
+            self._used.add(connection)
             try:
                 yield connection
             finally:
+                self._used.discard(connection)
                 self._give_back(connection)
         finally:
             self._places.release()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many connections there are, by state."""
+        return {"used": len(self._used), "idle": len(self._idle)}
 
     def _take(self) -> Connection:
         while True:

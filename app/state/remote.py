@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from .base import StateStore, StorageError, StoreError
+from .blobs import Note, no_note
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -42,7 +43,7 @@ def open_database(url: str, blobs: str) -> PostgresStateStore:
         _refuse("THALWEG_STATE", url, _reason(e), e)
 
 
-def open_object_blobs(url: str, heads: StateStore) -> ObjectBlobStore:
+def open_object_blobs(url: str, heads: StateStore, note: Note = no_note) -> ObjectBlobStore:
     """Open blobs in an object store, after a check that it keeps its promises.
 
     Raises:
@@ -51,7 +52,7 @@ def open_object_blobs(url: str, heads: StateStore) -> ObjectBlobStore:
     objects, _ = try_objects(url)
     from .objects import ObjectBlobStore  # noqa: PLC0415 - an extra
 
-    return ObjectBlobStore(heads, objects)
+    return ObjectBlobStore(heads, objects, note=note)
 
 
 def try_objects(url: str) -> tuple[ObjectStore, float]:

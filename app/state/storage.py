@@ -24,7 +24,7 @@ from .base import (
     Usage,
 )
 from .blob_files import FileBlobStore
-from .blobs import BlobStore
+from .blobs import BlobStore, Note, no_note
 from .durable import make_directories, store_error
 from .notices import Notices
 from .presence import node_of
@@ -135,7 +135,13 @@ class Storage:
         self.resources.close()
 
 
-def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str = FILES) -> Storage:
+def open_storage(
+    directory: Path,
+    reserve: int,
+    state: str = SQLITE,
+    blobs: str = FILES,
+    note: Note = no_note,
+) -> Storage:
     """Open the stores of a service; its data directory is created if it does not exist.
 
     Args:
@@ -143,6 +149,7 @@ def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str 
         reserve: bytes of its disk that nothing new may take.
         state: where the heads are: in it, or the address of a database.
         blobs: where the blobs are: in it, or the address of an object store.
+        note: told the kind of each request to that, its seconds, and whether it failed.
 
     Raises:
         StorageError: they cannot be opened or written; the message says what to do.
@@ -153,13 +160,13 @@ def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str 
             raise too_old("an input", directory / _EARLIER_INPUTS)
         space = Space(directory, reserve)
         try:
-            storage = _open_stores(directory, space, state, blobs)
+            storage = _open_stores(directory, space, state, blobs, note)
         except (OSError, StoreError) as e:
             # Opening takes a little space: without it nothing could be deleted.
             full = isinstance(e, StoreFullError) or space.is_full()
             if not full or not space.release():
                 raise
-            storage = _open_stores(directory, space, state, blobs)
+            storage = _open_stores(directory, space, state, blobs, note)
     except StorageError:
         raise
     except OSError as e:
@@ -170,7 +177,7 @@ def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str 
     return storage
 
 
-def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Storage:
+def _open_stores(directory: Path, space: Space, state: str, blobs: str, note: Note) -> Storage:
     with contextlib.ExitStack() as undo:
         heads: StateStore
         probe: HeadProbe
@@ -188,7 +195,7 @@ def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Stora
         if blobs == FILES:
             found = FileBlobStore(directory / BLOBS, space=space)
         else:
-            found = open_object_blobs(blobs, heads)
+            found = open_object_blobs(blobs, heads, note)
         undo.callback(found.close)
         return Storage(
             heads, found, turn, space, probe, directory, database, resources=undo.pop_all()

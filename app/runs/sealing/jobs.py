@@ -155,7 +155,9 @@ class Jobs:
         presence: of this worker among those that compute them; default: there are no others.
 
     Attributes:
-        suspects: number of suspects when it was last looked for jobs.
+        waiting: number of jobs that no worker had when it was last looked for jobs.
+        computing: number of those that one had.
+        suspects: number of suspects then.
         poisoned: number of poisoned jobs then.
     """
 
@@ -167,7 +169,7 @@ class Jobs:
         presence: Presence | None = None,
     ) -> None:
         self.presence = presence or Presence()
-        self.suspects = self.poisoned = 0
+        self.waiting = self.computing = self.suspects = self.poisoned = 0
         self._things = Namespaces(heads, KIND)
         self._ahead = Namespaces(heads, AHEAD)
         self.lease = lease
@@ -215,12 +217,13 @@ class Jobs:
         """
         now = self._clock()
         seen, self._seen = self._seen, {}
-        found, suspects, poisoned = [], 0, 0
+        found, computing, suspects, poisoned = [], 0, 0, 0
         for job in map(_decode, self._things.of_all()):
             if job.is_poisoned and not job.worker:
                 poisoned += 1
                 continue
             suspects += job.suspect
+            computing += bool(job.worker)
             key = (job.owner, job.ident)
             state = (job.worker, job.beat)
             worker, beat, since = seen.get(key, (*state, now))
@@ -230,6 +233,7 @@ class Jobs:
             late = now - since >= self.lease
             if not job.worker or late or self.presence.has_ended(job.worker):
                 found.append(job)
+        self.waiting, self.computing = len(self._seen) - computing, computing
         self.suspects, self.poisoned = suspects, poisoned
         return sorted(found, key=lambda job: job.suspect)
 
