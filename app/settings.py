@@ -41,7 +41,7 @@ _LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days")
 """Settings that may have no end."""
 _PREFIX = "THALWEG_"
 _NO_SETTINGS = re.compile(
-    r"(URL|KEY|KERNEL_CACHE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
+    r"(URL|KEY|KERNEL_CACHE|AZURITE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
 )
 """Variables with the prefix that something else reads: the client, commands, or tests."""
 _SIZES = (
@@ -351,7 +351,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_blobs(cls, value: str) -> str:
         if value != "file:" and urlsplit(value).scheme not in OBJECT_SCHEMES:
-            raise ValueError("it must be file:, s3://bucket, gs://bucket or az://account/container")
+            raise ValueError("it must be file:, s3://bucket, gs://bucket or az://container/prefix")
         return value
 
     @field_validator("ephemeral")
