@@ -99,9 +99,9 @@ class _Watch:
         self._budget = current()
 
     @property
-    def nanoseconds(self) -> int:
-        """Wall time since it began, at the least."""
-        return int((self._seconds - self._end + time.monotonic()) * 1e9) + 1_000_000
+    def waited(self) -> float:
+        """Seconds since it began."""
+        return self._seconds - self._end + time.monotonic()
 
     def _cpu(self) -> float:
         try:
@@ -278,8 +278,8 @@ class DecoderProcess:
                     self._send_segment(segment, watch)
                 answer, _ = wire.receive(self._channel, patience=watch)
             if traced:
-                seconds = _count(answer["nanoseconds"], watch.nanoseconds) / 1e9
-                trace.past("decoder", seconds, **{"process.pid": self.pid})
+                seconds = _count(answer["nanoseconds"], 1 << 64) / 1e9
+                trace.past("decoder", min(seconds, watch.waited), **{"process.pid": self.pid})
             _raise_refusal(answer)
             values = answer["ok"]
             if not isinstance(values, dict):

@@ -289,7 +289,7 @@ class _Visit:
         scope, identity = self._scope, self.identity
         known = identity is not None and identity.key_id is not None
         client = scope.get("client")
-        # Tests send requests without a server, whose bodies are not counted.
+        # Nobody but our server counts the bytes of a body.
         body = scope["extensions"].get(BODY_EXTENSION)
         return {
             "code": trail.problem_noted(scope),
