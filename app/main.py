@@ -70,6 +70,8 @@ class Application(FastAPI):
             # A redirect would answer before the body was read, and with an address that
             # proxies may not know.
             redirect_slashes=False,
+            # Its spans would be others beside ours, and tell what errors say.
+            telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
         self.parts = parts
         operations = Operations(parts.metrics, parts.readiness)
@@ -90,6 +92,9 @@ class Application(FastAPI):
             open_metrics=settings.open_metrics,
             throttle=parts.throttle,
             budgets=parts.budgets,
+            tracing=parts.tracing,
+            lane=parts.slot.lane,
+            logs=settings.access_log != "off",
         )
         if settings.cors_origins:
             # Outermost, so that browsers can read refusals too.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
+from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
@@ -23,6 +24,7 @@ from app.state.base import StoreError
 from app.state.quotas import Quotas
 from app.state.reservations import Reservations
 from app.state.storage import Storage
+from app.state.turns import Turn
 from app.telemetry import CountUp, CountUpEach, Metrics, ServiceMetrics
 
 LOOP_SECONDS = 2.0
@@ -117,10 +119,11 @@ class _Disk:
         )
 
 
-def _count_workers(board: Board) -> dict[str, int]:
-    counts = Counter({"running": 0, "down": 0})
-    counts.update("running" if slot.beaten else "down" for slot in board.workers)
-    return dict(counts)
+def _count_workers(board: Board) -> dict[tuple[str, str], int]:
+    counts = {(slot.lane, state): 0 for slot in board.workers for state in ("running", "down")}
+    for slot in board.workers:
+        counts[slot.lane, "running" if slot.beaten else "down"] += 1
+    return counts
 
 
 def _observer(
@@ -136,6 +139,11 @@ def _observer(
         CountUpEach(metrics.throttled, watched.throttle.refused),
         CountUpEach(metrics.problems, slot.refusals),
     ]
+    loop_wait = metrics.loop_wait.labels(slot.lane)
+    thread_wait = metrics.thread_wait.labels(slot.lane)
+    database = watched.storage.database
+    if database is not None:
+        metrics.connections_limit.set(database.connections.limit)
     metrics.memory_limit.set(watched.ledger.limit)
     metrics.buffers_limit.set(watched.buffers.limit)
     metrics.threads.set(watched.width)
@@ -143,13 +151,19 @@ def _observer(
     def observe(parts: Mapping[str, Part]) -> None:
         for name, part in parts.items():
             metrics.ready.labels(name).set(part.problem is None)
-        metrics.loop_wait.set(watched.lag_probe.loop_seconds)
-        metrics.thread_wait.set(watched.lag_probe.thread_seconds)
+            metrics.check_failures.labels(name).inc(part.problem is not None)
+        loop_wait.set(watched.lag_probe.loop_seconds)
+        thread_wait.set(watched.lag_probe.thread_seconds)
+        if database is not None:
+            for state, count in database.connections.counts().items():
+                metrics.connections.labels(state).set(count)
         busy, idle = decoders.counts
         metrics.decoders.labels("busy").set(busy)
         metrics.decoders.labels("idle").set(idle)
         metrics.decoder_calls_waiting.set(decoders.waiting)
         metrics.spool_bytes.set(watched.reservations.reserved)
+        metrics.jobs.labels("waiting").set(watched.jobs.waiting)
+        metrics.jobs.labels("computing").set(watched.jobs.computing)
         metrics.jobs.labels("suspect").set(watched.jobs.suspects)
         metrics.jobs.labels("poisoned").set(watched.jobs.poisoned)
         watched.ledger.relieve()
@@ -190,6 +204,30 @@ def noted_sweeps(metrics: Metrics) -> Callable[[str | None], None]:
     return note
 
 
+def noted_objects(metrics: Metrics) -> Callable[[str, float, bool], None]:
+    """Return what times requests to the object store."""
+
+    def note(operation: str, seconds: float, failed: bool) -> None:
+        metrics.object_seconds.labels(operation).observe(seconds)
+        metrics.object_errors.labels(operation).inc(failed)
+        current_trace().past(f"object {operation}", seconds)
+
+    return note
+
+
+def timed_turns(turn: Turn, metrics: Metrics) -> Turn:
+    """Return turns whose waits are timed."""
+
+    @contextlib.contextmanager
+    def timed() -> Iterator[None]:
+        begun = time.perf_counter()
+        with turn():
+            metrics.turn_seconds.observe(time.perf_counter() - begun)
+            yield
+
+    return timed
+
+
 def noted_operations(metrics: Metrics) -> Callable[[str, float, bool], None]:
     """Return what times operations on the state."""
     timers = {
@@ -199,6 +237,7 @@ def noted_operations(metrics: Metrics) -> Callable[[str, float, bool], None]:
 
     def note(operation: str, seconds: float, failed: bool) -> None:
         timers[operation].observe(seconds)
+        current_trace().past(f"state {operation}", seconds)
         if failed:
             metrics.store_errors.labels(operation).inc()
 

@@ -17,7 +17,7 @@ from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.budgets import Budgets
 from app.engine.buffers import Buffers
-from app.engine.inheriting import current_owner
+from app.engine.inheriting import current_owner, current_trace
 from app.engine.ledger import Ledger
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
@@ -36,7 +36,14 @@ from app.losses.inputs import Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.losses.sums_room import Admission
-from app.monitoring import Watched, has_long_work, monitor, noted_operations
+from app.monitoring import (
+    Watched,
+    has_long_work,
+    monitor,
+    noted_objects,
+    noted_operations,
+    timed_turns,
+)
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService
@@ -70,6 +77,7 @@ from app.tiles.reductions import PartialStore
 from app.tiles.service import TileService
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
+from app.tracing import open_tracing
 
 _WAITING_THREADS = 8
 """Threads that wait for the store to make uploads durable."""
@@ -125,12 +133,21 @@ class Parts:
     def _add_floors(self, lent: LentLedger | None, cores: int) -> None:
         """Make what remembers and computes, and the products that only read datasets."""
         settings = self.settings
+        self.metrics = Metrics()
         self.storage = storage = self._closing(
-            open_storage(settings.data_dir, settings.reserve_bytes, settings.state, settings.blobs)
+            open_storage(
+                settings.data_dir,
+                settings.reserve_bytes,
+                settings.state,
+                settings.blobs,
+                noted_objects(self.metrics),
+            )
         )
         self.keys = keys = KeyRing(token_keys.resolve_keys(settings.token_keys, storage))
         self.tokens = TokenInspection(keys, _TOKENS)
-        self.metrics = Metrics()
+        self.tracing = self._closing(
+            open_tracing(settings.traces, settings.traces_sample, lane=self.slot.lane or None)
+        )
         column = self.slot.column or Column(Table())
         part = settings.owner_share
         rate = settings.owner_rate and Rate(settings.owner_rate, settings.owner_burst)
@@ -170,7 +187,9 @@ class Parts:
         inputs = InputStore(storage.blobs, settings.input_days)
         self.losses = LossService(
             keys=self.keys,
-            inputs=Inputs(inputs, heads, storage.turn, ledger, self.decoders),
+            inputs=Inputs(
+                inputs, heads, timed_turns(storage.turn, self.metrics), ledger, self.decoders
+            ),
             spools=Spools(
                 storage.directory / SPOOL,
                 settings.spool_memory,
@@ -196,7 +215,12 @@ class Parts:
         streams = Streams(heads, storage.blobs, runs)
         disk = self._closing(Workers(_WAITING_THREADS))
         sealing = SealingContext(
-            streams, heads, self.losses, self.threads, sums_bytes=settings.request_memory
+            streams,
+            heads,
+            self.losses,
+            self.threads,
+            sums_bytes=settings.request_memory,
+            tracing=self.tracing,
         )
         self.sealer = self._closing(make_sealer(settings, storage, sealing, lent))
         self.sealer.on_ended = self.metrics.on_sealed
@@ -292,6 +316,7 @@ def make_decoders(settings: Settings, column: Column) -> DecoderPool:
         current_owner,
         column,
         resting,
+        current_trace,
     )
 
 

@@ -41,7 +41,7 @@ _LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days")
 """Settings that may have no end."""
 _PREFIX = "THALWEG_"
 _NO_SETTINGS = re.compile(
-    r"(URL|KEY|KERNEL_CACHE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
+    r"(URL|KEY|KERNEL_CACHE|AZURITE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
 )
 """Variables with the prefix that something else reads: the client, commands, or tests."""
 _SIZES = (
@@ -91,6 +91,13 @@ class Settings(BaseSettings):
     audit_log: str = "log"
     """Where a line per change of state goes: ``log`` for the log of the service, ``none``, or
     the path of a file."""
+    access_log: Literal["json", "off"] = "json"
+    """Whether the log of the service has a line for each request."""
+    traces: str | None = None
+    """URL of an OTLP/HTTP receiver of traces, such as ``http://collector:4318``; default: as
+    ``OTEL_EXPORTER_OTLP_ENDPOINT`` says."""
+    traces_sample: float = Field(default=1.0, ge=0, le=1)
+    """Part of the requests that are traced, where a request does not say so by ``traceparent``."""
 
     dataset_roots: str = ""
     """Directories that may hold the files of datasets, separated as in PATH."""
@@ -347,7 +354,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_blobs(cls, value: str) -> str:
         if value != "file:" and urlsplit(value).scheme not in OBJECT_SCHEMES:
-            raise ValueError("it must be file:, s3://bucket, gs://bucket or az://account/container")
+            raise ValueError("it must be file:, s3://bucket, gs://bucket or az://container/prefix")
         return value
 
     @field_validator("ephemeral")
@@ -358,7 +365,7 @@ class Settings(BaseSettings):
             raise ValueError("it keeps nothing, but THALWEG_STATE or THALWEG_BLOBS names what does")
         return value
 
-    @field_validator("public_url")
+    @field_validator("public_url", "traces")
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:
         # Compose files pass an empty one on, which is none.

@@ -172,10 +172,16 @@ class Metrics:
 
     def _work(self) -> None:
         self.loop_wait = self._gauge(
-            "loop_wait_seconds", "Longest recent wait of a callback in an event loop", "livemax"
+            "loop_wait_seconds",
+            "Longest recent wait of a callback in an event loop",
+            "livemax",
+            "lane",
         )
         self.thread_wait = self._gauge(
-            "thread_wait_seconds", "Longest recent wait of a call for a thread", "livemax"
+            "thread_wait_seconds",
+            "Longest recent wait of a call for a thread",
+            "livemax",
+            "lane",
         )
         self.threads = self._gauge("threads", "Threads that compute", "livesum")
         self.decoders = self._gauge("decoders", "Decoder processes", "livesum", "state")
@@ -192,8 +198,8 @@ class Metrics:
 
         self.jobs = self._gauge(
             "jobs",
-            "Jobs of sealing whose process died: suspects, which are computed alone, and poisoned"
-            " ones, which were given up",
+            "Jobs of sealing that wait or are computed, and those whose process died: suspects,"
+            " which are computed alone, and poisoned ones, which were given up",
             "livemax",
             "state",
         )
@@ -204,6 +210,24 @@ class Metrics:
         )
         self.store_errors = self._counter(
             "store_errors", "Operations on the state that failed", "operation"
+        )
+        self.object_seconds = self._histogram(
+            "object_seconds", "Time of a request to the object store", _STORE_SECONDS, "operation"
+        )
+        self.object_errors = self._counter(
+            "object_errors", "Requests to the object store that failed", "operation"
+        )
+        self.connections = self._gauge(
+            "database_connections", "Connections to the database of the state", "livesum", "state"
+        )
+        self.connections_limit = self._gauge(
+            "database_connections_limit", "Connections that there may be", "livesum"
+        )
+        self.turn_seconds = self._histogram(
+            "turn_seconds", "Wait for the turn to change who owns a blob", _STORE_SECONDS
+        )
+        self.check_failures = self._counter(
+            "check_failures", "Looks at a part of the service, once a second, that failed", "part"
         )
         self.sweeps = self._counter("sweeps", "Passes of the sweeper")
         self.sweep_failures = self._counter(
@@ -372,14 +396,14 @@ class ServiceMetrics(Collector):
 
     Args:
         ends: ends of workers by reason.
-        workers: number of workers by state.
+        workers: number of workers by lane and state.
         disk: free bytes, reserved bytes and size of the data directory's disk; None without.
     """
 
     def __init__(
         self,
         ends: Callable[[], dict[str, int]],
-        workers: Callable[[], dict[str, int]],
+        workers: Callable[[], dict[tuple[str, str], int]],
         disk: Callable[[], dict[str, int] | None],
     ) -> None:
         self._ends = ends
@@ -394,9 +418,11 @@ class ServiceMetrics(Collector):
         for reason, count in self._ends().items():
             ends.add_metric([reason], count)
         yield ends
-        workers = GaugeMetricFamily("thalweg_workers", "Workers by state", labels=["state"])
-        for state, count in self._workers().items():
-            workers.add_metric([state], count)
+        workers = GaugeMetricFamily(
+            "thalweg_workers", "Workers by lane and state", labels=["lane", "state"]
+        )
+        for names, count in self._workers().items():
+            workers.add_metric(names, count)
         yield workers
         for name, value in (self._disk() or {}).items():
             yield GaugeMetricFamily(

@@ -1,12 +1,17 @@
 """Object stores of the tests' own, on loopback, for as long as a block.
 
-They are programs of an environment that ``THALWEG_OBJECTS_PYTHON`` names the interpreter of, as
-``make interop`` does (``deploy/requirements-objects.txt``).
+Those that speak S3 are programs of an environment that ``THALWEG_OBJECTS_PYTHON`` names the
+interpreter of (``deploy/requirements-objects.txt``); ``THALWEG_AZURITE`` is the path of
+``azurite-blob``, which speaks as Azure does. ``make nodes`` sets both.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import email.utils
+import hashlib
+import hmac
 import os
 import secrets
 import socket
@@ -16,14 +21,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import S3Store
+from obstore.store import ObjectStore, S3Store, from_url
 
 SERVERS = ("moto", "seaweedfs")
-"""Those that keep what they promise."""
+"""Those that speak S3, and keep what they promise."""
+AZURITE = "azurite"
+_ACCOUNT = "devstoreaccount1"
+_ACCOUNT_KEY = base64.b64encode(hashlib.sha512(b"tests").digest()).decode()
 _KEY = "thalweg-tests"
 _SECONDS = 60.0
 
@@ -32,6 +41,13 @@ def environment_python() -> Path | None:
     """The interpreter of the environment with object stores, if one is named."""
     name = os.environ.get("THALWEG_OBJECTS_PYTHON")
     return Path(name) if name else None
+
+
+def installed_servers() -> dict[str, Path]:
+    """The servers that can be started, each with a program of its environment."""
+    python, azurite = environment_python(), os.environ.get("THALWEG_AZURITE")
+    found = {} if python is None else dict.fromkeys(SERVERS, python)
+    return found | ({AZURITE: Path(azurite)} if azurite else {})
 
 
 @dataclass
@@ -53,6 +69,12 @@ class ObjectServer:
     @property
     def environment(self) -> dict[str, str]:
         """Variables by which a service finds it."""
+        if self.name == AZURITE:
+            return {
+                "AZURE_ENDPOINT": f"http://127.0.0.1:{self.port}/{_ACCOUNT}",
+                "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
+                "AZURE_STORAGE_ACCOUNT_KEY": _ACCOUNT_KEY,
+            }
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_ACCESS_KEY_ID": _KEY,
@@ -60,8 +82,17 @@ class ObjectServer:
             "AWS_REGION": "us-east-1",
         }
 
-    def bucket(self, prefix: str = "") -> S3Store:
+    @property
+    def address(self) -> str:
+        """That of the bucket, as a service takes it."""
+        return "az://tests" if self.name == AZURITE else "s3://tests"
+
+    def bucket(self, prefix: str = "") -> ObjectStore:
         """Open the bucket of the tests, or what is below a prefix."""
+        if self.name == AZURITE:
+            config: Any = {name.lower(): value for name, value in self.environment.items()}
+            options: Any = {"allow_http": True, "timeout": "20s"}
+            return from_url(f"{self.address}/{prefix}", config=config, client_options=options)
         return S3Store(
             "tests",
             prefix=prefix or None,
@@ -75,9 +106,15 @@ class ObjectServer:
 
     def start(self) -> None:
         """Start it; returns when the bucket can be written."""
+        # Azurite has one account, of a key that all know, unless it is told another.
+        accounts = {"AZURITE_ACCOUNTS": f"{_ACCOUNT}:{_ACCOUNT_KEY}"}
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                self._command(), stdout=log, stderr=log, cwd=self.directory
+                self._command(),
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env=os.environ | accounts,
             )
         end = time.monotonic() + _SECONDS
         while not self._answers():
@@ -86,6 +123,10 @@ class ObjectServer:
 
     def _command(self) -> list[str]:
         programs = self.python.parent
+        if self.name == AZURITE:
+            place = ["--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
+            data = ["--location", str(self.directory), "--silent", "--disableTelemetry"]
+            return [str(self.python), *place, *data]
         if self.name == "moto":
             return [str(programs / "moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
         options = ["-dir", str(self.directory), "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1"]
@@ -109,16 +150,33 @@ class ObjectServer:
 
     def _answers(self) -> bool:
         with contextlib.suppress(httpx.HTTPError, BaseError):
-            httpx.put(f"http://127.0.0.1:{self.port}/tests", timeout=5)
+            self._create_bucket()
             obstore.put(self.bucket(), "ready", b"")
             return True
         return False
+
+    def _create_bucket(self) -> None:
+        url, headers = f"http://127.0.0.1:{self.port}", {}
+        if self.name == AZURITE:
+            url, headers = f"{url}/{_ACCOUNT}", _signed("tests")
+        query = "?restype=container" if headers else ""
+        httpx.put(f"{url}/tests{query}", headers=headers, timeout=5)
 
     def kill(self) -> None:
         """Kill it."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+def _signed(container: str) -> dict[str, str]:
+    """Headers of a request of Azure's that creates a container, for which obstore has no call."""
+    headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    named = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    text = f"PUT{chr(10) * 12}{named}/{_ACCOUNT}/{_ACCOUNT}/{container}\nrestype:container"
+    digest = hmac.new(base64.b64decode(_ACCOUNT_KEY), text.encode(), hashlib.sha256).digest()
+    signature = base64.b64encode(digest).decode()
+    return {**headers, "Authorization": f"SharedKey {_ACCOUNT}:{signature}"}
 
 
 @contextlib.contextmanager

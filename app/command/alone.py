@@ -34,7 +34,8 @@ def main() -> None:
     # What a job needs, but for datasets and a log of what clients do.
     needed = {"scan": False, "catalogue": None, "audit_log": "none"}
     ledger = LentLedger(connection, settings.memory_limit, share)
-    sealer = Parts(settings.model_copy(update=needed), lent=ledger).sealer
+    parts = Parts(settings.model_copy(update=needed), lent=ledger)
+    sealer = parts.sealer
     signal.signal(signal.SIGTERM, lambda *_: sealer.stop())
     bound_memory(settings.memory_limit + BESIDE_BYTES)
     connection.send(None)
@@ -43,6 +44,7 @@ def main() -> None:
     except ServiceError as e:
         # The store failed, which is no fault of the job: it is late soon, and claimed again.
         structlog.get_logger().warning("a job is left", run=job.run, reason=str(e))
+    parts.tracing.close()
     sys.stderr.flush()
     # Threads of pools and the decoders end with the process.
     os._exit(0)

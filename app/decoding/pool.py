@@ -30,6 +30,7 @@ import structlog
 
 from app.errors import BusyError, ShareExceededError
 from app.tally import DECODERS, Column, Table, Tally
+from app.tracing import NO_TRACE, Trace
 from core.budget import current
 
 from .base import DecoderLimits, Parse, Request, T
@@ -59,6 +60,7 @@ class DecoderPool:
         owner: returns who the current thread works for.
         column: where the service counts the workers of this process; default: it is alone.
         resting: entered by a thread while it waits for a worker.
+        trace: returns what the current thread works for, as traces have it.
 
     Attributes:
         starts: number of workers started so far.
@@ -73,10 +75,12 @@ class DecoderPool:
         owner: Callable[[], str] = str,
         column: Column | None = None,
         resting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+        trace: Callable[[], Trace] = lambda: NO_TRACE,
     ) -> None:
         column = column or Column(Table())
         self._limits = limits or DecoderLimits()
         self._resting = resting
+        self._trace = trace
         self._owner = owner
         self._changed = threading.Condition()
         self._idle: list[DecoderProcess] = []
@@ -148,13 +152,14 @@ class DecoderPool:
 
     def ask(self, request: Request, parse: Parse[T]) -> T:
         """See Decoders."""
-        with self._resting():
-            return self._ask(request, parse, self._owner())
+        known = {"form": request.subject.form, "action": request.action}
+        with self._resting(), self._trace().child("decode", **known) as trace:
+            return self._ask(request, parse, self._owner(), trace)
 
-    def _ask(self, request: Request, parse: Parse[T], owner: str) -> T:
+    def _ask(self, request: Request, parse: Parse[T], owner: str, trace: Trace) -> T:
         process = self._take(request.subject.key, owner)
         try:
-            return process.ask(request, parse)
+            return process.ask(request, parse, trace)
         except BaseException as e:
             if not process.alive:
                 with self._changed:

@@ -23,6 +23,7 @@ import numpy as np
 import orjson
 
 from app.errors import DatasetUnreadableError
+from app.tracing import NO_TRACE, Trace
 from core.arrays import Octets
 from core.budget import check_room, current
 
@@ -96,6 +97,11 @@ class _Watch:
         self._last_cpu = self._cpu()
         self._cpu_end = self._last_cpu + cpu_seconds
         self._budget = current()
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it began."""
+        return self._seconds - self._end + time.monotonic()
 
     def _cpu(self) -> float:
         try:
@@ -209,7 +215,7 @@ class DecoderProcess:
         """Whether the process is known to have ended: what ``alive`` saw, or ``kill`` did."""
         return self._process.returncode is not None
 
-    def ask(self, request: Request, parse: Parse[T]) -> T:
+    def ask(self, request: Request, parse: Parse[T], trace: Trace = NO_TRACE) -> T:
         """Have the worker do something; see ``Decoders.ask``. After an error it may be dead.
 
         Raises:
@@ -226,7 +232,7 @@ class DecoderProcess:
         )
         known = request.subject.key in self.known
         try:
-            return self._exchange(request, parse, watch)
+            return self._exchange(request, parse, watch, trace)
         except RefusedError:
             if not known:
                 self._forgotten.append(request.subject.key)
@@ -252,13 +258,14 @@ class DecoderProcess:
         if isinstance(package, str):
             raise LibraryMissingError(package[:_TEXT])
 
-    def _exchange(self, request: Request, parse: Parse[T], watch: _Watch) -> T:
+    def _exchange(self, request: Request, parse: Parse[T], watch: _Watch, trace: Trace) -> T:
+        traced = {"traceparent": trace.header} if trace.is_recorded else {}
         batches = iter(request.files)
         nbytes = request.effort.nbytes
         check_room("decode", nbytes)
         segment = self._segments.take(nbytes) if nbytes else None
         try:
-            self._send(request, segment, next(batches, ()), watch)
+            self._send(request, segment, next(batches, ()), watch, traced)
             answer, _ = wire.receive(self._channel, patience=watch)
             while "need" in answer or "more" in answer:
                 if "more" in answer:
@@ -270,6 +277,9 @@ class DecoderProcess:
                     segment = self._segments.take(max(nbytes, 1))
                     self._send_segment(segment, watch)
                 answer, _ = wire.receive(self._channel, patience=watch)
+            if traced:
+                seconds = _count(answer["nanoseconds"], 1 << 64) / 1e9
+                trace.past("decoder", min(seconds, watch.waited), **{"process.pid": self.pid})
             _raise_refusal(answer)
             values = answer["ok"]
             if not isinstance(values, dict):
@@ -285,7 +295,12 @@ class DecoderProcess:
                 self._segments.put(segment)
 
     def _send(
-        self, request: Request, segment: Segment | None, files: Sequence[int], watch: _Watch
+        self,
+        request: Request,
+        segment: Segment | None,
+        files: Sequence[int],
+        watch: _Watch,
+        traced: Mapping[str, str | None],
     ) -> None:
         subject = request.subject
         closing, self._forgotten = self._forgotten, []
@@ -304,6 +319,7 @@ class DecoderProcess:
             "key": subject.key,
             "action": request.action,
             "arguments": request.arguments,
+            **traced,
         }
         descriptors = [*(subject.descriptors if opening else ()), *files]
         if segment is not None and segment.descriptor is not None:

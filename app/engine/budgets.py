@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from app.tracing import NO_TRACE, Trace
 from core.budget import install, uninstall
 
 from .base import Gone, Ledger
@@ -61,15 +62,17 @@ class Budgets:
         self._ledger = ledger
         self._stopping = threading.Event()
 
-    def of_request(self, owner: str, gone: Gone) -> Working:
+    def of_request(self, owner: str, gone: Gone, trace: Trace = NO_TRACE) -> Working:
         """Give the tasks and threads of a request a budget, and cancel them at the end.
 
         Args:
             owner: pays in the ledger.
             gone: set when the client left.
+            trace: its span.
         """
         budget = RequestBudget(self._limits, gone, self._stopping, owner, self._ledger)
         budget.on_exceeded, budget.on_cancelled = self.on_exceeded, self.on_cancelled
+        budget.trace = trace
         return Working(budget)
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from app.tracing import NO_TRACE, Trace
 from core.budget import UNLIMITED, Budget, current
 
 from .request_budget import ThreadBudget
@@ -23,6 +24,12 @@ def current_owner() -> str:
     """Return who the request of this task or thread belongs to; empty outside of requests."""
     budget = current()
     return budget.request.owner if isinstance(budget, ThreadBudget) else ""
+
+
+def current_trace() -> Trace:
+    """Return the span of the request of this task or thread; none outside of requests."""
+    budget = current()
+    return budget.request.trace if isinstance(budget, ThreadBudget) else NO_TRACE
 
 
 def inherited(function: Callable[P, T]) -> Callable[P, T]:

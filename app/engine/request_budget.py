@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from app.tracebacks import forget_locals
+from app.tracing import NO_TRACE
 from core.budget import current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
@@ -54,6 +55,9 @@ class RequestBudget:
         stopping: set when the server stops.
         owner: pays in the ledger.
         ledger: charged for the bytes held; None for no charge.
+
+    Attributes:
+        trace: the span of the request.
     """
 
     __slots__ = (
@@ -74,6 +78,7 @@ class RequestBudget:
         "owner",
         "peak",
         "renewals",
+        "trace",
     )
 
     def __init__(
@@ -96,6 +101,7 @@ class RequestBudget:
         self._gone = gone
         self._stopping = stopping
         self.owner = owner
+        self.trace = NO_TRACE
         self._ledger = ledger
         self._charge: Charge | None = None
         self._charged = 0

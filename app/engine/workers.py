@@ -40,8 +40,9 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from app.cores import count_cores
+from app.tracing import Trace
 
-from .inheriting import current_owner, inherited
+from .inheriting import current_owner, current_trace, inherited
 from .results import Result
 from .threads import Job, Threads
 
@@ -66,6 +67,10 @@ class _Call(ABC):
     function: Callable[[], Any]
     since: float
     """When it was submitted, then when it was started, by the monotonic clock."""
+    trace: Trace
+    """What it is a part of."""
+    waited: float = field(default=0.0, init=False)
+    """Seconds between the two."""
 
     @abstractmethod
     def begin(self) -> bool:
@@ -211,14 +216,14 @@ class Workers:
         self._loop = loop = asyncio.get_running_loop()
         future: Result[Any] = Result(loop)
         work = partial(inherited(function), *args, **kwargs)
-        self._add(_Awaited(self._owner(), work, time.monotonic(), future, loop))
+        self._add(_Awaited(self._owner(), work, time.monotonic(), current_trace(), future, loop))
         return future
 
     def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:  # noqa: ANN401
         """See Engine; for threads of others, as one of these would wait for its own place."""
         future: Future[Any] = Future()
         work = partial(inherited(function), *args)
-        self._add(_Submitted(self._owner(), work, time.monotonic(), future))
+        self._add(_Submitted(self._owner(), work, time.monotonic(), current_trace(), future))
         return future
 
     def _add(self, call: _Call) -> None:
@@ -250,7 +255,7 @@ class Workers:
         now = time.monotonic()
         while (call := self._calls.next(now)) is not None:
             if call.begin():
-                call.since = now
+                call.waited, call.since = now - call.since, now
                 self._calls.begin(call)
                 return call
         return None
@@ -259,6 +264,7 @@ class Workers:
         """Run a call; return the next one."""
         result, error = None, None
         _here.place = self, call
+        call.trace.past("wait for a thread", call.waited)
         try:
             try:
                 result = call.function()

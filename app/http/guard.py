@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,11 +20,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.audit import AuditLog
 from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
-from app.server.body import ClientDisconnected
+from app.server.body import BODY_EXTENSION, ClientDisconnected
 from app.server.drain import drain_of
 from app.server.flow import Flag
 from app.server.responses import DISCONNECTED_EXTENSION, run_then_exchange
 from app.telemetry import Metrics
+from app.tracing import NO_TRACE, NO_TRACING, Trace, Tracing, Value
 from core.errors import CancelledError
 
 from . import trail
@@ -38,18 +39,21 @@ _ID = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]+)(:[0-9]{0,5})?")
 _QUIET = {"/healthz", "/readyz", "/metrics"}
+_PATH = 500
+"""Characters of a path that the log shows."""
 _FAILED, _CLIENT_LEFT = 500, 499
 
 
 class Budgets(Protocol):
     """Bounds what a request may use while it runs."""
 
-    def of_request(self, owner: str, gone: Flag) -> AbstractContextManager[object]:
+    def of_request(self, owner: str, gone: Flag, trace: Trace) -> AbstractContextManager[object]:
         """Give a request a budget, and cancel its threads at the end.
 
         Args:
             owner: pays for it.
             gone: set when the client left.
+            trace: its span.
         """
 
 
@@ -64,6 +68,9 @@ class Guard:
         throttle: admits requests by owner.
         open_metrics: whether ``/metrics`` needs no key.
         budgets: bound what requests may use.
+        tracing: begins a trace for each.
+        lane: of this process.
+        logs: whether the log has a line for each.
     """
 
     def __init__(  # noqa: PLR0913 - each is another part of the service
@@ -76,6 +83,9 @@ class Guard:
         *,
         open_metrics: bool = False,
         budgets: Budgets,
+        tracing: Tracing = NO_TRACING,
+        lane: str = "",
+        logs: bool = True,
     ) -> None:
         self._app = app
         self._keys = keys
@@ -84,6 +94,9 @@ class Guard:
         self._throttle = throttle
         self._open_metrics = open_metrics
         self._budgets = budgets
+        self._tracing = tracing
+        self._lane = lane
+        self._logs = logs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -95,7 +108,7 @@ class Guard:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        visit = _Visit(scope, send, self._audit)
+        visit = _Visit(scope, send, self._audit, self._tracing)
         with structlog.contextvars.bound_contextvars(**visit.context):
             await self._visit(visit, scope, receive)
 
@@ -114,7 +127,7 @@ class Guard:
                 owner = "" if visit.identity is None else visit.identity.payer
                 gone = scope["extensions"][DISCONNECTED_EXTENSION]
                 bounding = self._keys.bounding(visit.identity, scope)
-                with self._budgets.of_request(owner, gone), bounding:
+                with self._budgets.of_request(owner, gone, visit.trace), bounding:
                     await run_then_exchange(self._app, scope, receive, visit.send)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
@@ -143,7 +156,24 @@ class Guard:
                 metrics.problems.labels(code).inc()
             if not visit.recorded:
                 trail.record(self._audit, scope, route, status, visit.identity)
-            visit.log(scope, status, seconds)
+            self._tell(visit, scope, route, status, seconds)
+
+    def _tell(self, visit: _Visit, scope: Scope, route: str, status: int, seconds: float) -> None:
+        """Log a request, and end its span."""
+        facts = visit.facts(self._lane)
+        visit.trace.end_request(scope["method"], route, status, **facts)
+        if self._logs:
+            logger = structlog.get_logger()
+            log = logger.debug if scope["path"] in _QUIET else logger.info
+            log(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:_PATH],
+                route=route,
+                status=status,
+                seconds=round(seconds, 4),
+                **{name: value for name, value in facts.items() if value is not None},
+            )
 
     async def _admit(self, visit: _Visit, scope: Scope) -> None:
         """Identify a request and check what it may do at all.
@@ -206,7 +236,7 @@ def _check_host(scope: Scope) -> None:
 class _Visit:
     """One request and its answer, as the middleware observes them."""
 
-    def __init__(self, scope: Scope, send: Send, audit: AuditLog) -> None:
+    def __init__(self, scope: Scope, send: Send, audit: AuditLog, tracing: Tracing) -> None:
         self._scope = scope
         self._audit = audit
         self.recorded = False
@@ -214,10 +244,13 @@ class _Visit:
         requested = self.headers.get("x-request-id", "")
         self.ident = requested if _ID.fullmatch(requested) else _new_id()
         scope["thalweg.request_id"] = self.ident
-        trace = _TRACE.fullmatch(self.headers.get("traceparent", ""))
+        header = self.headers.get("traceparent", "")
+        known = _TRACE.fullmatch(header)
+        quiet = scope["path"] in _QUIET
+        self.trace = NO_TRACE if quiet else tracing.begin("request", header, served=True)
         self.context = {"request_id": self.ident}
-        if trace:
-            self.context["trace_id"] = trace[1]
+        if trace_id := self.trace.ident or (known and known[1]):
+            self.context["trace_id"] = trace_id
         self._send = send
         self.status = 0
         """Status of the answer, once the client can be sent it."""
@@ -250,21 +283,22 @@ class _Visit:
         if message["type"] == "http.response.start":
             self.status = message["status"]
 
-    def log(self, scope: Scope, status: int, seconds: float) -> None:
-        logger = structlog.get_logger()
-        log = logger.debug if scope["path"] in _QUIET else logger.info
-        key: dict[str, Any] = {}
-        if self.identity is not None and self.identity.key_id is not None:
-            key = {"key": self.identity.owner, "key_id": self.identity.key_id}
-        log(
-            "request",
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            seconds=round(seconds, 4),
-            sent=self.sent,
-            **key,
-        )
+    def facts(self, lane: str) -> dict[str, Value]:
+        """Return what the log and the span tell; None stands for what a request has not."""
+        scope, identity = self._scope, self.identity
+        known = identity is not None and identity.key_id is not None
+        client = scope.get("client")
+        # Nobody but our server counts the bytes of a body.
+        body = scope["extensions"].get(BODY_EXTENSION)
+        return {
+            "code": trail.problem_noted(scope),
+            "received": getattr(body, "taken", 0) or None,
+            "sent": self.sent,
+            "owner": identity.owner if identity is not None and known else None,
+            "key_id": identity.key_id if identity is not None and known else None,
+            "lane": lane or None,
+            "client": client[0] if client else None,
+        }
 
 
 def _new_id() -> str:

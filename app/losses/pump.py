@@ -44,6 +44,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.engine.buffers import Buffers
+from app.engine.inheriting import current_trace
 from app.errors import BusyError, ShareExceededError
 from app.http.bodies import Threads, read, wait
 from app.server.drain import Drain
@@ -144,6 +145,8 @@ class Pump(Generic[T]):
         self._drain = drain
         self._progress = progress
         self._parsed = 0
+        self._busy = 0.0
+        """Seconds that threads have read and parsed."""
         self._was_small = False
         self._parsing: asyncio.Future[Any] | None = None
 
@@ -154,7 +157,7 @@ class Pump(Generic[T]):
             CoreError, ServiceError: the body or the stream in it is faulty.
             ClientDisconnected: the client left.
         """
-        stop = self._drain.hard.future()
+        stop, begun = self._drain.hard.future(), time.monotonic()
         try:
             return await self._run(stop)
         finally:
@@ -167,6 +170,8 @@ class Pump(Generic[T]):
                 # Its error, if any, came after the one that ended the pump: drop it.
                 self._parsing.cancelled() or self._parsing.exception()
             self._give_back()
+            took = time.monotonic() - begun
+            current_trace().past("parse", took, bytes=self._parsed, busy_seconds=self._busy)
 
     async def _run(self, stop: asyncio.Future[Any]) -> T:
         goes_on = False
@@ -222,8 +227,14 @@ class Pump(Generic[T]):
         Returns:
             Whether the turn ended while bytes were still there.
         """
+        begun = time.monotonic()
+        try:
+            return self._go_on(view, count, begun + _TURN_SECONDS)
+        finally:
+            self._busy += time.monotonic() - begun
+
+    def _go_on(self, view: memoryview, count: int, end: float) -> bool:
         reader = self._reader
-        end = time.monotonic() + _TURN_SECONDS
         while True:
             if reader is not None:
                 while count < len(view) and (more := reader.read(view[count:])):

@@ -89,6 +89,9 @@ class SocketBody(asyncio.BufferedProtocol):
         owner: The connection, which handles everything but the body.
         size: Length of the body in bytes; None if chunked.
         early: Bytes that arrived in one read with the head.
+
+    Attributes:
+        taken: Payload bytes that were read so far.
     """
 
     def __init__(self, owner: BodyProtocol, size: int | None, early: bytes) -> None:
@@ -96,6 +99,7 @@ class SocketBody(asyncio.BufferedProtocol):
         self._left = size
         self._decoder = ChunkDecoder(owner.limits.header_bytes) if size is None else None
         self._raw = memoryview(early)
+        self.taken = 0
         self._target: memoryview | None = None
         self._filled = 0
         self._spills = False
@@ -280,6 +284,7 @@ class SocketBody(asyncio.BufferedProtocol):
         if self._decoder is None:
             assert self._left is not None  # noqa: S101 - sized or chunked
             self._left -= size
+            self.taken += size
             return size
         try:
             payload, used = self._decoder.decode(view, size)
@@ -288,6 +293,7 @@ class SocketBody(asyncio.BufferedProtocol):
             return 0
         if self._decoder.done:
             self._raw = memoryview(bytes(view[used:size]) + bytes(self._raw))
+        self.taken += payload
         return payload
 
     @property

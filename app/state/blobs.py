@@ -21,6 +21,7 @@ Errors, besides those of ``app.state.base``:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
@@ -31,6 +32,12 @@ from .base import HeadConflictError, HeadInvalidError, StoreDamagedError, check_
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 """Bytes to be stored; a memoryview must be contiguous."""
+Note: TypeAlias = Callable[[str, float, bool], None]
+"""Is told the kind of a request, its seconds, and whether it failed."""
+
+
+def no_note(_operation: str, _seconds: float, _failed: bool) -> None:
+    """Take no note of a request."""
 
 
 _COMPARED = 8 << 20

@@ -28,7 +28,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
 from . import blobs
@@ -44,7 +44,7 @@ from .base import (
     in_use,
 )
 from .blob_pieces import DamageError
-from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, check_blob
+from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, Note, check_blob, no_note
 from .object_layout import (
     MALFORMED,
     OBJECT,
@@ -74,10 +74,15 @@ class ObjectBlobStore(GrowingBlobs):
         heads: say what each blob consists of.
         objects: where the objects are; ``check_objects`` has accepted it.
         clock: seconds since 1970.
+        note: told the kind of each request to the store, its seconds, and whether it failed.
     """
 
     def __init__(
-        self, heads: StateStore, objects: ObjectStore, clock: Callable[[], float] = time.time
+        self,
+        heads: StateStore,
+        objects: ObjectStore,
+        clock: Callable[[], float] = time.time,
+        note: Note = no_note,
     ) -> None:
         self.heads = heads
         self.objects = objects
@@ -86,6 +91,7 @@ class ObjectBlobStore(GrowingBlobs):
         self._lock = threading.Lock()
         self._swept = ""
         self._closed = False
+        self._note = note
 
     def check(self) -> None:
         """Check that the store answers, and takes an object.
@@ -161,7 +167,8 @@ class ObjectBlobStore(GrowingBlobs):
             AlreadyExistsError: there is one.
         """
         data = extent.encode(view)
-        obstore.put(self.objects, extent.path, data, mode="create", use_multipart=False)
+        with self._timed("put"):
+            obstore.put(self.objects, extent.path, data, mode="create", use_multipart=False)
 
     def trim(self, kind: str, blob_id: str, size: int) -> None:
         """See BlobStore."""
@@ -224,7 +231,8 @@ class ObjectBlobStore(GrowingBlobs):
             for page in obstore.list(self.objects, prefix):
                 paths = [found["path"] for found in page if start_of(found["path"]) >= start]
                 if paths:
-                    obstore.delete(self.objects, paths)
+                    with self._timed("delete"):
+                        obstore.delete(self.objects, paths)
 
     def clean(self) -> int:
         """See BlobStore; looks at some objects, and goes on there the next time."""
@@ -291,7 +299,8 @@ class ObjectBlobStore(GrowingBlobs):
         """Return those of some bytes of the blob that are in an object."""
         start, stop = max(start, extent.start), min(stop, extent.stop)
         begin, end = extent.span(start, stop)
-        found = obstore.get_range(self.objects, extent.path, start=begin, end=end)
+        with self._timed("get"):
+            found = obstore.get_range(self.objects, extent.path, start=begin, end=end)
         return extent.decode(memoryview(found).cast("B"), start, stop)
 
     def _starts(self, kind: str, blob_id: str, entry: Entry) -> list[int]:
@@ -348,6 +357,18 @@ class ObjectBlobStore(GrowingBlobs):
         with self._using("any", "any"):
             found = obstore.list_with_delimiter(self.objects)["common_prefixes"]
         return tuple(sorted(path.strip("/") for path in found))
+
+    @contextlib.contextmanager
+    def _timed(self, operation: str) -> Iterator[None]:
+        begun, failed = time.perf_counter(), True
+        try:
+            yield
+            failed = False
+        except (AlreadyExistsError, FileNotFoundError):
+            failed = False
+            raise
+        finally:
+            self._note(operation, time.perf_counter() - begun, failed)
 
     @contextlib.contextmanager
     def _using(self, kind: str, blob_id: str) -> Iterator[None]:

@@ -45,7 +45,7 @@ from .sql import COLUMNS, SqlStateStore
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _MOST = 8
-"""Connections of a process, at most."""
+"""Connections of a process, at most, besides the one by which it listens."""
 _IDLE_SECONDS = 60.0
 """Time after which an unused one is closed."""
 _PATIENCE, _PAUSE = 2.0, 0.1
@@ -143,6 +143,9 @@ class PostgresStateStore(SqlStateStore):
         blobs: where the blobs of this state are: the same for all who use the database.
         wait: maximum seconds to wait for a connection, or for others.
 
+    Attributes:
+        connections: those that are open.
+
     Raises:
         StoreForeignError: the tables are of a newer version, or of other blobs.
         StoreReadOnlyError: they cannot be created, or written.
@@ -154,8 +157,8 @@ class PostgresStateStore(SqlStateStore):
     def __init__(self, url: str, blobs: str, wait: float = 10.0) -> None:
         self._wait = wait
         self._turns = threading.Lock()
-        self._connections = Connections(url, wait)
-        with _translated(), self._connections.open() as connection, connection.transaction():
+        self.connections = Connections(url, wait)
+        with _translated(), self.connections.open() as connection, connection.transaction():
             _prepare(connection, blobs)
 
     def insert(self, head: Head, admit: Admit | None) -> Head:
@@ -183,7 +186,7 @@ class PostgresStateStore(SqlStateStore):
             "space": base.space_of(head.id),
             "checksum": head.checksum(),
         }
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             if admit is None:
                 return connection.execute(statement, named).fetchone()
             with connection.transaction():
@@ -199,7 +202,7 @@ class PostgresStateStore(SqlStateStore):
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""
         check_key(kind, head_id)
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             row = connection.execute(_TOUCH, {"kind": kind, "id": head_id}).fetchone()
         if row is None:
             raise base.missing(kind, head_id)
@@ -216,7 +219,7 @@ class PostgresStateStore(SqlStateStore):
             "generation": None if seen is None else seen.generation,
             "unused_since": unused_since,
         }
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             row = connection.execute(_DELETE, named).fetchone()
             if row is not None and row[0] == 0:
                 connection.execute(_FORGET, named)
@@ -230,7 +233,7 @@ class PostgresStateStore(SqlStateStore):
         """See SqlStateStore; asked once more if the connection is lost."""
         query = query.replace("?", "%s")
         for again in (True, False):
-            with _translated(), self._connections.use() as connection:
+            with _translated(), self.connections.use() as connection:
                 try:
                     return connection.execute(query, values).fetchall()
                 except psycopg.OperationalError:
@@ -264,7 +267,7 @@ class PostgresStateStore(SqlStateStore):
         if not self._turns.acquire(timeout=self._wait):
             raise base.StoreBusyError("others store or delete for too long", retry_after=1)
         try:
-            with _translated(), self._connections.use() as connection, connection.transaction():
+            with _translated(), self.connections.use() as connection, connection.transaction():
                 connection.execute(_TURN, (name,))
                 yield
         finally:
@@ -276,7 +279,7 @@ class PostgresStateStore(SqlStateStore):
         Raises:
             StoreError: nobody was told.
         """
-        with _translated(), self._connections.use() as connection:
+        with _translated(), self.connections.use() as connection:
             connection.execute("SELECT pg_notify(%s, %s)", (channel, text))
 
     @contextlib.contextmanager
@@ -286,7 +289,7 @@ class PostgresStateStore(SqlStateStore):
         Raises:
             StoreError: the database cannot be reached, or was lost.
         """
-        with _translated(), self._connections.open() as own:
+        with _translated(), self.connections.open() as own:
             own.execute(f"LISTEN {channel}")
 
             def hear(seconds: float) -> Iterator[str]:
@@ -296,7 +299,7 @@ class PostgresStateStore(SqlStateStore):
 
     def close(self) -> None:
         """See StateStore."""
-        self._connections.close()
+        self.connections.close()
 
 
 def _prepare(connection: Connection, blobs: str) -> None:
@@ -358,11 +361,15 @@ class Connections:
         wait: maximum seconds to wait for a connection, or for others in the database.
     """
 
+    limit = _MOST
+    """Connections, at most."""
+
     def __init__(self, url: str, wait: float) -> None:
         self._url = url
         self._wait = wait
         self._seconds = max(round(wait), 1)
         self._idle: deque[tuple[float, Connection]] = deque()
+        self._used: set[Connection] = set()
         self._places = threading.BoundedSemaphore(_MOST)
         self._closed = False
 
@@ -378,12 +385,18 @@ class Connections:
             raise base.StoreBusyError("too many calls wait for the database", retry_after=1)
         try:
             connection = self._take()
+            self._used.add(connection)
             try:
                 yield connection
             finally:
+                self._used.discard(connection)
                 self._give_back(connection)
         finally:
             self._places.release()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many connections there are, by state."""
+        return {"used": len(self._used), "idle": len(self._idle)}
 
     def _take(self) -> Connection:
         while True:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from .base import StorageError, StoreError, StoreFullError
 from .blob_files import FileBlobStore
-from .blobs import GrowingBlobs
+from .blobs import GrowingBlobs, Note, no_note
 from .durable import make_directories, store_error
 from .notices import NodeNotices, Notices
 from .presence import node_of
@@ -94,7 +94,13 @@ class Storage:
         self.resources.close()
 
 
-def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str = FILES) -> Storage:
+def open_storage(
+    directory: Path,
+    reserve: int,
+    state: str = SQLITE,
+    blobs: str = FILES,
+    note: Note = no_note,
+) -> Storage:
     """Open the stores of a service; its data directory is created if it does not exist.
 
     Args:
@@ -102,6 +108,7 @@ def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str 
         reserve: bytes of its disk that nothing new may take.
         state: where the heads are: in it, or the address of a database.
         blobs: where the blobs are: in it, or the address of an object store.
+        note: told the kind of each request to that, its seconds, and whether it failed.
 
     Raises:
         StorageError: they cannot be opened or written; the message says what to do.
@@ -112,13 +119,13 @@ def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str 
             raise too_old("an input", directory / _EARLIER_INPUTS)
         space = Space(directory, reserve)
         try:
-            storage = _open_stores(directory, space, state, blobs)
+            storage = _open_stores(directory, space, state, blobs, note)
         except (OSError, StoreError) as e:
             # Opening takes a little space: without it nothing could be deleted.
             full = isinstance(e, StoreFullError) or space.is_full()
             if not full or not space.release():
                 raise
-            storage = _open_stores(directory, space, state, blobs)
+            storage = _open_stores(directory, space, state, blobs, note)
     except StorageError:
         raise
     except OSError as e:
@@ -129,7 +136,7 @@ def open_storage(directory: Path, reserve: int, state: str = SQLITE, blobs: str 
     return storage
 
 
-def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Storage:
+def _open_stores(directory: Path, space: Space, state: str, blobs: str, note: Note) -> Storage:
     with contextlib.ExitStack() as undo:
         heads: SqlStateStore
         database = None
@@ -148,7 +155,7 @@ def _open_stores(directory: Path, space: Space, state: str, blobs: str) -> Stora
             objects, _ = try_objects(blobs)
             from .objects import ObjectBlobStore  # noqa: PLC0415 - an extra
 
-            found = ObjectBlobStore(heads, objects)
+            found = ObjectBlobStore(heads, objects, note=note)
         undo.callback(found.close)
         return Storage(heads, found, turn, space, directory, database, resources=undo.pop_all())
 

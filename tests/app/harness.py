@@ -298,5 +298,7 @@ class Contract:
 class Unbounded:
     """Budgets that bound nothing."""
 
-    def of_request(self, _owner: str, _gone: object) -> contextlib.nullcontext[None]:
+    def of_request(
+        self, _owner: str, _gone: object, _trace: object
+    ) -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ import pytest
 from app.engine.warmup import WarmUp
 from app.health import monitor
 from app.main import Application, create_app
-from app.monitoring import Watched
+from app.monitoring import Watched, noted_objects, timed_turns
 from app.settings import Settings
 from tests.app.harness import wait_until
 from tests.serverless import serverless
@@ -137,7 +138,7 @@ def test_threads_that_are_all_taken(harmed: Harmed, monkeypatch: pytest.MonkeyPa
     calls = harmed.app.parts.losses.threads._calls
     width, calls.width = calls.width, 0
     wait_until(lambda: harmed.failing() == {"threads"})
-    assert harmed.metrics()["thalweg_thread_wait_seconds"] > 0.3
+    assert harmed.metrics()['thalweg_thread_wait_seconds{lane=""}'] > 0.3
     calls.width = width
     wait_until(lambda: not harmed.failing())
 
@@ -179,3 +180,24 @@ def test_operations_on_the_state_are_timed(harmed: Harmed) -> None:
     before = count()
     assert harmed.get("/v1/datasets").status_code == 200
     assert count() > before
+
+
+def test_turns_and_requests_to_an_object_store_are_timed(harmed: Harmed) -> None:
+    metrics = harmed.app.parts.metrics
+    with timed_turns(contextlib.nullcontext, metrics)():
+        pass
+    assert harmed.metrics()["thalweg_turn_seconds_count"] == 1
+    note = noted_objects(metrics)
+    note("put", 0.3, False)
+    note("put", 0.01, True)
+    found = harmed.metrics()
+    assert found['thalweg_object_seconds_count{operation="put"}'] == 2
+    assert found['thalweg_object_errors_total{operation="put"}'] == 1
+
+
+def test_looks_that_fail_are_counted(harmed: Harmed) -> None:
+    name = 'thalweg_check_failures_total{part="kernels"}'
+    before = harmed.metrics().get(name, 0)
+    harmed.watched.warm_up._done.clear()
+    wait_until(lambda: harmed.metrics()[name] > before + 1)
+    harmed.watched.warm_up._done.set()

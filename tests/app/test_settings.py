@@ -46,6 +46,8 @@ def test_flags_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         *[("api_keys", "alice:zz"), ("api_keys", f"{A}:alice"), ("api_keys", f"{A},{A}0")],
         *[("api_keys", f"alice:{A},bob:{A}"), ("api_keys", f"alice:{B},{B.lower()}")],
         *[("public_url", "foo"), ("public_url", "ftp://foo"), ("public_url", "http://")],
+        *[("traces", "collector:4318"), ("traces_sample", "1.1"), ("traces_sample", "nan")],
+        *[("access_log", "combined"), ("traces", "ftp://collector")],
         *[("public_url", "//foo"), ("public_url", "http://foo/?a=b"), ("public_url", "http://f o")],
     ],
 )
@@ -75,7 +77,7 @@ def numbers() -> list[tuple[str, float]]:
     found: list[tuple[str, float]] = []
     for name, field in Settings.model_fields.items():
         kind = str(field.annotation)
-        if "float" in kind and name != "owner_share":
+        if "float" in kind and name not in {"owner_share", "traces_sample"}:
             found.append((name, MAX_DAYS if name.endswith("_days") else MAX_SECONDS))
         elif name in {"max_samples", "max_blocks"}:
             found.append((name, 2**31 - 1))

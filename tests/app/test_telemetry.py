@@ -23,7 +23,7 @@ from app.telemetry import Metrics
 metrics = Metrics()
 ready, wait, quota = map(float, sys.argv[1:])
 metrics.ready.labels("store").set(ready)
-metrics.loop_wait.set(wait)
+metrics.loop_wait.labels("quick").set(wait)
 metrics.buffers.set(2)
 metrics.requests.labels("GET", "/", 200).inc(3)
 metrics.on_exceeded("filter", "items")
@@ -72,7 +72,7 @@ def test_workers_add_up_and_the_worst_of_them_shows(tmp_path: Path) -> None:
     try:
         both = values(texts[1])
         assert both['thalweg_ready{part="store"}'] == 0
-        assert both["thalweg_loop_wait_seconds"] == 0.5
+        assert both['thalweg_loop_wait_seconds{lane="quick"}'] == 0.5
         assert both["thalweg_buffers_used"] == 4
         assert both['thalweg_requests_total{method="GET",route="/",status="200"}'] == 6
         assert both['thalweg_budget_exceeded_total{budget="items",stage="filter"}'] == 2
@@ -188,10 +188,12 @@ def test_a_counter_is_brought_up_to_what_something_else_counts() -> None:
 def test_what_belongs_to_the_service_is_read_with_the_page(disk: dict[str, int] | None) -> None:
     metrics = Metrics()
     metrics.share(
-        ServiceMetrics(lambda: {"SIGKILL": 2, "exit 1": 1}, lambda: {"running": 3}, lambda: disk)
+        ServiceMetrics(
+            lambda: {"SIGKILL": 2, "exit 1": 1}, lambda: {("long", "running"): 3}, lambda: disk
+        )
     )
     found = values(metrics.text().decode())
     assert found['thalweg_worker_ends_total{reason="SIGKILL"}'] == 2
-    assert found['thalweg_workers{state="running"}'] == 3
+    assert found['thalweg_workers{lane="long",state="running"}'] == 3
     sizes = {name: found.get(f"thalweg_disk_{name}_bytes") for name in ("free", "size", "reserve")}
     assert sizes == (disk or dict.fromkeys(sizes))

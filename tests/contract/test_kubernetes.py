@@ -205,7 +205,7 @@ EVERYTHING: dict[str, Any] = {
             "token-keys": f"1:sign:{'b2' * 32}\n",
         }
     },
-    "blobs": {"address": "az://account/container", "credentialsSecret": "objects"},
+    "blobs": {"address": "az://container/prefix", "credentialsSecret": "objects"},
     "serviceAccount": {"create": False, "name": "losses"},
     "autoscaling": {"enabled": False},
     "podDisruptionBudget": {"enabled": False},

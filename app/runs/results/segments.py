@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from app.engine.inheriting import current_trace
 from app.losses.request import ALGORITHM, LossRequest
 from app.losses.sections import event_cuts
 from app.losses.tokens import identity_of
@@ -181,7 +182,8 @@ class SegmentSums:
         """
         if self.is_published(segment):
             return
-        with self._resources() as resources:
+        traced = current_trace().child("segment", bytes=segment.end - segment.begin)
+        with traced, self._resources() as resources:
             for set_id, ledger in self._ledgers(segment, resources):
                 try:
                     self._files.write(self.name(segment, set_id), partial(export_ledger, ledger))

@@ -8,9 +8,11 @@ from functools import partial
 
 import structlog
 
+from app.engine.inheriting import current_trace
 from app.errors import NotFoundError, ServiceError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.spilling import SpillFiles
+from app.tracing import Trace
 from core.errors import CoreError
 from core.losses.reports import REPORTS
 
@@ -41,7 +43,8 @@ class SegmentsAhead:
         self._jobs = jobs
         self._news = news
         self._stopped = stopped
-        self._grown: dict[tuple[str, str, str], None] = {}
+        self._grown: dict[tuple[str, str, str], str | None] = {}
+        """Streams, each with the ``traceparent`` of the request that made it grow."""
         self._lock = threading.Lock()
         sealing.streams.grown = self.note
 
@@ -51,7 +54,7 @@ class SegmentsAhead:
         ended = after.complete and not before.complete
         if ended or before.offset // size != after.offset // size:
             with self._lock:
-                self._grown[after.owner, after.run, after.id] = None
+                self._grown[after.owner, after.run, after.id] = current_trace().header
             self._news.set()
 
     def work(self) -> bool:
@@ -59,20 +62,24 @@ class SegmentsAhead:
         with self._lock:
             if not self._grown:
                 return False
-            owner, run, stream = next(iter(self._grown))
+            (owner, run, stream), traced = next(iter(self._grown.items()))
             del self._grown[owner, run, stream]
         try:
             record = self._sealing.runs.get(Identity(owner, USER_SCOPES), run)
             reports = [name for name in record.spec["reports"] if REPORTS[name].scope == "run"]
             # What killed a worker is tried again alone, once the run is sealed.
             if reports and not self._jobs.died_ahead(owner, run):
-                with self._jobs.ahead(owner, run):
-                    self._add_up(record, self._sealing.streams.get(record, stream), reports)
+                job = self._sealing.tracing.job("seal ahead", traced, run=run, owner=owner)
+                with self._jobs.ahead(owner, run), job as trace:
+                    grown = self._sealing.streams.get(record, stream)
+                    self._add_up(record, grown, reports, trace)
         except (CoreError, ServiceError) as e:
             structlog.get_logger().debug("segments are left to sealing", reason=str(e))
         return True
 
-    def _add_up(self, run: RunRecord, stream: StreamRecord, reports: Sequence[str]) -> None:
+    def _add_up(
+        self, run: RunRecord, stream: StreamRecord, reports: Sequence[str], trace: Trace
+    ) -> None:
         sealing = self._sealing
         request = sealing.request(run, Variant(), reports)
         spill = SpillFiles(sealing.losses.spools.directory)
@@ -86,7 +93,7 @@ class SegmentsAhead:
             is_there = partial(self._is_there, run, stream)
             news = News(run.id, sealing.runs.watch.notices)
             with while_wanted(
-                run.owner, is_there, threading.Event(), self._stopped, news, LOOK_SECONDS
+                run.owner, is_there, threading.Event(), self._stopped, news, LOOK_SECONDS, trace
             ):
                 for segment in segments_of(stored, request.policy, sealing.segment):
                     sealing.engine.submit(sums.publish, segment).result()

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.engine.inheriting import current_trace
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces, Owned
 from app.state.presence import Presence
@@ -93,6 +94,8 @@ class Job:
     """Processes that died while they computed it alone."""
     death: str = ""
     """How the last of them died."""
+    trace: str = ""
+    """``traceparent`` of the request that asked for it."""
     owned: Owned | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -119,7 +122,7 @@ class Job:
 
 _PLAIN = (
     *("run", "seals", "worker", "beat", "attempts", "done", "total"),
-    *("suspect", "deaths", "death"),
+    *("suspect", "deaths", "death", "trace"),
 )
 """Members of a job that are stored as they are."""
 
@@ -138,7 +141,8 @@ def _decode(owned: Owned) -> Job:
 
 def job_of(run: RunRecord) -> Job:
     """Return the job that a run is done with."""
-    return Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
+    reports, trace = tuple(run.spec["reports"]), current_trace().header or ""
+    return Job(run.owner, run.id, reports, Variant(), seals=True, trace=trace)
 
 
 class Jobs:
@@ -151,7 +155,9 @@ class Jobs:
         presence: of this worker among those that compute them; default: there are no others.
 
     Attributes:
-        suspects: number of suspects when it was last looked for jobs.
+        waiting: number of jobs that no worker had when it was last looked for jobs.
+        computing: number of those that one had.
+        suspects: number of suspects then.
         poisoned: number of poisoned jobs then.
     """
 
@@ -163,7 +169,7 @@ class Jobs:
         presence: Presence | None = None,
     ) -> None:
         self.presence = presence or Presence()
-        self.suspects = self.poisoned = 0
+        self.waiting = self.computing = self.suspects = self.poisoned = 0
         self._things = Namespaces(heads, KIND)
         self._ahead = Namespaces(heads, AHEAD)
         self.lease = lease
@@ -211,12 +217,13 @@ class Jobs:
         """
         now = self._clock()
         seen, self._seen = self._seen, {}
-        found, suspects, poisoned = [], 0, 0
+        found, computing, suspects, poisoned = [], 0, 0, 0
         for job in map(_decode, self._things.of_all()):
             if job.is_poisoned and not job.worker:
                 poisoned += 1
                 continue
             suspects += job.suspect
+            computing += bool(job.worker)
             key = (job.owner, job.ident)
             state = (job.worker, job.beat)
             worker, beat, since = seen.get(key, (*state, now))
@@ -226,6 +233,7 @@ class Jobs:
             late = now - since >= self.lease
             if not job.worker or late or self.presence.has_ended(job.worker):
                 found.append(job)
+        self.waiting, self.computing = len(self._seen) - computing, computing
         self.suspects, self.poisoned = suspects, poisoned
         return sorted(found, key=lambda job: job.suspect)
 

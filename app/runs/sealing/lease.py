@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import NotFoundError, ServiceError
 from app.http.identity import USER_SCOPES, Identity
+from app.tracing import NO_TRACE, Trace
 
 from ..watching import News
 from .jobs import Job, Jobs
@@ -34,6 +35,7 @@ def while_wanted(  # noqa: PLR0913, PLR0917 - of one piece of work
     stopped: threading.Event,
     news: News,
     pause: float,
+    trace: Trace = NO_TRACE,
 ) -> Iterator[None]:
     """Have the work in a block stop when it is no longer wanted; it has no other bounds.
 
@@ -44,6 +46,7 @@ def while_wanted(  # noqa: PLR0913, PLR0917 - of one piece of work
         stopped: set when the server stops.
         news: after which to ask again; used by nobody else.
         pause: seconds after which to ask again without news, if they are heard.
+        trace: its span.
 
     Raises:
         CancelledError: from any look at the budget.
@@ -66,8 +69,10 @@ def while_wanted(  # noqa: PLR0913, PLR0917 - of one piece of work
     endless = BudgetLimits(sys.maxsize, math.inf, sys.maxsize)
     watching = threading.Thread(target=watch, name="wanted", daemon=True)
     watching.start()
+    budget = RequestBudget(endless, gone, stopped, owner)
+    budget.trace = trace
     try:
-        with RequestBudget(endless, gone, stopped, owner).in_thread():
+        with budget.in_thread():
             yield
     finally:
         ended.set()
@@ -98,11 +103,11 @@ class Lease:
         self._pause = jobs.lease / _BEATS
         self._due = time.monotonic() + self._pause
 
-    def kept(self) -> AbstractContextManager[None]:
+    def kept(self, trace: Trace = NO_TRACE) -> AbstractContextManager[None]:
         """Give signs of life until a block ends; its work stops when the job is lost."""
         news = News(self.job.run, self._sealing.runs.watch.notices)
         owner = self.job.owner
-        return while_wanted(owner, self._beat, self._lost, self._stopped, news, self._pause)
+        return while_wanted(owner, self._beat, self._lost, self._stopped, news, self._pause, trace)
 
     def _beat(self) -> bool:
         """Give a sign of life if it is due; return whether the job is still to be done here."""

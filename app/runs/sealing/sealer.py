@@ -31,6 +31,7 @@ from typing import Any
 
 import structlog
 
+from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
 from app.errors import (
     BusyError,
@@ -45,6 +46,7 @@ from app.http.identity import USER_SCOPES, Identity
 from app.run_errors import ProcessDiedError
 from app.state.base import StoreDamagedError, StoreError
 from app.state.notices import Notices
+from app.tracing import Trace
 from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
@@ -179,7 +181,8 @@ class Sealer:
             CoreError, ServiceError: an input is missing, or does not fit the reports.
         """
         self.sealing.request(run, variant, reports)
-        job = Job(run.owner, run.id, reports, variant, seals=False)
+        trace = current_trace().header or ""
+        job = Job(run.owner, run.id, reports, variant, seals=False, trace=trace)
         self.jobs.create(job)
         self._take_back(job, run)
         self._news.tell()
@@ -274,10 +277,19 @@ class Sealer:
 
     def perform(self, job: Job) -> None:
         """Compute a job that was claimed, in this process."""
+        begun = time.monotonic()
+        with self.sealing.tracing.job("seal", job.trace, run=job.run, owner=job.owner) as trace:
+            ended = self._perform(job, trace)
+            trace.set(ended=ended or "given back")
+        if ended:
+            self.on_ended(ended, time.monotonic() - begun)
+
+    def _perform(self, job: Job, trace: Trace) -> str:
+        """Compute a job; return the state that its run came into, if it is over."""
         lease = Lease(self.jobs, job, self._stopped, self.sealing)
-        begun, ended = time.monotonic(), ""
+        ended = ""
         try:
-            with lease.kept():
+            with lease.kept(trace):
                 run = self._begin(job)
                 if run is not None:
                     SealingWork(self.sealing, run, job, lease.proceed).run()
@@ -300,8 +312,7 @@ class Sealer:
             log = structlog.get_logger().bind(run=job.run)
             log.exception("sealing failed")
             self._fail(lease.job, e)
-        if ended:
-            self.on_ended(ended, time.monotonic() - begun)
+        return ended
 
     def _count_alone(self, run: RunRecord, begun: float) -> None:
         """Count a run that another process computed: its metrics end with it."""

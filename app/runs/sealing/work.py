@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 import numpy as np
 
 from app.engine.base import Engine
+from app.engine.inheriting import current_trace
 from app.engine.ledger import Hold, Ledger
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
@@ -26,6 +27,7 @@ from app.losses.sums_room import try_to_hold
 from app.state.base import StateStore
 from app.state.durable import temporary_error
 from app.state.ownership import Namespaces
+from app.tracing import NO_TRACING, Tracing
 from core.arrays import Rows
 from core.errors import CoreError
 from core.losses.finishing import LedgerResources
@@ -115,6 +117,7 @@ class SealingContext:
         engine: makes the calls that take long.
         segment: bytes of a segment.
         sums_bytes: memory of the sums of a run.
+        tracing: begins the span of each job.
     """
 
     streams: Streams
@@ -123,6 +126,7 @@ class SealingContext:
     engine: Engine
     segment: int = SEGMENT_BYTES
     sums_bytes: int = SUMS_BYTES
+    tracing: Tracing = NO_TRACING
 
     @property
     def runs(self) -> Runs:
@@ -207,9 +211,9 @@ class SealingWork:
                 if file is not None:
                     self._files.discard_unless_whole(file)
         try:
-            with ledger.hold(owner, self._row_bytes, "sealing"):
+            with ledger.hold(owner, self._row_bytes, "sealing"), current_trace().child("rows"):
                 self._compute_rows()
-            with ledger.hold(owner, 0, "sealing") as hold:
+            with ledger.hold(owner, 0, "sealing") as hold, current_trace().child("sums"):
                 self._compute_sums(SumsMemory(hold, self._sealing.sums_bytes))
         finally:
             self._spill.close()

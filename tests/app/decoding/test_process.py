@@ -27,6 +27,7 @@ from app.decoding.process import MAX_OPEN, DecoderProcess, StartError
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
 from app.errors import DatasetUnreadableError
+from app.tracing import Trace
 from core.arrays import Octets
 from core.errors import BudgetExceededError
 
@@ -232,6 +233,47 @@ def test_an_invalid_answer_ends_the_worker(ready: Stage, answer: object) -> None
     with pytest.raises(DatasetUnreadableError, match="invalid answer") as caught:
         ready.process.ask(request(max_bytes=10), parsed)
     assert caught.value.members == {"file": "a.h5", "reason": "protocol"}
+    assert ready.actor.killed
+
+
+class Traced(Trace):
+    """A span that keeps what it is told."""
+
+    is_recorded, header = True, "00-1-2-01"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, float]] = []
+
+    def past(self, name: str, seconds: float, **_values: object) -> None:
+        self.told.append((name, seconds))
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 3_000_000, (1 << 64) - 1])
+def test_a_worker_that_is_told_of_a_span_says_how_long_it_took(
+    ready: Stage, nanoseconds: int
+) -> None:
+    trace = Traced()
+    ready.actor.answer({"ok": {}, "nanoseconds": nanoseconds})
+    begun = time.monotonic()
+    ready.process.ask(request(), parsed, trace)
+    ((name, seconds),) = trace.told
+    assert name == "decoder"
+    # No longer than the service has waited, whatever it says.
+    assert seconds <= min(nanoseconds / 1e9, time.monotonic() - begun)
+    assert ready.actor.asked[0]["traceparent"] == trace.header
+    ready.actor.answer({"ok": {}})
+    ready.process.ask(request(), parsed)
+    assert "traceparent" not in ready.actor.asked[1]
+
+
+@pytest.mark.parametrize("told", [{}, {"nanoseconds": -1}, {"nanoseconds": "1"}])
+def test_a_worker_that_does_not_say_how_long_it_took_is_ended(
+    ready: Stage, told: dict[str, object]
+) -> None:
+    ready.actor.answer({"ok": {}, **told})
+    with pytest.raises(DatasetUnreadableError, match="invalid answer"):
+        ready.process.ask(request(), parsed, Traced())
     assert ready.actor.killed
 
 

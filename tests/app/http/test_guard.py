@@ -9,8 +9,10 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog
 from starlette.datastructures import Headers as HeadersOf
@@ -49,6 +51,7 @@ from tests.app.harness import (
 )
 from tests.app.losses.posts import good
 from tests.app.state.memory import MemoryStateStore
+from tests.serverless import serverless
 
 BAD_KEYS: list[Headers] = [
     [],
@@ -186,6 +189,53 @@ def test_a_trace_goes_on_in_the_log(service: Service) -> None:
         answer = ask(service, Post("/v1/losses/melt", [b"x"], [("traceparent", text)]))
         assert answer.status == 400
     assert trace.upper() not in service.log()
+
+
+def lines_of(service: Service, ident: str) -> list[dict[str, Any]]:
+    """Lines of the log about a request."""
+    found = [line for line in service.log().splitlines() if f'"request_id": "{ident}"' in line]
+    return [line for line in map(json.loads, found) if line["event"] == "request"]
+
+
+def test_the_log_has_a_line_of_each_request(service: Service, guarded: Service) -> None:
+    data = good().encode()
+    key = ("Authorization", f"Bearer {KEY}")
+    long = "x" * 2000
+    for server, path, body, headers in (
+        (service, "/v1/losses/melt?after=tw1.secret", data, []),
+        (service, f"/{long}", b"", []),
+        (guarded, "/v1/losses/melt", chunked([data]), [key, ("Transfer-Encoding", "chunked")]),
+    ):
+        told = [*headers, ("X-Request-Id", "line")]
+        if body == data:
+            told.append(("Content-Length", str(len(data))))
+        with server.connect() as client:
+            client.sendall(head("POST", path, told) + body)
+            Answer(client)
+    wait_until(lambda: len(lines_of(service, "line")) == 2 and bool(lines_of(guarded, "line")))
+    (refused, missing), (posted,) = lines_of(service, "line"), lines_of(guarded, "line")
+    assert (refused["route"], refused["code"]) == ("/v1/losses/{report}", "token-malformed")
+    assert (refused["client"], refused["status"]) == ("127.0.0.1", 400)
+    assert (missing["route"], missing["code"], len(missing["path"])) == ("none", "not-found", 500)
+    assert (posted["received"], posted["owner"], posted["status"]) == (len(data), "alice", 200)
+    assert posted["sent"] > 0
+    assert posted["key_id"] == digest_key(KEY)[:12]
+    assert KEY not in guarded.log()
+    assert "secret" not in service.log()
+
+
+def test_requests_can_be_left_out_of_the_log(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, access_log="off")
+    app = create_app(settings)
+
+    async def ask() -> int:
+        transport = httpx.ASGITransport(serverless(app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+            return (await client.get("/v1/datasets")).status_code
+
+    with structlog.testing.capture_logs() as lines:
+        assert asyncio.run(ask()) == 200
+    assert not [line for line in lines if line["event"] == "request"]
 
 
 def test_pages_of_other_origins(service: Service, guarded: Service) -> None:

@@ -9,22 +9,25 @@ from pathlib import Path
 import pytest
 
 from app.state.blobs import BlobStore
-from app.state.object_service import check_objects
+from app.state.object_service import check_objects, open_objects
 from app.state.objects import ObjectBlobStore
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.blob_suite import BlobStoreSuite, MakeStore
-from tests.object_server import SERVERS, ObjectServer, environment_python, running_objects
-
-pytestmark = pytest.mark.skipif(
-    environment_python() is None, reason="THALWEG_OBJECTS_PYTHON names no environment"
+from tests.object_server import (
+    AZURITE,
+    SERVERS,
+    ObjectServer,
+    installed_servers,
+    running_objects,
 )
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module", params=[*SERVERS, AZURITE])
 def server(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
-    python = environment_python()
-    assert python is not None
-    with running_objects(request.param, python) as server:
+    program = installed_servers().get(request.param)
+    if program is None:
+        pytest.skip("THALWEG_OBJECTS_PYTHON or THALWEG_AZURITE names no program")
+    with running_objects(request.param, program) as server:
         yield server
 
 
@@ -38,5 +41,10 @@ class TestServers(BlobStoreSuite):
 
         return make
 
-    def test_it_keeps_its_promises(self, server: ObjectServer) -> None:
-        check_objects(server.bucket())
+    def test_it_keeps_its_promises(
+        self, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        for address in (server.address, f"{server.address}/below/a"):
+            check_objects(open_objects(address))

@@ -186,6 +186,22 @@ class TestFaults:
         assert store.list("run").blobs == ()
 
 
+def test_requests_are_noted_and_what_is_expected_has_not_failed(tmp_path: Path) -> None:
+    noted: list[tuple[str, bool]] = []
+    heads, objects = SqliteStateStore(tmp_path / "state.db"), MemoryStore()
+    store = ObjectBlobStore(
+        heads, objects, note=lambda operation, _, failed: noted.append((operation, failed))
+    )
+    store.put("input", "x", b"12")
+    assert store.range("input", "x") == b"12"
+    (path,) = paths(objects)
+    obstore.delete(objects, path)
+    with pytest.raises(StoreError):
+        store.range("input", "x")
+    store.delete("input", "x")
+    assert noted == [("put", False), *[("get", False)] * 2]
+
+
 class TestConditions:
     """Stores that a service refuses."""
 

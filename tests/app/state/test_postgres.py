@@ -176,8 +176,10 @@ class TestServer:
     def test_connections_that_nobody_uses_are_closed(
         self, store: PostgresStateStore, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with store._connections.use(), store._connections.use():
-            pass
+        before = sum(store.connections.counts().values())
+        with store.connections.use(), store.connections.use():
+            assert store.connections.counts() == {"used": 2, "idle": 0}
+        assert store.connections.counts() == {"used": 0, "idle": max(before, 2)}
         with psycopg.connect(url, autocommit=True) as other:
 
             def wait_for(number: int) -> None:

@@ -339,9 +339,7 @@ def test_who_dies_while_it_works_ahead_makes_suspects_of_the_jobs_to_come(
 ) -> None:
     service, jobs, ahead = suspects.service, suspects.jobs, suspects.sealer.ahead
     tried: list[str] = []
-    monkeypatch.setattr(
-        SegmentsAhead, "_add_up", lambda _self, run, _stream, _reports: tried.append(run.id)
-    )
+    monkeypatch.setattr(SegmentsAhead, "_add_up", lambda _self, run, *_rest: tried.append(run.id))
     service.streams.grown = ahead.note
     run = service.run(["aal"], {"occurrence": service.occurrence(case)})
     service.upload(run, case.stream.encode())

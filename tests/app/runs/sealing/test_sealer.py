@@ -93,6 +93,8 @@ def test_reports_are_the_files_that_one_process_writes(
     assert waiting.status_code == 202
     assert waiting.json()["state"] == "sealed"
     assert "retry-after" in waiting.headers
+    service.sealer.jobs.claimable()
+    assert (service.sealer.jobs.waiting, service.sealer.jobs.computing) == (1, 0)
     service.sealer.look()
     assert service.now(run).state == "done"
     for form in ("csv", "bin", "parquet"):
