@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from app.cores import count_cores, count_memory
 from app.datasets.files.mapped import is_local
-from app.datasets.files.roots import Roots
+from app.datasets.files.places import parse_roots
 from app.decoding.base import DecoderLimits
 from app.decoding.process import DecoderProcess, StartError
 from app.errors import ServiceError
@@ -313,7 +313,7 @@ def _sandbox(settings: Settings) -> Finding:
 
 
 def _dataset_roots(settings: Settings) -> Finding:
-    roots = Roots.parse(settings.dataset_roots, settings.data_dir).roots
+    roots = parse_roots(settings.dataset_roots, settings.data_dir).roots
     missing = [root for root in roots if not Path(root).is_dir()]
     closed = [root for root in roots if not os.access(root, os.R_OK | os.X_OK)]
     closed = [root for root in closed if root not in missing]

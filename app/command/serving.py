@@ -17,7 +17,7 @@ import structlog
 
 from app.audit import AuditLog
 from app.cores import count_cores
-from app.datasets.files.roots import Roots
+from app.datasets.files.places import parse_roots
 from app.server.board import Board, WorkerSlot
 from app.server.forking import in_child
 from app.server.lanes.table import LONG, Table, parse_lanes, table_of
@@ -70,7 +70,7 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    for root in Roots.parse(settings.dataset_roots, settings.data_dir).roots:
+    for root in parse_roots(settings.dataset_roots, settings.data_dir).roots:
         if not Path(root).is_dir():
             structlog.get_logger().warning("this dataset root is not there", path=root)
     try:

@@ -26,8 +26,8 @@ from core.tiles.formats import FORMATS, detect
 from core.tiles.recording import Hints
 
 from .files.file_set import FileSet
-from .files.roots import PathRefusedError, Roots, numerically
-from .files.visits import Visits
+from .files.roots import PathRefusedError, Roots
+from .files.visits import Visits, numerically
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
 
