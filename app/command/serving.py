@@ -11,13 +11,14 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from app.audit import AuditLog
 from app.cores import count_cores
-from app.datasets.files.places import parse_roots
+from app.datasets.files.buckets import split_roots
+from app.datasets.files.places import missing_roots, parse_roots
 from app.server.board import Board, WorkerSlot
 from app.server.forking import in_child
 from app.server.lanes.table import LONG, Table, parse_lanes, table_of
@@ -35,6 +36,8 @@ from app.state.storage import CLAIMS, FILES, SQLITE, open_storage
 from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
+
+T = TypeVar("T")
 
 _THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
@@ -70,9 +73,10 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    for root in parse_roots(settings.dataset_roots, settings.data_dir).roots:
-        if not Path(root).is_dir():
-            structlog.get_logger().warning("this dataset root is not there", path=root)
+    # As below: libraries of object stores start threads.
+    look = in_child if split_roots(settings.dataset_roots)[1] else _called
+    for root, why in look(partial(_look_for_roots, settings)):
+        structlog.get_logger().warning("this dataset root is not there", path=root, reason=why)
     try:
         AuditLog(settings.audit_log).close()
     except OSError as e:
@@ -89,6 +93,14 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
         )
     check_exposure(settings, has_stored_keys=has_stored_keys)
     return keys
+
+
+def _called(function: Callable[[], T]) -> T:
+    return function()
+
+
+def _look_for_roots(settings: Settings) -> list[tuple[str, str]]:
+    return list(missing_roots(parse_roots(settings.dataset_roots, settings.data_dir)))
 
 
 def look_into(settings: Settings) -> tuple[tuple[str, ...], bool]:

@@ -31,7 +31,7 @@ from .files.foreign import required
 from .files.hdf5 import open_hdf5
 from .files.object_set import ObjectTop
 from .files.places import bucket_directory, open_files
-from .files.roots import Roots
+from .files.roots import FileMissingError, Roots
 from .files.seekable import Cursors
 from .files.zarr_files import DirectoryTop, Store, StoredArray, open_store
 from .files.zarr_source import open_zarr
@@ -248,10 +248,14 @@ def open_recording(  # noqa: PLR0913 - parts of a catalogue entry
     top = roots.directory(patterns[0]) if len(patterns) == 1 and roots.roots else None
     if top is not None:
         files, stored = open_store(DirectoryTop(roots, top), array)
-    elif len(patterns) == 1 and (found := bucket_directory(roots, patterns[0])):
-        files, stored = open_store(ObjectTop(*found), array)
     else:
-        files = open_files(roots, patterns, growing=hints.growing)
+        try:
+            files = open_files(roots, patterns, growing=hints.growing)
+        except FileMissingError:
+            found = bucket_directory(roots, patterns[0]) if len(patterns) == 1 else None
+            if found is None:
+                raise
+            files, stored = open_store(ObjectTop(*found), array)
     with on_error(files.close):
         return parse_source(files, stored, hints, decoders=decoders, form=form, array=array)
 

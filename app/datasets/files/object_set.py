@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.errors import BusyError, DataChangedError, TooLargeError
 from core.arrays import Octets
@@ -21,8 +22,10 @@ from .buckets import Bucket
 from .fetching import PART, parts, result
 from .file_set import FileSet, OneFile
 from .identity import Identity, Lent, State
-from .objects import Found
 from .roots import FileMissingError
+
+if TYPE_CHECKING:
+    from .objects import Found
 
 _BLOCK = 64 << 10
 """Bytes read around a small read: headers are read in pieces of a few bytes."""

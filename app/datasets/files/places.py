@@ -6,6 +6,7 @@ in which they were declared. The files of a dataset are all in directories, or a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -44,6 +45,16 @@ def parse_roots(
     return roots
 
 
+def missing_roots(roots: Roots) -> Iterator[tuple[str, str]]:
+    """Yield the roots from which nothing can be read, and why."""
+    for root in roots.roots:
+        if not Path(root).is_dir():
+            yield root, "there is no such directory"
+    for bucket in roots.buckets:
+        if (why := bucket.objects.check()) is not None:
+            yield bucket.address, why
+
+
 def open_files(roots: Roots, names: Sequence[str], *, growing: bool = False) -> FileSet:
     """Open the files that paths and patterns name; the caller closes them.
 
@@ -70,6 +81,30 @@ def open_files(roots: Roots, names: Sequence[str], *, growing: bool = False) -> 
                 option="growing",
             )
         return ObjectSet(bucket, found)
+    raise error
+
+
+def real_paths(roots: Roots, name: str) -> list[str]:
+    """Return where the files, or the directory, that a name stands for really lie.
+
+    Raises:
+        CoreError, ServiceError: see ``Roots.expand``.
+    """
+    error: ServiceError = outside(name)
+    if roots.roots and not is_address(name):
+        try:
+            directory = roots.directory(name)
+            files = roots.expand([name]) if directory is None else [directory]
+            return [os.path.realpath(file) for file in files]
+        except FileMissingError as e:
+            error = e
+    for bucket in buckets_of(roots, [name]):
+        try:
+            return [f"{bucket.address}/{each.key}" for each in bucket.find([name], MAX_FILES)]
+        except FileMissingError as e:
+            error = e
+    if (found := bucket_directory(roots, name)) is not None:
+        return [f"{found[0].address}/{found[1]}"]
     raise error
 
 
