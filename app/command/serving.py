@@ -11,14 +11,14 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import TypeVar
+from pathlib import Path
 
 import structlog
 
 from app.audit import AuditLog
 from app.cores import count_cores
-from app.datasets.files.buckets import split_roots
-from app.datasets.files.places import missing_roots, parse_roots
+from app.datasets.files.addresses import split_roots
+from app.datasets.files.roots import Roots
 from app.server.board import Board, WorkerSlot
 from app.server.forking import in_child
 from app.server.lanes.table import LONG, Table, parse_lanes, table_of
@@ -37,8 +37,7 @@ from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
 
-T = TypeVar("T")
-
+_NOWHERE = "there is no such directory"
 _THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
 Python's default is 700, 10 and 10."""
@@ -73,9 +72,13 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    # As below: libraries of object stores start threads.
-    look = in_child if split_roots(settings.dataset_roots)[1] else _called
-    for root, why in look(partial(_look_for_roots, settings)):
+    directories, addresses = split_roots(settings.dataset_roots)
+    missing = [(root, _NOWHERE) for root in Roots(directories, settings.data_dir).roots]
+    missing = [(root, why) for root, why in missing if not Path(root).is_dir()]
+    if addresses:
+        # As below: their library starts threads.
+        missing += in_child(partial(_missing_buckets, addresses))
+    for root, why in missing:
         structlog.get_logger().warning("this dataset root is not there", path=root, reason=why)
     try:
         AuditLog(settings.audit_log).close()
@@ -95,12 +98,10 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     return keys
 
 
-def _called(function: Callable[[], T]) -> T:
-    return function()
+def _missing_buckets(addresses: list[str]) -> list[tuple[str, str]]:
+    from app.datasets.files.places import missing_roots, parse_roots  # noqa: PLC0415 - as above
 
-
-def _look_for_roots(settings: Settings) -> list[tuple[str, str]]:
-    return list(missing_roots(parse_roots(settings.dataset_roots, settings.data_dir)))
+    return list(missing_roots(parse_roots(",".join(addresses))))
 
 
 def look_into(settings: Settings) -> tuple[tuple[str, ...], bool]:

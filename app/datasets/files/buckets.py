@@ -10,7 +10,6 @@ has no pattern, of which there is a maximum.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import InvalidOptionError
 
+from .addresses import is_address
 from .fetching import Fetching
 from .roots import (
     ANY_DEPTH,
@@ -34,26 +34,6 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from .objects import Found, Objects
-
-_ADDRESS = re.compile(r"(s3|gs|az)://")
-_ROOTS = re.compile(r"(?:s3|gs|az)://[^:,]*|.+?(?=[:,](?:s3|gs|az)://|:|$)")
-"""A root of a list: an address, which ends at a comma too, or a directory."""
-
-
-def split_roots(text: str) -> tuple[list[str], list[str]]:
-    """Split a list of roots, separated as in ``PATH``, into directories and addresses of buckets.
-
-    A comma separates too, before or after an address.
-    """
-    parts = [part.strip() for part in re.findall(_ROOTS, text)]
-    parts = [part.removeprefix(",") for part in parts]
-    addresses = [part.rstrip("/") for part in parts if is_address(part)]
-    return [part for part in parts if part and not is_address(part)], addresses
-
-
-def is_address(name: str) -> bool:
-    """Whether a name is an address, and no path."""
-    return _ADDRESS.match(name) is not None
 
 
 class Bucket:

@@ -20,6 +20,7 @@ what happened in words of ours: the words of the library hold addresses.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -42,6 +43,7 @@ from .file_set import ReadFailedError
 from .roots import FileMissingError
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import ClientConfig, RetryConfig
 
 _CLIENT: ClientConfig = {"timeout": "20s", "connect_timeout": "5s", "allow_http": True}
@@ -51,7 +53,11 @@ _STALE = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 _PAGE = 1000
 """Objects that a store lists at once."""
-_BUSY = ("503", "slowdown", "slow down", "429", "too many requests")
+_ATTEMPTS = 2
+"""Reads of bytes whose answer is cut, which the library does not try again."""
+_STATUS = re.compile(r"status code: (\d{3})")
+_BUCKET = "The operator must correct the address of the root, or the endpoint of the store"
+_CREDENTIALS = "The operator must give the service credentials that may list and read the bucket"
 _RETRY_AFTER = 5
 
 
@@ -108,8 +114,8 @@ class Objects:
         """Yield the objects whose names go on after ``prefix`` and a slash, a page at a time.
 
         Raises:
-            FileMissingError: there is no such bucket.
-            ReadFailedError: the store does not answer, or cannot be relied upon.
+            ReadFailedError: there is no such bucket, or the store does not answer, or cannot be
+                relied upon.
         """
         try:
             for page in obstore.list(self._store, prefix or None, chunk_size=_PAGE):
@@ -117,17 +123,13 @@ class Objects:
                 for each in found[:1]:
                     self._try(each)
                 yield found
-        except FileNotFoundError as e:
-            raise FileMissingError(f"there is no bucket with {prefix!r}", path=prefix) from e
         except (BaseError, OSError) as e:
-            raise _failed(prefix, e) from e
+            raise _failed(f"{prefix}/", e) from e
 
     def check(self) -> str | None:
         """Return why nothing can be read of the root; None if something can be, or it is empty."""
         try:
             next(self.list(), None)
-        except FileMissingError:
-            return "there is no such bucket, or its endpoint is another"
         except ServiceError as e:
             return f"{e}" if e.hint is None else f"{e}. {e.hint}"
         return None
@@ -141,10 +143,7 @@ class Objects:
         """
         name = name or found.key
         try:
-            result = obstore.get(
-                self._store, found.key, options={"range": (start, stop), "if_match": found.e_tag}
-            )
-            octets: Octets = np.frombuffer(memoryview(result.bytes()), np.uint8)
+            octets = self._get(found, start, stop)
         except PreconditionError as e:
             raise _changed(name, "was modified") from e
         except FileNotFoundError as e:
@@ -154,6 +153,16 @@ class Objects:
         if len(octets) != stop - start:
             raise _read_failed(name, f"answers {stop - start} bytes with {len(octets)}")
         return octets
+
+    def _get(self, found: Found, start: int, stop: int, attempts: int = _ATTEMPTS) -> Octets:
+        options: GetOptions = {"range": (start, stop), "if_match": found.e_tag}
+        try:
+            result = obstore.get(self._store, found.key, options=options)
+            return np.frombuffer(memoryview(result.bytes()), np.uint8)
+        except BaseError as e:
+            if attempts == 1 or "kind: Interrupted" not in str(e):
+                raise
+        return self._get(found, start, stop, attempts - 1)
 
     def _try(self, found: Found) -> None:
         """Try once whether the store heeds conditions and ranges.
@@ -197,17 +206,21 @@ def _changed(name: str, change: str) -> DataChangedError:
 
 
 def _failed(name: str, error: Exception) -> ReadFailedError:
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    """Return the problem of a failed request, told by its status or the kind of its end."""
+    text = str(error)
+    status = _STATUS.search(text)
+    denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+    if denied or (status and status[1] in {"401", "403"}):
         return _read_failed(name, "refuses the credentials of the service", _CREDENTIALS)
-    text = str(error).lower()
-    if any(word in text for word in _BUSY):
-        return _read_failed(name, "is too busy (503 SlowDown)")
-    if "timed out" in text or "timeout" in text:
+    if status and status[1] in {"429", "503"}:
+        return _read_failed(name, f"is too busy ({status[1]})")
+    if status and status[1] == "404":
+        return _read_failed(name, "has no such bucket, or is another", _BUCKET)
+    if status:
+        return _read_failed(name, f"answers {status[1]}")
+    if "kind: Timeout" in text:
         return _read_failed(name, "does not answer in time")
     return _read_failed(name, "cannot be reached, or cuts its answers")
-
-
-_CREDENTIALS = "The operator must give the service credentials that may list and read the bucket"
 
 
 def _read_failed(name: str, what: str, hint: str | None = None) -> ReadFailedError:

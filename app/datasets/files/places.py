@@ -13,7 +13,8 @@ from pathlib import Path
 from app.engine.ledger import Ledger
 from app.errors import InvalidOptionError, ServiceError
 
-from .buckets import Bucket, is_address, split_roots
+from .addresses import is_address, split_roots
+from .buckets import Bucket
 from .fetching import Fetching
 from .file_set import FileSet
 from .object_set import ObjectSet
@@ -26,20 +27,13 @@ def parse_roots(
     max_entries: int = MAX_ENTRIES,
     ledger: Ledger | None = None,
 ) -> Roots:
-    """Parse a list of directories, separated as in ``PATH``, and of addresses of buckets.
-
-    A relative path begins at the directory in which the service was started, ``~`` at the home
-    directory of its user. Empty parts are ignored.
+    """Parse a list of directories and addresses of buckets; see ``split_roots``.
 
     Raises:
-        ValueError: see Roots and Bucket.
+        ValueError: see ``split_roots``, Roots and Bucket.
     """
     directories, addresses = split_roots(text)
-    try:
-        paths = [Path(part).expanduser().absolute() for part in directories]
-    except RuntimeError as e:
-        raise ValueError(f"{text!r} is of a user without a home directory") from e
-    roots = Roots(paths, private, max_entries)
+    roots = Roots(directories, private, max_entries)
     fetching = Fetching(ledger)
     roots.buckets = tuple(Bucket(each, fetching, max_entries) for each in addresses)
     return roots
@@ -62,7 +56,7 @@ def open_files(roots: Roots, names: Sequence[str], *, growing: bool = False) -> 
         InvalidOptionError: they are in a bucket, and to grow.
         CoreError, ServiceError: see ``Roots.expand`` and FileSet.
     """
-    error: ServiceError = outside(names[0])
+    error: ServiceError = outside(next(filter(is_address, names), names[0]))
     if roots.roots and not any(map(is_address, names)):
         try:
             return FileSet(roots.expand(names), roots.open, growing=growing)
