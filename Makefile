@@ -150,7 +150,7 @@ $(VENV)-objects/bin/python: deploy/requirements-objects.txt
 
 nodes: install $(TOOLS) $(OBJECTS)  ## several nodes on Postgres and on object stores: suites, kills, cuts
 	THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m pytest -q tests/app/state/test_object_servers.py \
-		tests/app/state/test_postgres.py
+		tests/app/state/test_postgres.py tests/app/datasets/test_bucket_servers.py
 	THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m tests.durable --replicas 2 --kills 100 --cuts 100 --mib 4
 
 # Helm as a library, and the schemas of Kubernetes, in an environment of their own. Those of custom

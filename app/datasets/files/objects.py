@@ -124,7 +124,7 @@ class Objects:
                     self._try(each)
                 yield found
         except (BaseError, OSError) as e:
-            raise _failed(f"{prefix}/", e) from e
+            raise _failed(prefix or self.address, e) from e
 
     def check(self) -> str | None:
         """Return why nothing can be read of the root; None if something can be, or it is empty."""

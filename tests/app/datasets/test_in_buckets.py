@@ -155,7 +155,7 @@ def test_a_large_array_that_a_decoder_asks_for_in_blocks(
     check_tiles(both, {"target_bytes": 1 << 20})
 
 
-ITEMS = {
+ITEMS: dict[str, Callable[[], bytes]] = {
     "lines": lambda: b"".join(b"line %d\n" % k for k in range(30_000)),
     "loss": lambda: random_stream(np.random.default_rng(0), events=200).encode(),
 }
@@ -168,8 +168,10 @@ ITEMS = {
 def test_items(
     form: str, packed: str, tmp_path: Path, desks: Callable[[], tuple[Desk, Desk]]
 ) -> None:
-    pack = {"plain": bytes, "gzip": gzip.compress, "zstd": zstd_compress}[packed]
-    (tmp_path / "a").write_bytes(pack(ITEMS[form]()))
+    content = ITEMS[form]()
+    if packed != "plain":
+        content = gzip.compress(content) if packed == "gzip" else zstd_compress(content)
+    (tmp_path / "a").write_bytes(content)
     check_items(desks(), files=["a"], format=form)
 
 
@@ -330,7 +332,7 @@ def test_scopes_of_keys_hold_in_buckets(tmp_path: Path) -> None:
 
 
 def test_a_scan_finds_what_lies_in_buckets(tmp_path: Path) -> None:
-    for path, content in (SETS["blo"] | SETS["npy"] | SETS["tvips"]).items():
+    for path, content in {**SETS["blo"], **SETS["npy"], **SETS["tvips"]}.items():
         (tmp_path / path).write_bytes(content)
     WRITERS["zarr"](tmp_path / "z.zarr", FRAMES, np.random.default_rng(1))
     (tmp_path / "notes.txt").write_text("nothing")

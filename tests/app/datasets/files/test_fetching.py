@@ -102,7 +102,7 @@ def calls(count: int) -> Iterator[tuple[Wanted, Octets]]:
 def test_what_is_ahead_is_in_the_ledger_until_it_is_taken(ledger: Ledger) -> None:
     fetch = Fetching(ledger)
     for wanted, octets in calls(5):
-        fetch.fetch_ahead(wanted, lambda octets=octets: octets)
+        fetch.fetch_ahead(wanted, partial(octets.view))
         fetch.fetch_ahead(wanted, partial(pytest.fail, "it is under way"))
     assert ledger.held == 50
     future, at = fetch.take(Wanted(("a",), 22, 30)) or pytest.fail("not kept")
@@ -117,7 +117,7 @@ def test_where_memory_is_short_nothing_is_fetched_ahead(ledger: Ledger) -> None:
     with ledger.hold("alice", 95, "tiles"):
         fetch.fetch_ahead(Wanted(("a",), 0, 10), partial(pytest.fail, "there is no memory"))
     for wanted, octets in calls(8):
-        fetch.fetch_ahead(wanted, lambda octets=octets: octets)
+        fetch.fetch_ahead(wanted, partial(octets.view))
     assert ledger.held == 80
     with ledger.hold("alice", 60, "tiles"):
         assert ledger.held == 100
@@ -129,6 +129,6 @@ def test_no_more_than_so_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "MAX_AHEAD", 30)
     fetch = Fetching()
     for wanted, octets in calls(5):
-        fetch.fetch_ahead(wanted, lambda octets=octets: octets)
+        fetch.fetch_ahead(wanted, partial(octets.view))
     kept = [fetch.take(wanted) is not None for wanted, _ in calls(5)]
     assert kept == [False, False, True, True, True]
