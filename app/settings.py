@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     the path of a file."""
 
     dataset_roots: str = ""
-    """Directories that may hold the files of datasets, separated as in PATH."""
+    """Directories and buckets that may hold the files of datasets, separated as in PATH."""
     scan: bool = False
     """Whether to serve recordings under the roots without registration."""
     max_entries: int = Field(default=200_000, ge=1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 64 << 10
 """Bytes read around a small read: headers are read in pieces of a few bytes."""
-_BLOCKS = 32
+_BLOCKS = 16
 """Blocks that a set keeps."""
 _FILES_AHEAD = 8
 """Files whose first blocks are read together: the headers of a series are read one by one."""

@@ -70,8 +70,12 @@ def test_random_views_are_those_of_the_same_files(seed: int, place: Place) -> No
     for number, part in enumerate(np.array_split(data, 3)):
         (place.directory / f"a_{number}.raw").write_bytes(b"head" + part.tobytes())
     entry: dict[str, Any] = {
-        **{"glob": "a_*.raw", "format": "raw", "dtype": data.dtype.str, "file_header": 4},
-        **{"nav_shape": list(data.shape[:3]), "sig_shape": list(data.shape[3:])},
+        "glob": "a_*.raw",
+        "format": "raw",
+        "dtype": data.dtype.str,
+        "file_header": 4,
+        "nav_shape": list(data.shape[:3]),
+        "sig_shape": list(data.shape[3:]),
     }
     both = place.desks()
     one, other = (desk.register(**entry) for desk in both)
@@ -153,7 +157,7 @@ def test_a_store_that_does_not_answer_is_not_waited_for_long(
     place.desks()
     with FaultProxy([server.port], lambda _: Faults(blackhole=True)) as proxy:
         desk, started = Desk(bucket_roots(behind(proxy, place.prefix))), time.monotonic()
-        with pytest.raises(ReadFailedError, match="'scan.npy' cannot be read"):
+        with pytest.raises(ReadFailedError, match=r"'scan.npy' cannot be read"):
             desk.register(files=["scan.npy"])
         assert time.monotonic() - started < 20
 

@@ -18,6 +18,7 @@ from app.datasets.files.backends import open_backend
 from app.datasets.files.buffered import BufferedBackend
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.object_reads import ObjectBackend
+from app.datasets.files.passing import Run, StoredBytes
 from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import DataChangedError, InvalidOptionError
 from core.errors import BudgetExceededError
@@ -192,3 +193,25 @@ def test_what_is_under_way_is_in_the_budget(setup: Setup) -> None:
 def test_ways_to_read_directories_are_refused(setup: Setup) -> None:
     with pytest.raises(InvalidOptionError, match="in a bucket"):
         open_backend("direct", setup.files, BufferPool())
+
+
+def test_a_file_that_is_passed_on_is_fetched_ahead_and_once(
+    counted: tuple[Setup, list[tuple[int, int]]],
+) -> None:
+    made, seen = counted
+    size = 9 << 20
+    stored, taken = StoredBytes(size, iter([Run(0, 0, size)]), made.backend), bytearray()
+    stored.prepare()
+
+    def write(octets: memoryview) -> int:
+        taken.extend(octets)
+        return len(octets)
+
+    stored.pass_on(write)
+    stored.pass_on(write)
+    # The end was asked for before the middle was read.
+    assert max(stop for _, stop in seen) == size
+    while stored.left:
+        stored.pass_on(write)
+    assert bytes(taken) == made.contents[0]
+    assert sum(stop - start for start, stop in seen) <= size + 3 * 64
