@@ -6,8 +6,9 @@ from pathlib import Path
 
 import obstore
 import pytest
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, S3Store
 
+from app.datasets.files.file_set import ReadFailedError
 from app.datasets.files.places import missing_roots, open_files, parse_roots, real_paths
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.errors import InvalidOptionError
@@ -80,8 +81,32 @@ def test_where_names_lead(roots: Roots, tmp_path: Path) -> None:
         real_paths(roots, "s3://other/there.raw")
 
 
-def test_roots_that_are_not_there(roots: Roots, tmp_path: Path) -> None:
+@pytest.fixture
+def away() -> S3Store:
+    """A bucket of a store that is not there."""
+    return S3Store(
+        "scans",
+        endpoint="http://127.0.0.1:1",
+        skip_signature=True,
+        region="us-east-1",
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+
+
+def test_roots_that_are_not_there(roots: Roots, away: S3Store, tmp_path: Path) -> None:
     assert list(missing_roots(roots)) == []
     both = parse_roots(f"{tmp_path / 'no'},s3://scans", None)
     assert [bucket.address for bucket in both.buckets] == ["s3://scans"]
-    assert next(missing_roots(both)) == (str(tmp_path / "no"), "there is no such directory")
+    both.buckets = bucket_roots(away).buckets
+    directory, bucket = missing_roots(both)
+    assert directory == (str(tmp_path / "no"), "there is no such directory")
+    assert bucket[0] == ADDRESS
+    assert "its object store cannot be reached" in bucket[1]
+
+
+def test_a_root_that_fails_is_not_taken_for_one_without_the_file(
+    away: S3Store, tmp_path: Path
+) -> None:
+    with pytest.raises(ReadFailedError, match=r"'a.raw' cannot be read"):
+        open_files(bucket_roots(away, [tmp_path]), ["a.raw"])
