@@ -100,7 +100,7 @@ def test_every_format(name: str, tmp_path: Path, desks: Callable[[], tuple[Desk,
     check_tiles(both, {"target_bytes": 500})
 
 
-@pytest.mark.parametrize("seed", range(examples(30)))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_random_views_of_frames(
     seed: int, tmp_path: Path, desks: Callable[[], tuple[Desk, Desk]]
 ) -> None:
@@ -128,7 +128,7 @@ def test_random_views_of_frames(
 
 
 @pytest.mark.parametrize("form", WRITERS)
-@pytest.mark.parametrize("seed", range(examples(8)))
+@pytest.mark.parametrize("seed", range(examples(5)))
 def test_arrays_that_decoders_read(
     form: str, seed: int, tmp_path: Path, desks: Callable[[], tuple[Desk, Desk]]
 ) -> None:
