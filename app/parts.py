@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from app.audit import AuditLog
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
-from app.datasets.files.roots import Roots
+from app.datasets.files.places import parse_roots
 from app.datasets.files.seekable import Cursors
 from app.datasets.routes import DatasetService
 from app.datasets.scanning import Scan, scan
@@ -332,7 +332,7 @@ def make_catalogue(
     Raises:
         ValueError: a dataset root contains the data directory, or the catalogue is malformed.
     """
-    roots = Roots.parse(settings.dataset_roots, settings.data_dir, settings.max_entries)
+    roots = parse_roots(settings.dataset_roots, settings.data_dir, settings.max_entries, ledger)
     found = scan(roots, decoders) if settings.scan else Scan({})
     entries = found.specs | read_catalogue(settings.catalogue)
     buffers = BufferPool(max(settings.read_buffers // column.table.processes, 1))

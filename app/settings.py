@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     """Part of the requests that are traced, where a request does not say so by ``traceparent``."""
 
     dataset_roots: str = ""
-    """Directories that may hold the files of datasets, separated as in PATH."""
+    """Directories and buckets that may hold the files of datasets, separated as in PATH."""
     scan: bool = False
     """Whether to serve recordings under the roots without registration."""
     max_entries: int = Field(default=200_000, ge=1)

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from app.cores import count_cores, count_memory
 from app.datasets.files.mapped import is_local
-from app.datasets.files.roots import Roots
+from app.datasets.files.places import missing_roots, parse_roots
 from app.decoding.base import DecoderLimits
 from app.decoding.process import DecoderProcess, StartError
 from app.errors import ServiceError
@@ -323,13 +323,15 @@ def _sandbox(settings: Settings) -> Finding:
 
 
 def _dataset_roots(settings: Settings) -> Finding:
-    roots = Roots.parse(settings.dataset_roots, settings.data_dir).roots
-    missing = [root for root in roots if not Path(root).is_dir()]
-    closed = [root for root in roots if not os.access(root, os.R_OK | os.X_OK)]
+    parsed = parse_roots(settings.dataset_roots, settings.data_dir)
+    names = [*parsed.roots, *(bucket.address for bucket in parsed.buckets)]
+    missing = dict(missing_roots(parsed))
+    closed = [root for root in parsed.roots if not os.access(root, os.R_OK | os.X_OK)]
     closed = [root for root in closed if root not in missing]
+    away = "; ".join(f"make or mount {root}: {why}" for root, why in missing.items())
     return _judge(
-        ", ".join(roots) or "none: there are no files to serve",
-        f"Make or mount {', '.join(missing)}" if missing else "",
+        ", ".join(names) or "none: there are no files to serve",
+        away[:1].upper() + away[1:],
         f"Let user {os.geteuid()} read {', '.join(closed)}" if closed else "",
     )
 

@@ -18,7 +18,7 @@ from app.datasets.files.backends import DEFAULT, open_backend
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.roots import Roots
-from app.datasets.files.zarr_files import StoredArray, open_store
+from app.datasets.files.zarr_files import DirectoryTop, StoredArray, open_store
 from app.datasets.opened import OpenDataset
 from app.datasets.opening import Source as ArraySource
 from app.datasets.opening import parse_source
@@ -135,7 +135,7 @@ def _open(path: Path) -> int:
 def _opened(paths: Sequence[Path], array: str | None) -> tuple[FileSet, StoredArray | None]:
     if len(paths) == 1 and paths[0].is_dir():
         top = paths[0].resolve()
-        return open_store(Roots([top]), top, array)
+        return open_store(DirectoryTop(Roots([top]), top), array)
     return FileSet([path.absolute() for path in paths], _open), None
 
 

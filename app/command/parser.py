@@ -145,7 +145,9 @@ FLAGS = {
     "workers": Flag(int, "number of server processes", "N"),
     "threads": Flag(int, "compute threads per process (default: its share of the cores)", "N"),
     "dataset_roots": Flag(
-        str, "directories that may hold datasets, separated as in PATH (default: none)", "DIRS"
+        str,
+        "directories and buckets that may hold datasets, separated as in PATH (default: none)",
+        "DIRS",
     ),
     "catalogue": Flag(Path, "TOML catalogue of datasets", "FILE"),
     "data_dir": Flag(Path, "directory for inputs, the token key and spooled rows", "DIR"),

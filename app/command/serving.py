@@ -17,6 +17,7 @@ import structlog
 
 from app.audit import AuditLog
 from app.cores import count_cores
+from app.datasets.files.addresses import split_roots
 from app.datasets.files.roots import Roots
 from app.server.board import Board, WorkerSlot
 from app.server.forking import in_child
@@ -36,6 +37,7 @@ from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
 
+_NOWHERE = "there is no such directory"
 _THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
 Python's default is 700, 10 and 10."""
@@ -70,9 +72,14 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     Raises:
         ValueError, StorageError: see ``run_server``.
     """
-    for root in Roots.parse(settings.dataset_roots, settings.data_dir).roots:
-        if not Path(root).is_dir():
-            structlog.get_logger().warning("this dataset root is not there", path=root)
+    directories, addresses = split_roots(settings.dataset_roots)
+    missing = [(root, _NOWHERE) for root in Roots(directories, settings.data_dir).roots]
+    missing = [(root, why) for root, why in missing if not Path(root).is_dir()]
+    if addresses:
+        # As below: their library starts threads.
+        missing += in_child(partial(_missing_buckets, addresses))
+    for root, why in missing:
+        structlog.get_logger().warning("this dataset root is not there", path=root, reason=why)
     try:
         AuditLog(settings.audit_log).close()
     except OSError as e:
@@ -89,6 +96,12 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
         )
     check_exposure(settings, has_stored_keys=has_stored_keys)
     return keys
+
+
+def _missing_buckets(addresses: list[str]) -> list[tuple[str, str]]:
+    from app.datasets.files.places import missing_roots, parse_roots  # noqa: PLC0415 - as above
+
+    return list(missing_roots(parse_roots(",".join(addresses))))
 
 
 def look_into(settings: Settings) -> tuple[tuple[str, ...], bool]:

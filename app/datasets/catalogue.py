@@ -29,8 +29,9 @@ from core.tiles.frames import FileFrames
 
 from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
-from .files.file_set import FileSet, on_error
+from .files.file_set import on_error
 from .files.fingerprints import fingerprint
+from .files.places import open_files
 from .files.roots import Roots
 from .files.seekable import Cursors
 from .opened import OpenDataset, Opened, OpenItems
@@ -328,7 +329,7 @@ class Catalogue:
     def _image(self, role: str, pattern: str, source: Source) -> Array:
         """Read a correction image, one frame of any format; its file stays beside the source's."""
         sig_shape = source.recording.sig_shape
-        files = FileSet(self._roots.expand([pattern]), self._roots.open)
+        files = open_files(self._roots, [pattern])
         source.files.beside[role] = files
         if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
             raise ShapeError(f"{pattern} is too large for a single frame")

@@ -29,9 +29,11 @@ from .files.file_set import FileSet, on_error
 from .files.fingerprints import fingerprint, store_fingerprint
 from .files.foreign import required
 from .files.hdf5 import open_hdf5
-from .files.roots import Roots
+from .files.object_set import ObjectTop
+from .files.places import bucket_directory, open_files
+from .files.roots import FileMissingError, Roots
 from .files.seekable import Cursors
-from .files.zarr_files import StoredArray, StoreFiles, open_store
+from .files.zarr_files import DirectoryTop, Store, StoredArray, open_store
 from .files.zarr_source import open_zarr
 from .items.lines import LineItems
 from .items.losses import LossItems
@@ -163,7 +165,7 @@ class Source:
             DataChangedError: a file changed since it was opened.
             ReadFailedError: the disk failed.
         """
-        if isinstance(self.files, StoreFiles):
+        if isinstance(self.files, Store):
             return store_fingerprint(self.files, self.files.metadata)
         return fingerprint(self.files)
 
@@ -186,7 +188,7 @@ def open_items(
         CoreError, ServiceError: the files cannot be opened or understood.
     """
     patterns = list(spec.files) if spec.glob is None else [spec.glob]
-    files = FileSet(roots.expand(patterns), roots.open, growing=spec.growing)
+    files = open_files(roots, patterns, growing=spec.growing)
     form = spec.format or ""
     with on_error(files.close):
         if form == "loss":
@@ -241,13 +243,19 @@ def open_recording(  # noqa: PLR0913 - parts of a catalogue entry
     Raises:
         CoreError, ServiceError: the files cannot be opened or understood.
     """
-    top = roots.directory(patterns[0]) if len(patterns) == 1 else None
     files: FileSet
     stored = None
+    top = roots.directory(patterns[0]) if len(patterns) == 1 and roots.roots else None
     if top is not None:
-        files, stored = open_store(roots, top, array)
+        files, stored = open_store(DirectoryTop(roots, top), array)
     else:
-        files = FileSet(roots.expand(patterns), roots.open, growing=hints.growing)
+        try:
+            files = open_files(roots, patterns, growing=hints.growing)
+        except FileMissingError:
+            found = bucket_directory(roots, patterns[0]) if len(patterns) == 1 else None
+            if found is None:
+                raise
+            files, stored = open_store(ObjectTop(*found), array)
     with on_error(files.close):
         return parse_source(files, stored, hints, decoders=decoders, form=form, array=array)
 
@@ -289,7 +297,7 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
         CoreError, ServiceError: the files cannot be understood.
     """
     arrays: tuple[BlockArray, ...]
-    if stored is not None and isinstance(files, StoreFiles):
+    if stored is not None and isinstance(files, Store):
         if form not in {None, ZARR}:
             raise FormatError(
                 f"a directory cannot be a {form} dataset",

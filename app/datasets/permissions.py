@@ -1,7 +1,7 @@
 """Which files a request may register: its ``register:`` scopes, against paths.
 
-A pattern of a scope covers a path below the roots (``alice/*``) or an absolute one. A path
-is checked twice, because neither check suffices. By its text, before anything is opened, so
+A pattern of a scope covers a path below the roots (``alice/*``), or an absolute one or an address.
+A path is checked twice, because neither check suffices. By its text, before anything is opened, so
 that refusals do not tell what exists elsewhere; and by where the files it stands for really
 lie, because patterns match and links lead to more than their text shows.
 """
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 from app.http.identity import Identity
 
+from .files.addresses import is_address
+from .files.places import buckets_of, real_paths
 from .files.roots import PathRefusedError, Roots
 from .spec import DatasetSpec
 
@@ -28,14 +30,13 @@ def check_paths(who: Identity, roots: Roots, spec: DatasetSpec) -> None:
     """
     if _EVERYTHING in who.scopes:
         return
+    tops = (*roots.roots, *(bucket.address for bucket in roots.buckets))
     for name in _names(spec):
         for path in _absolute(roots, name):
-            _check(who, roots.roots, path, name)
-        directory = roots.directory(name)
-        files = roots.expand([name]) if directory is None else [directory]
-        real_roots = tuple(map(os.path.realpath, roots.roots))
-        for file in files:
-            _check(who, real_roots, os.path.realpath(file), name)
+            _check(who, tops, path, name)
+        real_roots = (*map(os.path.realpath, roots.roots), *tops)
+        for path in real_paths(roots, name):
+            _check(who, real_roots, path, name)
 
 
 def _names(spec: DatasetSpec) -> Iterator[str]:
@@ -47,10 +48,14 @@ def _names(spec: DatasetSpec) -> Iterator[str]:
 
 
 def _absolute(roots: Roots, name: str) -> list[str]:
+    if is_address(name):
+        scheme, _, path = name.partition("://")
+        return [f"{scheme}:/{os.path.normpath('/' + path.lstrip('/'))}"]
     if name.startswith("/"):
         # normpath leaves two leading slashes as they are.
         return [os.path.normpath("/" + name.lstrip("/"))]
-    return [os.path.normpath(f"{top}/{name}") for top in roots.roots]
+    below = [f"{bucket.address}/{bucket.key(name)}" for bucket in buckets_of(roots, [name])]
+    return below + [os.path.normpath(f"{top}/{name}") for top in roots.roots]
 
 
 def _check(who: Identity, tops: tuple[str, ...], path: str, name: str) -> None:

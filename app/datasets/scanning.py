@@ -1,4 +1,4 @@
-"""Discovery of datasets by scanning directories.
+"""Discovery of datasets by scanning directories and buckets.
 
 A scan runs while the service starts, and examines whatever lies under the roots: one directory
 of slow files must not hold the start. So a scan has a budget for all files together, of number,
@@ -25,9 +25,12 @@ from core.errors import CoreError
 from core.tiles.formats import FORMATS, detect
 from core.tiles.recording import Hints
 
+from .files.addresses import is_address
+from .files.buckets import Bucket
 from .files.file_set import FileSet
-from .files.roots import PathRefusedError, Roots, numerically
-from .files.visits import Visits
+from .files.places import bucket_directory, open_files
+from .files.roots import PathRefusedError, Roots
+from .files.visits import Visits, numerically
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
 
@@ -70,7 +73,7 @@ class _Budget:
         self._seconds = seconds
         self._files = self._failures = 0
 
-    def examine(self, path: Path) -> None:
+    def examine(self, path: str) -> None:
         """Count a file that is about to be examined.
 
         Raises:
@@ -79,7 +82,7 @@ class _Budget:
         self.check(path)
         self._files += 1
 
-    def check(self, path: Path) -> None:
+    def check(self, path: str) -> None:
         """Check that there is something left for a file or directory.
 
         Raises:
@@ -93,9 +96,9 @@ class _Budget:
         elif self._clock() >= self._end:
             reason = f"after {self._seconds:.3g} seconds and {self._files} files"
         if reason is not None:
-            raise self._spent(reason, path)
+            raise self.spent(reason, path)
 
-    def visit(self, path: Path, entries: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+    def visit(self, path: str, entries: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
         """List a directory.
 
         Raises:
@@ -104,13 +107,14 @@ class _Budget:
         try:
             return self._visits.list(entries)
         except TooLargeError as e:
-            raise self._spent(f"early: {e}", path) from e
+            raise self.spent(f"early: {e}", path) from e
 
-    def _spent(self, reason: str, path: Path) -> _SpentError:
-        structlog.get_logger().warning("the scan ended early", reason=reason, at=str(path))
+    def spent(self, reason: str, path: str) -> _SpentError:
+        """Return what ends the scan, and log it."""
+        structlog.get_logger().warning("the scan ended early", reason=reason, at=path)
         return _SpentError(f"the scan of the roots ended {reason}; not all datasets are listed")
 
-    def fail(self, path: Path, error: DatasetUnreadableError) -> None:
+    def fail(self, path: str, error: DatasetUnreadableError) -> None:
         """Count a file that could not be decoded."""
         self._failures += 1
         _log_left_out(path, str(error))
@@ -142,15 +146,14 @@ def scan(
     budget = _Budget(seconds, clock, roots.max_entries)
     examiner = _Examiner(roots, decoders, budget)
     try:
-        for root in roots.roots:
-            for group in _groups(Path(root), budget):
-                for files in examiner.recordings(group):
-                    name = str(files[0].relative_to(root))
-                    ident = _NOT_IN_ID.sub(".", name).strip(".-_")[:120]
-                    if ident:
-                        found[ident][tuple(map(str, files))] = name
-                    else:
-                        _log_left_out(files[0], "its name has nothing that an id may hold")
+        for root, group in _all_groups(roots, budget):
+            for files in examiner.recordings(group):
+                name = files[0].removeprefix(f"{root}/")
+                ident = _NOT_IN_ID.sub(".", name).strip(".-_")[:120]
+                if ident:
+                    found[ident][tuple(files)] = name
+                else:
+                    _log_left_out(files[0], "its name has nothing that an id may hold")
     except _SpentError as e:
         ended = str(e)
     return _sorted_out(found, ended)
@@ -165,12 +168,47 @@ def _sorted_out(found: Mapping[str, Mapping[tuple[str, ...], str]], ended: str |
             continue
         clashes[ident] = sorted(recordings.values())
         for files in recordings:
-            _log_left_out(Path(files[0]), f"{len(recordings)} files would have the id {ident!r}")
+            _log_left_out(files[0], f"{len(recordings)} files would have the id {ident!r}")
     return Scan(specs, clashes, ended)
 
 
-def _log_left_out(path: Path, reason: str) -> None:
-    structlog.get_logger().warning("a file was left out", path=str(path), reason=reason)
+def _log_left_out(path: str, reason: str) -> None:
+    structlog.get_logger().warning("a file was left out", path=path, reason=reason)
+
+
+def _all_groups(roots: Roots, budget: _Budget) -> Iterator[tuple[str, list[str]]]:
+    """Yield roots, and files in them whose names differ only in numbers; a store by itself."""
+    for root in roots.roots:
+        for group in _groups(Path(root), budget):
+            yield root, list(map(str, group))
+    for bucket in roots.buckets:
+        for names in _object_groups(bucket, budget):
+            yield bucket.address, [f"{bucket.address}/{name}" for name in names]
+
+
+def _object_groups(bucket: Bucket, budget: _Budget) -> Iterator[list[str]]:
+    """Yield what ``_groups`` does of a bucket; ends the scan if it cannot be listed."""
+    budget.check(bucket.address)
+    try:
+        names = list(bucket.below(""))
+    except ServiceError as e:
+        raise budget.spent(f"early: {e}", bucket.address) from e
+    tops = {top for top, _, name in (key.rpartition("/") for key in names) if name in _STORE}
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for key in sorted(names, key=numerically):
+        top, _, name = key.rpartition("/")
+        store = next((each for each in _ancestors(top) if each in tops), None)
+        if store is None:
+            groups[top, _DIGITS.sub("#", name)].append(key)
+        else:
+            groups[store, ""] = [store]
+    yield from (groups[key] for key in sorted(groups))
+
+
+def _ancestors(top: str) -> Iterator[str]:
+    """Yield the directories around a file, from the outermost on."""
+    parts = top.split("/") if top else []
+    return ("/".join(parts[: k + 1]) for k in range(len(parts)))
 
 
 def _walk(root: Path, budget: _Budget) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -180,7 +218,7 @@ def _walk(root: Path, budget: _Budget) -> Iterator[tuple[str, list[str], list[st
         directory = pending.pop()
         try:
             with os.scandir(directory) as entries:
-                listed = budget.visit(Path(directory), entries)
+                listed = budget.visit(directory, entries)
                 names = [entry.name for entry in listed if entry.is_dir()]
         except OSError:
             continue
@@ -193,7 +231,7 @@ def _walk(root: Path, budget: _Budget) -> Iterator[tuple[str, list[str], list[st
 def _groups(root: Path, budget: _Budget) -> Iterator[list[Path]]:
     """Yield the files of a directory whose names differ only in numbers; a store by itself."""
     for directory, names, files in _walk(root, budget):
-        budget.check(Path(directory))
+        budget.check(directory)
         if Path(directory) != root and not _STORE.isdisjoint(files):
             names.clear()
             yield [Path(directory)]
@@ -222,7 +260,7 @@ class _Examiner:
         self._decoders = decoders
         self._budget = budget
 
-    def recordings(self, group: list[Path]) -> Iterator[list[Path]]:
+    def recordings(self, group: list[str]) -> Iterator[list[str]]:
         """Yield the group as one recording, or each file as one; nothing if no format fits."""
         form = self._format(group[0])
         if form is None:
@@ -235,12 +273,12 @@ class _Examiner:
             if self._format(path) is not None:
                 yield [path]
 
-    def _format(self, path: Path) -> str | None:
+    def _format(self, path: str) -> str | None:
         self._budget.examine(path)
         try:
-            if path.is_dir():
+            if self._is_directory(path):
                 return self._array_format(path)
-            with FileSet([path], self._roots.open) as files:
+            with self._opened(path) as files:
                 if is_hdf5(files):
                     return self._array_format(path)
                 return detect(files.infos, files).name
@@ -250,12 +288,22 @@ class _Examiner:
             pass
         return None
 
-    def _array_format(self, path: Path) -> str | None:
+    def _is_directory(self, path: str) -> bool:
+        if is_address(path):
+            return bucket_directory(self._roots, path) is not None
+        return Path(path).is_dir()
+
+    def _opened(self, path: str) -> FileSet:
+        if is_address(path):
+            return open_files(self._roots, [path])
+        return FileSet([Path(path)], self._roots.open)
+
+    def _array_format(self, path: str) -> str | None:
         """Return the format of a file or store of named arrays, if only one array can be meant."""
         if self._decoders is None:
             return None
         try:
-            source = open_recording(self._roots, [str(path)], Hints(), decoders=self._decoders)
+            source = open_recording(self._roots, [path], Hints(), decoders=self._decoders)
         except DatasetUnreadableError as e:
             self._budget.fail(path, e)
             return None

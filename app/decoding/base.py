@@ -86,6 +86,9 @@ class Request:
     """Further files, for this request only: batches of descriptors, each of which stays open
     until the next one is asked for."""
     effort: Effort = Effort()
+    fetch: Callable[[int, int], bytes] | None = None
+    """Reads bytes ``start`` to ``stop`` of the subject's file, which the worker asks for; None if
+    the worker has the file open, or there is none."""
 
 
 class RefusedError(Exception):

@@ -25,22 +25,20 @@ import orjson
 from app.errors import DatasetUnreadableError
 from app.tracing import NO_TRACE, Trace
 from core.arrays import Octets
-from core.budget import check_room, current
+from core.budget import check_room
 
 from . import wire
 from .base import DecoderLimits, LibraryMissingError, OpenHandle, Parse, RefusedError, Request, T
+from .fetched import Fetched, NotFetchedError, count
 from .segments import Segment, Segments
+from .watch import TimeUpError, Watch
 
 MAX_OPEN = 32
 """Subjects that a worker leaves open."""
-_STEP = 0.25
-"""Maximum seconds between two looks at the clocks."""
 _ENDING_SECONDS = 2.0
 """Time a process that closed its connection has to end."""
 _TEXT = 500
 """Maximum characters of a message from a worker."""
-_CPU_CLOCK = 2
-"""Number of the clock in the id of a process's CPU clock, see clock_getcpuclockid(3)."""
 _INHERITED = (
     "PATH",
     "LANG",
@@ -69,65 +67,8 @@ class StartError(Exception):
     """A worker could not be started."""
 
 
-class _TimeUpError(Exception):
-    """A worker used up its time."""
-
-
 class _BrokenError(Exception):
     """A worker's answer violates the protocol."""
-
-
-class _Watch:
-    """Gives up on a worker when its wall or CPU time is used up.
-
-    Args:
-        channel: the connection, whose timeout it sets.
-        pid: the worker.
-        seconds: wall time allowed.
-        cpu_seconds: CPU time allowed.
-    """
-
-    def __init__(
-        self, channel: socket.socket, pid: int, seconds: float, cpu_seconds: float
-    ) -> None:
-        self._channel = channel
-        self._clock = (~pid << 3) | _CPU_CLOCK
-        self._seconds, self._cpu_seconds = seconds, cpu_seconds
-        self._end = time.monotonic() + seconds
-        self._last_cpu = self._cpu()
-        self._cpu_end = self._last_cpu + cpu_seconds
-        self._budget = current()
-
-    @property
-    def waited(self) -> float:
-        """Seconds since it began."""
-        return self._seconds - self._end + time.monotonic()
-
-    def _cpu(self) -> float:
-        try:
-            return time.clock_gettime(self._clock)
-        except OSError:  # it is gone, which the socket will tell
-            return 0.0
-
-    def __call__(self) -> None:
-        """Charge the worker's CPU time to the request, and set the timeout of the next wait.
-
-        Raises:
-            _TimeUpError: the time is used up.
-            WorkStoppedError: the budget of the request is exceeded, or it was cancelled.
-        """
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise _TimeUpError(f"took more than {self._seconds:.3g} seconds")
-        cpu = self._cpu()
-        used, self._last_cpu = max(cpu - self._last_cpu, 0.0), max(cpu, self._last_cpu)
-        self._budget.spend("decode", 0, used)
-        cpu_left = self._cpu_end - cpu
-        if cpu_left <= 0:
-            raise _TimeUpError(f"took more than {self._cpu_seconds:.3g} seconds of CPU time")
-        timeout = max(min(left, cpu_left, _STEP), 0.001)
-        if timeout != self._channel.gettimeout():  # to set it takes a system call
-            self._channel.settimeout(timeout)
 
 
 class DecoderProcess:
@@ -186,7 +127,7 @@ class DecoderProcess:
         """
         allowed = self._limits.start_seconds
         try:
-            watch = _Watch(self._channel, self.pid, allowed, allowed)
+            watch = Watch(self._channel, self.pid, allowed, allowed)
             ready, _ = wire.receive(self._channel, patience=watch)
             failed = ready.get("failed")
             self.protections = dict(ready.get("protections", {}))
@@ -194,7 +135,7 @@ class DecoderProcess:
         except (wire.WireError, AttributeError, TypeError, ValueError) as e:
             self.kill()
             raise StartError("it does not speak our protocol") from e
-        except (wire.GoneError, _TimeUpError) as e:
+        except (wire.GoneError, TimeUpError) as e:
             ending = str(e) or self._ending()
             self.kill()
             raise StartError(f"it {ending}") from e
@@ -224,7 +165,7 @@ class DecoderProcess:
             DatasetUnreadableError: the worker failed, and has been killed.
         """
         self._check_library(request.subject.form)
-        watch = _Watch(
+        watch = Watch(
             self._channel,
             self.pid,
             self._limits.seconds + request.effort.seconds,
@@ -233,6 +174,10 @@ class DecoderProcess:
         known = request.subject.key in self.known
         try:
             return self._exchange(request, parse, watch, trace)
+        except NotFetchedError as e:
+            # What the library made of it is not to be used again.
+            self._forgotten.append(request.subject.key)
+            raise e.failure from e
         except RefusedError:
             if not known:
                 self._forgotten.append(request.subject.key)
@@ -240,7 +185,7 @@ class DecoderProcess:
         except MemoryError as e:
             limit = self._limits.memory >> 20
             self._fail(request, "memory", f"needs more than the {limit} MiB a decoder may use", e)
-        except _TimeUpError as e:
+        except TimeUpError as e:
             self._fail(request, "time", str(e), e)
         except wire.GoneError as e:
             self._fail(request, "crash", self._ending(), e)
@@ -258,28 +203,31 @@ class DecoderProcess:
         if isinstance(package, str):
             raise LibraryMissingError(package[:_TEXT])
 
-    def _exchange(self, request: Request, parse: Parse[T], watch: _Watch, trace: Trace) -> T:
+    def _exchange(self, request: Request, parse: Parse[T], watch: Watch, trace: Trace) -> T:
         traced = {"traceparent": trace.header} if trace.is_recorded else {}
-        batches = iter(request.files)
+        batches, fetched = iter(request.files), Fetched(request, self._channel)
         nbytes = request.effort.nbytes
         check_room("decode", nbytes)
         segment = self._segments.take(nbytes) if nbytes else None
         try:
             self._send(request, segment, next(batches, ()), watch, traced)
             answer, _ = wire.receive(self._channel, patience=watch)
-            while "need" in answer or "more" in answer:
-                if "more" in answer:
+            while "need" in answer or "more" in answer or "fetch" in answer:
+                if "fetch" in answer:
+                    fetched.send(answer["fetch"], watch)
+                elif "more" in answer:
                     wire.send(self._channel, {}, next(batches, ()), watch)
                 elif segment is None:
-                    nbytes = _count(answer["need"], request.effort.max_bytes)
+                    nbytes = count(answer["need"], request.effort.max_bytes)
                     # The segment, and the copy of it that the caller makes.
                     check_room("decode", 2 * nbytes)
                     segment = self._segments.take(max(nbytes, 1))
                     self._send_segment(segment, watch)
                 answer, _ = wire.receive(self._channel, patience=watch)
             if traced:
-                seconds = _count(answer["nanoseconds"], 1 << 64) / 1e9
+                seconds = count(answer["nanoseconds"], 1 << 64) / 1e9
                 trace.past("decoder", min(seconds, watch.waited), **{"process.pid": self.pid})
+            fetched.check()
             _raise_refusal(answer)
             values = answer["ok"]
             if not isinstance(values, dict):
@@ -299,7 +247,7 @@ class DecoderProcess:
         request: Request,
         segment: Segment | None,
         files: Sequence[int],
-        watch: _Watch,
+        watch: Watch,
         traced: Mapping[str, str | None],
     ) -> None:
         subject = request.subject
@@ -328,7 +276,7 @@ class DecoderProcess:
         if segment is not None:
             segment.sent()
 
-    def _send_segment(self, segment: Segment, watch: _Watch) -> None:
+    def _send_segment(self, segment: Segment, watch: Watch) -> None:
         descriptors = [] if segment.descriptor is None else [segment.descriptor]
         values = {"segment": [segment.number, segment.size]}
         wire.send(self._channel, values, descriptors, watch)
@@ -403,7 +351,7 @@ def _raise_refusal(answer: Mapping[str, Any]) -> None:
         raise RefusedError(
             _text(refused["message"]),
             None if hint is None else _text(hint),
-            None if offset is None else _count(offset, 1 << 63),
+            None if offset is None else count(offset, 1 << 63),
         )
 
 
@@ -416,17 +364,3 @@ def _text(value: Any) -> str:  # noqa: ANN401 - anything
     if not isinstance(value, str):
         raise TypeError("not a text")
     return "".join(c if c.isprintable() else " " for c in value[:_TEXT])
-
-
-def _count(value: Any, limit: int) -> int:  # noqa: ANN401 - anything
-    """Return a number of a worker.
-
-    Raises:
-        MemoryError: it is above the limit.
-        TypeError: it is no number.
-    """
-    if type(value) is not int or value < 0:
-        raise TypeError("not a number")
-    if value > limit:
-        raise MemoryError
-    return value

@@ -28,6 +28,8 @@ from .views import OpenView
 
 _LONG_RUN = 64 << 10
 """Average length in bytes from which on the runs of a tile are passed on one by one."""
+_TILES_AHEAD = 8
+"""Most tiles that are hinted at before they are read."""
 _OVER_BUDGET = dict.fromkeys(("memory", "cpu", "items"), DRAIN)
 """Reason to end with if the next tile exceeds a budget: clients go on after a drain."""
 
@@ -50,12 +52,14 @@ def read_tiles(view: OpenView, first: int, stop: int) -> Iterator[ReadTile]:
 
     The iterator may move between threads, but only one at a time may advance it.
     """
-    reader = view.reader()
+    reader, told = view.reader(), first + 1
     for index in range(first, stop):
-        if index + 1 < stop:
-            # Before this one is read, so that the disk is busy while it is decoded and sent.
-            reader.hint(view.plan.tile(index + 1))
         tile = view.plan.tile(index)
+        # Before this one is read, so that the disk is busy while it is decoded and sent.
+        ahead = min(max(view.dataset.backend.ahead // max(tile.nbytes, 1), 1), _TILES_AHEAD)
+        for further in range(max(told, index + 1), min(index + 1 + ahead, stop)):
+            reader.hint(view.plan.tile(further))
+            told = further + 1
         yield ReadTile(tile, reader.read(tile))
 
 

@@ -55,6 +55,15 @@ class Hull(NamedTuple):
     """Index after the last range."""
 
 
+class Piece(NamedTuple):
+    """A stretch of a file that contains some ranges."""
+
+    file: int
+    start: int
+    stop: int
+    ranges: Ranges
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
     """Hulls that fill a buffer, and the ranges they contain."""
@@ -149,6 +158,23 @@ class Ranges:
                 first = last
         if hulls:
             yield Load(hulls, ranges.part(hulls[0].first, hulls[-1].last))
+
+    def pieces(self, gap: int, size: int) -> Iterator[Piece]:
+        """Cover the ranges with stretches of files, to be read whole, each by a request.
+
+        Args:
+            gap: maximum gap in bytes between two ranges of a stretch.
+            size: maximum length of a stretch in bytes.
+        """
+        ranges = self.cut(size)
+        files, starts, stops = (a.tolist() for a in (ranges.files, ranges.starts, ranges.stops))
+        for group, end in ranges.groups(gap):
+            first = group
+            while first < end:
+                last = bisect_right(stops, starts[first] + size, first, end)
+                part = ranges.part(first, last)
+                yield Piece(files[first], starts[first], stops[last - 1], part)
+                first = last
 
     def cut(self, size: int) -> Ranges:
         """Split ranges longer than ``size`` bytes into pieces of at most that length."""

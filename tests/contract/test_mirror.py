@@ -111,6 +111,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/oasis/service_plan.py": _OASIS_SERVICE,
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
+    "app/datasets/files/holding.py": ("tests/app/datasets/files/test_file_set.py",),
     "app/datasets/files/visits.py": (
         "tests/app/datasets/files/test_roots.py",
         "tests/app/datasets/test_scanning.py",
@@ -233,6 +234,8 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 
 ACROSS: dict[str, str] = {
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
+    "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
+    "tests/app/datasets/test_bucket_servers.py": "datasets in object stores that run here",
     "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
     "tests/app/oasis/shims/test_summary_sets.py": "summary sets, prepared and from their xref",
     "tests/client/files/test_durable.py": "what a power failure leaves of every kind of file",

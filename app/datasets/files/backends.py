@@ -1,4 +1,4 @@
-"""Backends: three ways to get at many ranges of a dataset's files.
+"""Backends: ways to get at many ranges of a dataset's files.
 
 Tiles are made of ranges in two ways. Bytes that are wanted as they are go straight to their
 place: ``copy``, and ``read_ranges`` where lengths differ. Values that are converted, corrected
@@ -34,10 +34,14 @@ A disk fetches many ranges at once faster than one after the other. So before ra
 that are not in memory, the kernel is told all of them, and streams tell those of the next tile
 (``hint``): from a cold file that halves the time of sparse and shuffled reads.
 
+What lies in a bucket has a backend of its own, ``objects``, which reads it in requests of a few
+megabytes, many at once (:mod:`.object_reads`).
+
 All backends give the same bytes or the same error. Files are compared with their recorded
 state *after* their bytes were read: a check beforehand would miss a change in between, and
 bytes of two states, or of an outdated one, must never be returned without an error. What a
-visited function computes counts only once ``visit`` has returned.
+visited function computes counts only once ``visit`` has returned. (Of objects only bytes of the
+recorded state are given in the first place.)
 """
 
 from __future__ import annotations
@@ -54,6 +58,8 @@ from .buffered import BufferedBackend, Use
 from .buffers import PAGE, BufferPool
 from .file_set import FileSet
 from .leased import LeasedBackend
+from .object_reads import ObjectBackend
+from .object_set import ObjectSet
 
 DEFAULT = LeasedBackend.name
 _GAP = 128 << 10
@@ -120,6 +126,14 @@ def open_backend(name: str, files: FileSet, pool: BufferPool) -> BufferedBackend
     Raises:
         InvalidOptionError: there is no backend of this name.
     """
+    if isinstance(files, ObjectSet):
+        if name == DEFAULT:
+            return ObjectBackend(files, pool)
+        raise InvalidOptionError(
+            f"the backend {name!r} reads files in directories, and these are in a bucket",
+            hint="Omit backend",
+            option="backend",
+        )
     if name not in _KINDS:
         raise InvalidOptionError(
             f"there is no backend {name!r}", hint=f"Use {', '.join(BACKENDS)}", option="backend"

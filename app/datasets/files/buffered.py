@@ -47,6 +47,8 @@ class BufferedBackend:
     """
 
     name: ClassVar[str] = "buffered"
+    ahead: ClassVar[int] = 0
+    """Bytes for which ``hint`` is to be called before they are read; the next ones at least."""
 
     def __init__(self, files: FileSet, pool: BufferPool) -> None:
         self._files = files

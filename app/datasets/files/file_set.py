@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
@@ -21,7 +21,8 @@ from app.errors import DataChangedError, ServiceError
 from core.budget import check_room, current
 from core.tiles.recording import FileInfo
 
-from .identity import CLOCK_STEP, Ends, Identity, is_young, read_ends
+from .holding import Hold
+from .identity import CLOCK_STEP, Ends, Identity, Lent, State, is_young, read_ends, spans, state_of
 from .roots import FileMissingError, PathRefusedError
 
 MAX_OPEN = 256
@@ -48,7 +49,9 @@ def on_error(undo: Callable[[], object]) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class _File:
+class OneFile:
+    """What a set knows of one of its files."""
+
     path: Path
     text: str
     """The path once more: to take the text of a path takes a call, at every look."""
@@ -94,22 +97,25 @@ class FileSet:
     ) -> None:
         if not paths or not all(path.is_absolute() for path in paths):
             raise ValueError("a dataset has at least one file, and absolute paths")
-        self.growing = growing
-        self.beside: dict[str, FileSet] = {}
         self._open_file = open_file
-        self._max_open = max_open
-        self._lock = threading.Lock()
-        self._owners = 1
-        self._opened: OrderedDict[int, None] = OrderedDict()
-        self._files: list[_File] = []
+        self._begin(growing=growing, max_open=max_open)
         with on_error(self.close):
             for index, path in enumerate(paths):
                 descriptor = open_file(path)
                 known = Identity.of(os.fstat(descriptor))
-                self._files.append(_File(path, str(path), known, descriptor))
+                self._files.append(OneFile(path, str(path), known, descriptor))
                 self._opened[index] = None
                 self._evict()
             self._settle()
+
+    def _begin(self, files: Iterable[OneFile] = (), *, growing: bool, max_open: int) -> None:
+        self.growing = growing
+        self.beside: dict[str, FileSet] = {}
+        self._max_open = max_open
+        self._lock = threading.Lock()
+        self._owners = 1
+        self._opened: OrderedDict[int, None] = OrderedDict()
+        self._files = list(files)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -133,9 +139,15 @@ class FileSet:
         """Return the size of a file in bytes, as of its opening or the last refresh."""
         return self._files[file].known.size
 
-    def modified(self, file: int) -> int:
-        """Return the modification time of a file at opening, in nanoseconds since 1970."""
-        return self._files[file].known.modified
+    def stamp(self, file: int) -> bytes:
+        """Return what tells a version of a file from others: its modification time at opening."""
+        time = self._files[file].known.modified
+        # File systems have some before 1678 and after 2261.
+        return time.to_bytes(8 if -(1 << 63) <= time < 1 << 63 else 16, "little", signed=True)
+
+    def ends(self, file: int, stop: int) -> bytes:
+        """Read what stands for the contents of a file up to a byte: its ends; see ``read``."""
+        return b"".join(self.read(file, low, high) for low, high in spans(stop))
 
     def share(self) -> Self:
         """Return the set for another user, who must call ``close`` too.
@@ -189,7 +201,7 @@ class FileSet:
             BusyError: too many files are open.
             ValueError: the set is closed.
         """
-        return _Hold(self, file, look=True)
+        return Hold(self, file, look=True)
 
     def look(self, file: int, descriptor: int) -> os.stat_result:
         """Check that an open file is unchanged, as ``use`` does; return its status before.
@@ -205,9 +217,22 @@ class FileSet:
             self._confirm(file, descriptor, status.st_ctime_ns)
         return status
 
+    @contextmanager
+    def lent(self, file: int) -> Iterator[Lent]:
+        """Provide a file to a decoder until the end of the block; see ``use``."""
+        with self.hold(file) as descriptor:
+            state = state_of(self.look(file, descriptor), self.size(file))
+            yield Lent(state, (descriptor,))
+
+    @contextmanager
+    def staged(self, files: Sequence[int]) -> Iterator[list[int]]:
+        """Provide descriptors from which whole files can be read until the end of the block."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.use(file)) for file in files]
+
     def hold(self, file: int) -> AbstractContextManager[int]:
         """Provide the descriptor of a file without looking at its state; see ``use``."""
-        return _Hold(self, file, look=False)
+        return Hold(self, file, look=False)
 
     def acquire(self, file: int) -> int:
         """Return the descriptor of a file, which stays open until ``release``; see ``hold``."""
@@ -286,12 +311,15 @@ class FileSet:
         for file in files:
             self.check_one(file)
 
-    def check_one(self, file: int) -> os.stat_result:
-        """Check that a file and those beside are unchanged, as ``check`` does; return its status.
+    def check_one(self, file: int) -> None:
+        """Check that a file and those beside are unchanged, as ``check`` does."""
+        self._checked(file)
 
-        Raises:
-            DataChangedError, ReadFailedError: see ``check``.
-        """
+    def state(self, file: int) -> State:
+        """Check that a file is unchanged, as ``check`` does; return what identifies it now."""
+        return state_of(self._checked(file), self.size(file))
+
+    def _checked(self, file: int) -> os.stat_result:
         try:
             status = os.stat(self._files[file].text)  # noqa: PTH116 - a third faster
         except (FileNotFoundError, NotADirectoryError) as e:
@@ -403,33 +431,3 @@ class FileSet:
                 entry.known = entry.known._replace(size=size)
                 entry.ends = ends
         return grew
-
-
-class _Hold:
-    """A block that holds a file open: a class, since a generator costs as much as a small read.
-
-    Args:
-        files: the set of the file.
-        file: its index.
-        look: whether to check first that the file is unchanged.
-    """
-
-    __slots__ = ("_file", "_files", "_look")
-
-    def __init__(self, files: FileSet, file: int, *, look: bool) -> None:
-        self._files = files
-        self._file = file
-        self._look = look
-
-    def __enter__(self) -> int:
-        descriptor = self._files.acquire(self._file)
-        if self._look:
-            try:
-                self._files.look(self._file, descriptor)
-            except BaseException:
-                self._files.release(self._file)
-                raise
-        return descriptor
-
-    def __exit__(self, *_: object) -> None:
-        self._files.release(self._file)

@@ -1,7 +1,8 @@
 """Fingerprints of files: a few bytes that identify their contents on any replica.
 
 A fingerprint covers names, sizes, modification times and both ends of files, but no path,
-inode or device: copies that preserve times have the fingerprint of the original. Files beside
+inode or device: copies that preserve times have the fingerprint of the original. Of an object in
+a bucket its ETag is covered, which stands for its contents, in place of time and ends. Files beside
 a set, such as a dark image, are covered whole, each with what it is.
 """
 
@@ -11,7 +12,6 @@ from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 from .file_set import FileSet
-from .identity import spans
 
 FINGERPRINT_SIZE = 8
 """Size of a fingerprint in bytes."""
@@ -52,9 +52,9 @@ def _fingerprint(files: FileSet, read: Collection[int], person: bytes) -> bytes:
     digest = blake2b(digest_size=FINGERPRINT_SIZE, person=person)
     for index in range(len(files)):
         size = files.size(index)
-        digest.update(_describe(files, index, size, _modified(files, index)))
+        digest.update(_describe(files, index, size, files.stamp(index)))
         if index in read:
-            digest.update(_ends(files, index, size))
+            digest.update(files.ends(index, size))
     return _finished(digest, files)
 
 
@@ -80,10 +80,10 @@ def prefix_fingerprint(files: FileSet, stops: Sequence[int], whole: Collection[i
     for index, stop in enumerate(stops):
         if not 0 <= stop <= files.size(index):
             raise ValueError(f"{stop} bytes of {files.size(index)}")
-        digest.update(_describe(files, index, stop) + _ends(files, index, stop))
+        digest.update(_describe(files, index, stop) + files.ends(index, stop))
     for index in whole:
         size = files.size(index)
-        digest.update(_describe(files, index, size) + _ends(files, index, size))
+        digest.update(_describe(files, index, size) + files.ends(index, size))
     return _finished(digest, files)
 
 
@@ -95,16 +95,6 @@ def _finished(digest: blake2b, files: FileSet) -> bytes:
     return digest.digest()
 
 
-def _modified(files: FileSet, index: int) -> bytes:
-    """Return the modification time; file systems have some before 1678 and after 2261."""
-    time = files.modified(index)
-    return time.to_bytes(8 if -(1 << 63) <= time < 1 << 63 else 16, "little", signed=True)
-
-
 def _describe(files: FileSet, index: int, stop: int, modified: bytes = b"") -> bytes:
     name = files.name(index).encode("utf-8", "surrogateescape")
     return len(name).to_bytes(4, "little") + name + stop.to_bytes(8, "little") + modified
-
-
-def _ends(files: FileSet, index: int, stop: int) -> bytes:
-    return b"".join(files.read(index, low, high) for low, high in spans(stop))

@@ -8,7 +8,6 @@ that was overwritten in place is read anew even if size and modification time ar
 from __future__ import annotations
 
 import math
-import os
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -27,9 +26,9 @@ from core.errors import FormatError
 from core.tiles.formats.arrays import ArrayInfo
 
 from .file_set import FileSet
+from .identity import State
 
 T = TypeVar("T")
-_State = tuple[int, ...]
 
 _ATTEMPTS = 3
 """Reads of a file whose status, but not its data, changes meanwhile, as by a chmod."""
@@ -55,7 +54,7 @@ class ForeignFile:
         self._form = form
         self._decoders = decoders
         self._keys: set[str] = set()
-        self._last: tuple[_State | None, str] = None, ""
+        self._last: tuple[State | None, str] = None, ""
         weakref.finalize(self, _forget, decoders, self._keys).atexit = False
 
     def ask(
@@ -75,12 +74,12 @@ class ForeignFile:
         """
         source = self._source
         for _ in range(_ATTEMPTS):
-            with self._files.hold(self._file) as descriptor:
-                status = self._files.look(self._file, descriptor)
-                size = self._files.size(self._file)
-                state = _state(status, size)
-                subject = OpenHandle(self._key(state), self._form, {"size": size}, (descriptor,))
-                request = Request(source, subject, action, arguments, effort=effort)
+            with self._files.lent(self._file) as lent:
+                known = {"size": self._files.size(self._file)}
+                subject = OpenHandle(self._key(lent.state), self._form, known, lent.descriptors)
+                request = Request(
+                    source, subject, action, arguments, effort=effort, fetch=lent.fetch
+                )
                 try:
                     result = self._decoders.ask(request, parse)
                 except RefusedError as e:
@@ -94,12 +93,11 @@ class ForeignFile:
                     self._files.check((self._file,))
                     raise
             # The file of this name is the open one, or the check fails.
-            status = self._files.check_one(self._file)
-            if _state(status, self._files.size(self._file)) == state:
+            if self._files.state(self._file) == lent.state:
                 return result
         raise self._files.changed(self._file, "was modified")
 
-    def _key(self, state: _State) -> str:
+    def _key(self, state: State) -> str:
         """Return what decoders know the file by in this state."""
         known, key = self._last
         if state != known:
@@ -107,18 +105,6 @@ class ForeignFile:
             self._keys.add(key)
             self._last = state, key
         return key
-
-
-def _state(status: os.stat_result, known: int) -> _State:
-    """What identifies an open file of which ``known`` bytes are to be read, and its contents."""
-    return (
-        status.st_dev,
-        status.st_ino,
-        known,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
 
 
 def _forget(decoders: Decoders, keys: set[str]) -> None:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 from xxhash import xxh3_128
@@ -73,6 +74,32 @@ class Identity(NamedTuple):
         if other.size > self.size:
             return "grew"
         return "was modified" if other.modified != self.modified else None
+
+
+State = tuple[int | str, ...]
+"""Identifies an open file, or an object, and its contents."""
+
+
+def state_of(status: os.stat_result, known: int) -> State:
+    """Return what identifies an open file of which ``known`` bytes are to be read."""
+    return (
+        status.st_dev,
+        status.st_ino,
+        known,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+
+
+class Lent(NamedTuple):
+    """A file, as a decoder gets it."""
+
+    state: State
+    descriptors: Sequence[int]
+    """The open file; none if its bytes are to be fetched."""
+    fetch: Callable[[int, int], bytes] | None = None
+    """Reads bytes ``start`` to ``stop``."""
 
 
 class Ends(NamedTuple):

@@ -172,8 +172,8 @@ class StoredBytes:
         return size
 
     def _announce(self, run: Run, start: int) -> None:
-        """Have the disk fetch the portion that follows, while this one is sent."""
-        size = min(_PORTION, run.stop - start)
+        """Have the disk fetch the portion that follows, while this one is sent; more from afar."""
+        size = min(max(_PORTION, self._backend.ahead), run.stop - start)
         if size:
             files, starts = (np.array([number], np.int64) for number in (run.file, start))
             self._backend.hint(files, starts, size)

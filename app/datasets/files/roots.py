@@ -36,12 +36,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
 from .identity import Identity
-from .visits import Visits, watched
+from .visits import Visits, numerically, watched
+
+if TYPE_CHECKING:
+    from .buckets import Bucket
 
 T = TypeVar("T")
 
@@ -51,10 +54,9 @@ MAX_ENTRIES = 200_000
 """Default maximum number of directory entries to look at for one dataset: about 2 s of work."""
 _MAX_DEPTH = 100
 """Maximum nesting of directories."""
-_MAGIC = re.compile(r"[*?\[]")
+MAGIC = re.compile(r"[*?\[]")
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-_NUMBER = re.compile(r"([0-9]+)")
-_ANY_DEPTH = "**"
+ANY_DEPTH = "**"
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _SCAN = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
@@ -107,6 +109,9 @@ class Roots:
     Raises:
         ValueError: a path is relative or ``/``, a root is inside the private directory or
             contains it, or /proc is not mounted.
+
+    Attributes:
+        buckets: roots that are no directories (:mod:`.buckets`).
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class Roots:
         max_entries: int = MAX_ENTRIES,
     ) -> None:
         self.max_entries = max_entries
+        self.buckets: tuple[Bucket, ...] = ()
         if not Path("/proc/self/fd").is_dir():
             raise ValueError("/proc must be mounted: it tells where an open file lies")
         self.roots = tuple(_normal(os.fspath(root)) for root in roots)
@@ -131,23 +137,6 @@ class Roots:
                     "elsewhere"
                 )
 
-    @classmethod
-    def parse(cls, text: str, private: Path | None = None, max_entries: int = MAX_ENTRIES) -> Roots:
-        """Parse a list separated as in ``PATH``; empty parts are ignored.
-
-        A relative path begins at the directory in which the service was started, ``~`` at the home
-        directory of its user.
-
-        Raises:
-            ValueError: see the class.
-        """
-        parts = [Path(part) for part in text.split(os.pathsep) if part]
-        try:
-            roots = [part.expanduser().absolute() for part in parts]
-        except RuntimeError as e:
-            raise ValueError(f"{text!r} is of a user without a home directory") from e
-        return cls(roots, private, max_entries)
-
     def open(self, path: str | Path) -> int:
         """Open a regular file for reading; the caller closes the descriptor.
 
@@ -157,7 +146,7 @@ class Roots:
             BusyError: too many files are open.
         """
         name = os.fspath(path)
-        error: ServiceError = _outside(self._shown(name))
+        error: ServiceError = outside(self._shown(name))
         for candidate in self._candidates(name):
             try:
                 return self._open(candidate, name, _READ)
@@ -241,7 +230,7 @@ class Roots:
                 inner = f"{path}/{entry.name}"
                 if entry.name.startswith("."):
                     continue
-                _check_text(entry.name)
+                check_text(entry.name)
                 if entry.is_directory and entry.is_link:
                     name = self._shown(inner)
                     raise PathRefusedError(f"{name!r} is a link to a directory", path=name)
@@ -256,7 +245,7 @@ class Roots:
 
     def _matches(self, pattern: str, known: int, limit: int, visits: Visits) -> list[Path]:
         shown = self._shown(pattern)
-        error: ServiceError = _outside(shown)
+        error: ServiceError = outside(shown)
         for candidate in self._candidates(pattern):
             matches: set[Path] = set()
             root = next(root for root in self.roots if _is_below(candidate, root))
@@ -265,8 +254,7 @@ class Roots:
                 for match in self._walk(root, parts, visits):
                     matches.add(Path(match))
                     if known + len(matches) > limit:
-                        detail = f"the files are more than {limit} with those of {shown!r}"
-                        raise _too_large(detail, "files", limit)
+                        raise too_many_files(shown, limit)
             if matches:
                 return list(matches)
             error = FileMissingError(f"{shown!r} matches no file", path=shown)
@@ -274,7 +262,7 @@ class Roots:
 
     def _candidates(self, name: str) -> list[str]:
         """Return the absolute paths below roots that a name can mean, judged by its text."""
-        _check_text(name)
+        check_text(name)
         tops = [""] if name.startswith("/") else self.roots
         paths = [_normal(f"{top}/{name}") for top in tops]
         return [path for path in paths if any(_is_below(path, root) for root in self.roots)]
@@ -282,14 +270,14 @@ class Roots:
     def _walk(self, directory: str, parts: Sequence[str], visits: Visits) -> Iterator[str]:
         """Yield the files below a directory that match the parts of a pattern."""
         part, rest = parts[0], parts[1:]
-        if part == _ANY_DEPTH:
+        if part == ANY_DEPTH:
             with contextlib.suppress(FileMissingError):
                 yield from self._walk(directory, rest or ["*"], visits)
             for entry in self._scan(directory, visits):
                 # Links are not followed: they can form circles.
                 if entry.is_directory and not entry.is_link and not entry.name.startswith("."):
                     yield from self._walk(f"{directory}/{entry.name}", parts, visits)
-        elif _MAGIC.search(part):
+        elif MAGIC.search(part):
             for entry in _matching(self._scan(directory, visits), part):
                 yield from self._take(f"{directory}/{entry.name}", entry, rest, visits)
         elif rest:
@@ -303,7 +291,7 @@ class Roots:
             with contextlib.suppress(FileMissingError):
                 yield from self._walk(path, rest, visits)
         elif not rest and (entry.is_plain or self._leads_to_file(path)):
-            _check_text(entry.name)
+            check_text(entry.name)
             yield path
 
     def _leads_to_file(self, path: str) -> bool:
@@ -360,7 +348,7 @@ class Roots:
         try:
             status = os.fstat(descriptor)
             if not self._contains(str(Path(f"/proc/self/fd/{descriptor}").readlink())):
-                raise _outside(name)
+                raise outside(name)
             if not status.st_nlink:
                 raise FileMissingError(f"{name!r} was removed", path=name)
             yield descriptor, status.st_mode
@@ -388,17 +376,10 @@ class Roots:
         if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}:
             raise BusyError("too many files are open", retry_after=5) from error
         if not self._contains(os.path.realpath(path)):
-            raise _outside(name) from error
+            raise outside(name) from error
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
             raise FileMissingError(f"there is no file {name!r}", path=name) from error
         raise PathRefusedError(f"{name!r} cannot be read: {error.strerror}", path=name) from error
-
-
-def numerically(path: Path) -> tuple[list[str | int], str]:
-    """Return a key that sorts paths by the numbers in them, 2 before 10."""
-    parts: list[str | int] = list(_NUMBER.split(str(path)))
-    parts[1::2] = [int(digits) for digits in parts[1::2]]
-    return parts, str(path)
 
 
 def _normal(path: str) -> str:
@@ -418,7 +399,12 @@ def _matching(entries: Sequence[_Entry], part: str) -> list[_Entry]:
     ]
 
 
-def _check_text(name: str) -> None:
+def check_text(name: str) -> None:
+    """Check the text of a path.
+
+    Raises:
+        PathRefusedError: it has control characters, or is too deep.
+    """
     if _FORBIDDEN.search(name):
         raise PathRefusedError("the path has control characters, or is not UTF-8")
     if name.count("/") > _MAX_DEPTH:
@@ -430,11 +416,17 @@ def _check_regular(name: str, mode: int) -> None:
         raise PathRefusedError(f"{name!r} is not a regular file", path=name)
 
 
+def too_many_files(name: str, limit: int) -> TooLargeError:
+    """Return the error for a dataset of more files than it may have."""
+    return _too_large(f"the files are more than {limit} with those of {name!r}", "files", limit)
+
+
 def _too_large(detail: str, limit: str, allowed: int) -> TooLargeError:
     return TooLargeError(detail, limit=limit, allowed=allowed, setting=None)
 
 
-def _outside(name: str) -> PathRefusedError:
+def outside(name: str) -> PathRefusedError:
+    """Return the error for a path outside of the roots, whether anything is there or not."""
     return PathRefusedError(
         f"{name!r} is not below a served directory",
         hint="Name a file below one of those that the server was started with, by --dataset-roots"

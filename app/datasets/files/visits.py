@@ -1,9 +1,11 @@
-"""Bounds on searches of directories, of which one may hold millions of entries."""
+"""Bounds on searches of directories, of which one may hold millions of entries; their order."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from app.errors import TooLargeError
@@ -11,6 +13,7 @@ from core.budget import current
 
 T = TypeVar("T")
 
+_NUMBER = re.compile(r"([0-9]+)")
 _STRETCH = 256
 """Entries of a directory between two checks."""
 
@@ -53,3 +56,10 @@ def watched(entries: Sequence[T]) -> Iterator[T]:
     for at in range(0, len(entries), _STRETCH):
         budget.check("search")
         yield from entries[at : at + _STRETCH]
+
+
+def numerically(path: Path | str) -> tuple[list[str | int], str]:
+    """Return a key that sorts paths by the numbers in them, 2 before 10."""
+    parts: list[str | int] = list(_NUMBER.split(str(path)))
+    parts[1::2] = [int(digits) for digits in parts[1::2]]
+    return parts, str(path)

@@ -6,11 +6,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from core.tiles.recording import FileInfo
 
 from .file_set import FileSet, on_error
 from .identity import CLOCK_STEP, Identity, is_young
+from .object_set import StoreObjects
 from .roots import Roots
 
 METADATA = "zarr.json"
@@ -158,6 +159,10 @@ class StoreFiles(FileSet):
         return DataChangedError(f"{name!r} {change} since it was opened", file=name, change=change)
 
 
+Store = StoreFiles | StoreObjects
+"""The files of an array in a store."""
+
+
 @dataclass(frozen=True, slots=True)
 class Coordinates:
     """An array with the coordinates of a dimension."""
@@ -193,24 +198,74 @@ class StoredArray:
         return prefix + separator.join(map(str, cell))
 
 
-def open_store(roots: Roots, top: Path, array: str | None) -> tuple[StoreFiles, StoredArray]:
-    """Open the files of one array in a store and parse its metadata; the caller closes them.
+class Top(Protocol):
+    """The directory of a store, on disk or in a bucket, with all it holds."""
+
+    name: str
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of all files, relative to the store."""
+
+    def open(self, names: Sequence[str]) -> FileSet:
+        """Open some of the files; see FileSet."""
+
+    def store(self, prefixes: tuple[str, ...]) -> Store:
+        """Open the files whose names begin in one of some ways, and watch for others."""
+
+
+class DirectoryTop:
+    """The directory of a store on disk; see Top.
 
     Args:
         roots: the directories that files may lie in.
-        top: directory of the store.
+        top: the directory.
+
+    Raises:
+        FileMissingError, PathRefusedError, TooLargeError, BusyError: see Roots.below.
+    """
+
+    def __init__(self, roots: Roots, top: Path) -> None:
+        self.name = top.name
+        self._roots, self._top = roots, top
+        paths, self._directories = roots.below(top)
+        self._paths = {path.relative_to(top).as_posix(): path for path in paths}
+
+    @property
+    def names(self) -> Collection[str]:
+        """See Top."""
+        return self._paths
+
+    def open(self, names: Sequence[str]) -> FileSet:
+        """See Top."""
+        return FileSet([self._paths[name] for name in names], self._roots.open)
+
+    def store(self, prefixes: tuple[str, ...]) -> StoreFiles:
+        """See Top."""
+        files = [path for name, path in self._paths.items() if name.startswith(prefixes)]
+        inside = tuple(f"{self._top}/{prefix}" for prefix in prefixes)
+        around = {
+            path: known
+            for path, known in self._directories.items()
+            if f"{path}/".startswith(inside)
+        }
+        return StoreFiles(self._roots, self._top, files, around)
+
+
+def open_store(top: Top, array: str | None) -> tuple[Store, StoredArray]:
+    """Open the files of one array in a store and parse its metadata; the caller closes them.
+
+    Args:
+        top: the directory of the store.
         array: path of the array; None for the only one with at least three dimensions.
 
     Raises:
         AmbiguousFormatError: no path is given, and no array or several could be meant.
         FormatError: the directory is not a zarr v3 store, lacks the array, or holds one that
             cannot be read.
-        FileMissingError, PathRefusedError, TooLargeError, BusyError: see Roots.below.
         DataChangedError: a file or directory was changed just now.
     """
-    paths, directories = roots.below(top)
-    names = {path.relative_to(top).as_posix(): path for path in paths}
-    nodes = _nodes(roots, top, names)
+    nodes = _nodes(top)
     arrays = {path: node for path, node in nodes.items() if node.get("node_type") == "array"}
     if array is None:
         shapes = {
@@ -231,15 +286,12 @@ def open_store(roots: Roots, top: Path, array: str | None) -> tuple[StoreFiles, 
     )
     used = [path, *(other.path for other in stored.coordinates if other is not None)]
     prefixes = tuple(f"{name}/" if name else "" for name in used)
-    files = [full for name, full in names.items() if name.startswith(prefixes)]
-    inside = tuple(f"{top / name}/" for name in used)
-    around = {full: time for full, time in directories.items() if f"{full}/".startswith(inside)}
-    return StoreFiles(roots, top, files, around), stored
+    return top.store(prefixes), stored
 
 
-def _nodes(roots: Roots, top: Path, names: Mapping[str, Path]) -> dict[str, Mapping[str, Any]]:
+def _nodes(top: Top) -> dict[str, Mapping[str, Any]]:
     """Read the metadata of all arrays and groups, by path in the store."""
-    metadata = {name: path for name, path in names.items() if path.name == METADATA}
+    metadata = [name for name in top.names if name.rpartition("/")[2] == METADATA]
     if METADATA not in metadata:
         raise FormatError(
             f"the directory has no {METADATA}",
@@ -253,7 +305,7 @@ def _nodes(roots: Roots, top: Path, names: Mapping[str, Path]) -> dict[str, Mapp
             hint="Name the directory of the array itself",
         )
     nodes = {}
-    with FileSet(list(metadata.values()), roots.open) as files:
+    with top.open(metadata) as files:
         for index, name in enumerate(metadata):
             if files.size(index) > _MAX_METADATA_BYTES:
                 raise FormatError(

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from app.decoding.base import Decoders, LibraryMissingError, OpenHandle, RefusedError, Request
@@ -24,7 +24,7 @@ from core.tiles.recording import Axis
 
 from .foreign import check_chunks, missing
 from .hdf5 import divide, effort_of
-from .zarr_files import METADATA, Coordinates, StoredArray, StoreFiles, names_of, parse_array
+from .zarr_files import METADATA, Coordinates, Store, StoredArray, names_of, parse_array
 
 FORM = "zarr"
 _CELL_BYTES = 256
@@ -33,13 +33,15 @@ _MAX_LINE_FILES = 1 << 10
 """Most files of the coordinates of a dimension; it has no scale if there may be more."""
 _BATCH = 128
 """Files that are handed over at once, and stay open meanwhile."""
+_BATCH_BYTES = 64 << 20
+"""Bytes of them after which no further one is: those of a bucket are in memory meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrArray(BlockArray):
     """An array in a zarr store."""
 
-    files: StoreFiles
+    files: Store
     decoders: Decoders
     subject: OpenHandle
     stored: StoredArray
@@ -121,15 +123,19 @@ class ZarrArray(BlockArray):
         return box, found, complete
 
 
-def _batches(files: StoreFiles, used: Sequence[int]) -> Generator[Sequence[int]]:
+def _batches(files: Store, used: Sequence[int]) -> Generator[Sequence[int]]:
     """Open files batch by batch."""
-    for start in range(0, len(used), _BATCH):
-        with ExitStack() as stack:
-            batch = used[start : start + _BATCH]
-            yield [stack.enter_context(files.use(index)) for index in batch]
+    batch, size = list[int](), 0
+    for position, index in enumerate(used, 1):
+        batch.append(index)
+        size += files.size(index)
+        if len(batch) == _BATCH or size >= _BATCH_BYTES or position == len(used):
+            with files.staged(batch) as descriptors:
+                yield descriptors
+            batch, size = [], 0
 
 
-def open_zarr(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArray:
+def open_zarr(files: Store, stored: StoredArray, decoders: Decoders) -> ZarrArray:
     """Open an array over files that are open.
 
     Raises:
@@ -141,7 +147,7 @@ def open_zarr(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> Zar
     return replace(_open(files, stored, decoders), axes=_axes(files, stored, decoders))
 
 
-def _open(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArray:
+def _open(files: Store, stored: StoredArray, decoders: Decoders) -> ZarrArray:
     """Open an array without its axes."""
     metadata = json.dumps(stored.metadata, sort_keys=True)
     info, dtype = stored.info, stored.info.dtype.str
@@ -158,7 +164,7 @@ def _open(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArr
     return ZarrArray(*array, (), (), files, decoders, subject, stored)
 
 
-def _axes(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> tuple[Axis, ...]:
+def _axes(files: Store, stored: StoredArray, decoders: Decoders) -> tuple[Axis, ...]:
     """Describe each dimension by the metadata, with scales from coordinates if there are any."""
     names = names_of(stored.metadata)
     attributes = stored.metadata.get("attributes")
@@ -179,9 +185,7 @@ def _axes(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> tuple[A
     return tuple(axes)
 
 
-def _line(
-    files: StoreFiles, coordinates: Coordinates, decoders: Decoders
-) -> tuple[float, float] | None:
+def _line(files: Store, coordinates: Coordinates, decoders: Decoders) -> tuple[float, float] | None:
     """Return scale and offset of coordinates; None if they are not evenly spaced numbers."""
     try:
         stored = parse_array(coordinates.path, coordinates.metadata, files.top.name)

@@ -81,7 +81,7 @@ def _read_sample() -> None:
 def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[int]) -> Hdf5File:
     """Open a file; see ``serving.Format``."""
     del form
-    file = DescriptorFile(descriptors[0], arguments["size"])
+    file = DescriptorFile.of(arguments, descriptors)
     try:
         return Hdf5File(file)
     except BaseException as e:

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Never, Protocol
 
@@ -144,9 +145,26 @@ class Server:
         if opening is not None:
             own = files.take(opening["descriptors"])
             form = opening["form"]
-            opened = self._formats[form].open_subject(form, opening["arguments"], own)
+            arguments = opening["arguments"] | {"fetch": partial(self._fetch, key)}
+            opened = self._formats[form].open_subject(form, arguments, own)
             self._subjects[key] = opened
         return self._subjects[key]
+
+    def _fetch(self, key: str, start: int, size: int) -> bytes:
+        """Ask the service for bytes of a file that this process cannot open.
+
+        Raises:
+            OSError: they cannot be had.
+        """
+        wire.send(self._channel, {"fetch": [key, start, size]})
+        _, descriptors = wire.receive(self._channel, 1)
+        try:
+            octets = os.pread(descriptors[0], size, 0)
+        finally:
+            wire.close_all(descriptors)
+        if len(octets) != size:
+            raise OSError(errno.EIO, "its bytes cannot be had")
+        return octets
 
     def _segment(self, known: Sequence[int] | None, files: Files) -> memoryview | None:
         if known is None:

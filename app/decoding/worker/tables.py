@@ -111,10 +111,8 @@ def preload() -> None:
 def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[int]) -> Table:
     """Open a file; see ``serving.Format``."""
     size = arguments["size"]
-    if form == "parquet":
-        file = DescriptorFile(descriptors[0], size)
-    else:
-        file = MappedFile(descriptors[0], size)
+    kind = DescriptorFile if form == "parquet" else MappedFile
+    file = kind.of(arguments, descriptors)
     try:
         return Table(file, size)
     except BaseException:

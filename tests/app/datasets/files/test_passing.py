@@ -208,6 +208,8 @@ def test_runs_that_follow_each_other_are_joined(monkeypatch: pytest.MonkeyPatch)
 class Copied:
     """A backend without leases, whose files consist of one byte."""
 
+    ahead = 0
+
     def lend(self, *_: object) -> bool:
         return False
 

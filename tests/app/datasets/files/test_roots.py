@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots, numerically
+from app.datasets.files.places import parse_roots
+from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
+from app.datasets.files.visits import numerically
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError, problem_of
 from tests.descriptors import files_open, nothing_left_open
 from tests.scale import examples
@@ -246,7 +248,7 @@ def test_a_path_that_is_changed_all_the_time_never_leads_out(roots: Roots, data:
 
 def test_several_roots(data: Path) -> None:
     other = data.parent / "database"
-    roots = Roots.parse(f"{data}{os.pathsep}{os.pathsep}{other}")
+    roots = parse_roots(f"{data}{os.pathsep}{os.pathsep}{other}")
     assert roots.roots == (str(data), str(other))
     assert content(roots, "a.raw") == b"a"
     assert content(roots, "secret") == b"secret"
@@ -262,7 +264,7 @@ def test_roots_that_are_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir("/etc")
     monkeypatch.setenv("HOME", "/")
     with pytest.raises(ValueError, match="absolute path other than /"):
-        Roots.parse(text)
+        parse_roots(text)
 
 
 def test_a_relative_root_begins_where_the_service_is_started(
@@ -270,13 +272,13 @@ def test_a_relative_root_begins_where_the_service_is_started(
 ) -> None:
     monkeypatch.chdir(data.parent)
     monkeypatch.setenv("HOME", str(data.parent))
-    roots = Roots.parse(f"{data.name}{os.pathsep}./{data.name}/sub{os.pathsep}~/{data.name}/sub")
+    roots = parse_roots(f"{data.name}{os.pathsep}./{data.name}/sub{os.pathsep}~/{data.name}/sub")
     assert roots.roots == (str(data), *[str(data / "sub")] * 2)
     assert content(roots, "a.raw") == b"a"
 
 
 def test_without_roots_nothing_is_served() -> None:
-    roots = Roots.parse("")
+    roots = parse_roots("")
     for name in ("a.raw", "/etc/passwd", "*"):
         with pytest.raises(PathRefusedError):
             roots.open(name)
@@ -460,8 +462,8 @@ def test_roots_that_would_serve_the_keys_are_refused(
 
 def test_a_data_directory_that_is_yet_to_be_made_counts_too(data: Path) -> None:
     with pytest.raises(ValueError, match="THALWEG_DATA_DIR"):
-        Roots.parse(str(data), data / "new" / "state")
-    Roots.parse(str(data), data.with_name("data-of-the-service"))
+        parse_roots(str(data), data / "new" / "state")
+    parse_roots(str(data), data.with_name("data-of-the-service"))
 
 
 def test_a_link_into_the_data_directory_is_not_followed(

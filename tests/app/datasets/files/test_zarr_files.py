@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.datasets.files.roots import Roots
-from app.datasets.files.zarr_files import METADATA, _coordinates, _nodes, parse_array
+from app.datasets.files.zarr_files import METADATA, DirectoryTop, _coordinates, _nodes, parse_array
 from core.errors import FormatError
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -81,12 +81,12 @@ def test_chunks_have_the_dimensions_of_the_array_and_values(chunks: tuple[int, .
 
 
 def test_metadata_has_a_largest_size(tmp_path: Path) -> None:
-    names = {METADATA: tmp_path / METADATA}
-    names[METADATA].touch()
+    metadata = tmp_path / METADATA
+    metadata.touch()
     for size, words in ((16 << 20, "not JSON"), ((16 << 20) + 1, "more than 16777216 bytes")):
-        os.truncate(names[METADATA], size)
+        os.truncate(metadata, size)
         with pytest.raises(FormatError, match=words):
-            _nodes(Roots([tmp_path]), tmp_path, names)
+            _nodes(DirectoryTop(Roots([tmp_path]), tmp_path))
 
 
 @pytest.mark.parametrize("inner", [(3, 6), (4, 4), (8, 6), (4,), (4, 6, 1)])

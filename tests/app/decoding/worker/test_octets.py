@@ -114,3 +114,68 @@ def test_a_file_that_has_become_shorter_is_not_mapped_beyond_its_end(tmp_path: P
         os.truncate(tmp_path / "file", 100_000)
         with pytest.raises(EOFError):
             file.read(200_000)
+
+
+# -- bytes that are fetched -----------------------------------------------------------
+
+
+class Fetched:
+    """A file that is asked for, and what is asked."""
+
+    def __init__(self, size: int) -> None:
+        self.content = np.random.default_rng(0).bytes(size)
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, start: int, size: int) -> bytes:
+        self.asked.append((start, size))
+        assert start + size <= len(self.content)
+        return self.content[start : start + size]
+
+    def open(self, kind: type[DescriptorFile] = DescriptorFile) -> DescriptorFile:
+        return kind.of({"size": len(self.content), "fetch": self}, [])
+
+
+def test_what_is_fetched_is_read_as_files_are() -> None:
+    fetched = Fetched(3_000_000)
+    file, rng = fetched.open(), np.random.default_rng(1)
+    for longest in (10, 300_000, 3_000_000):
+        for _ in range(10):
+            start = int(rng.integers(0, 3_000_000))
+            size = int(rng.integers(0, longest))
+            file.seek(start)
+            assert file.read(size) == fetched.content[start : start + size]
+            if start + size <= 3_000_000:
+                buffer = bytearray(size)
+                file.seek(start)
+                assert file.readinto(buffer) == size
+                assert buffer == fetched.content[start : start + size]
+    file.seek(-5, io.SEEK_END)
+    assert file.read() == fetched.content[-5:]
+    with pytest.raises(EOFError):
+        file.readinto(bytearray(1))
+    file.close()
+    file.close()
+
+
+def test_it_asks_for_blocks_and_for_more_of_them_in_order() -> None:
+    fetched = Fetched(20 << 20)
+    file = fetched.open()
+    for _ in range(200):
+        file.read(100_000)
+    assert len(fetched.asked) < 12
+    assert sum(size for _, size in fetched.asked) <= 25 << 20
+    assert max(size for _, size in fetched.asked) == 4 << 20
+    before = len(fetched.asked)
+    file.seek(0)
+    file.read(10)
+    assert fetched.asked[before:] == [(0, 256 << 10)]
+
+
+def test_tables_are_not_mapped_where_they_are_fetched() -> None:
+    fetched = Fetched(1 << 20)
+    file = fetched.open(MappedFile)
+    assert isinstance(file, MappedFile)
+    octets = file.read(500_000)
+    address = np.frombuffer(octets, np.uint8).ctypes.data
+    assert file.place_of(address + 7, 100) == 7
+    assert octets == fetched.content[:500_000]
