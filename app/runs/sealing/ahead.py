@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import structlog
 
 from app.errors import NotFoundError, ServiceError
 from app.http.identity import USER_SCOPES, Identity
-from app.losses.spilling import SpillFiles
+from app.run_errors import ProcessDiedError
 from core.errors import CoreError
 from core.losses.reports import REPORTS
 
 from ..records import RunRecord, StreamRecord
-from ..results.segments import SegmentSums, segments_of
+from ..results.segments import segments_of
 from ..watching import LOOK_SECONDS, News
-from .jobs import Jobs, Variant
+from .jobs import Jobs, Variant, job_of
 from .lease import while_wanted
-from .work import SealingContext, sums_of_segment
+from .work import SealingContext
 
 
 class SegmentsAhead:
@@ -43,6 +44,8 @@ class SegmentsAhead:
         self._stopped = stopped
         self._grown: dict[tuple[str, str, str], None] = {}
         self._lock = threading.Lock()
+        self._left: set[str] = set()
+        """Runs that have ended workers of the cluster: the next to try them is sealing."""
         sealing.streams.grown = self.note
 
     def note(self, before: StreamRecord, after: StreamRecord) -> None:
@@ -65,33 +68,28 @@ class SegmentsAhead:
             record = self._sealing.runs.get(Identity(owner, USER_SCOPES), run)
             reports = [name for name in record.spec["reports"] if REPORTS[name].scope == "run"]
             # What killed a worker is tried again alone, once the run is sealed.
-            if reports and not self._jobs.died_ahead(owner, run):
+            if reports and run not in self._left and not self._jobs.died_ahead(owner, run):
                 with self._jobs.ahead(owner, run):
                     self._add_up(record, self._sealing.streams.get(record, stream), reports)
         except (CoreError, ServiceError) as e:
+            if isinstance(e, ProcessDiedError):
+                self._left.add(run)
             structlog.get_logger().debug("segments are left to sealing", reason=str(e))
         return True
 
     def _add_up(self, run: RunRecord, stream: StreamRecord, reports: Sequence[str]) -> None:
         sealing = self._sealing
-        request = sealing.request(run, Variant(), reports)
-        spill = SpillFiles(sealing.losses.spools.directory)
-        sums = SegmentSums(
-            request,
-            sealing.segments(run),
-            lambda: sums_of_segment(sealing.losses.ledger, run.owner, spill),
-        )
-        try:
+        with sealing.sums(run, Variant(), reports) as (request, sums):
             stored = sealing.streams.stored(stream)
             is_there = partial(self._is_there, run, stream)
             news = News(run.id, sealing.runs.watch.notices)
             with while_wanted(
                 run.owner, is_there, threading.Event(), self._stopped, news, LOOK_SECONDS
             ):
-                for segment in segments_of(stored, request.policy, sealing.segment):
+                job = replace(job_of(run), reports=tuple(reports))
+                segments = segments_of(stored, request.policy, sealing.segment)
+                for segment in sealing.spread(job, sums, segments):
                     sealing.engine.submit(sums.publish, segment).result()
-        finally:
-            spill.close()
 
     def _is_there(self, run: RunRecord, stream: StreamRecord) -> bool:
         try:
