@@ -6,7 +6,6 @@ import contextlib
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,7 +15,6 @@ from starlette.middleware.cors import CORSMiddleware
 from app import __version__, parts
 from app.audit import AuditLog
 from app.datasets import routes as datasets_routes
-from app.datasets.files.roots import Roots
 from app.datasets.routes import DatasetService
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
@@ -241,11 +239,13 @@ def _add_services(
     streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, Watch(state.notices)))
     streams.runs.on_state = metrics.on_run
     disk = _closing(resources, Workers(_WAITING_THREADS))
-    cluster = make_cluster(settings, storage.heads)
-    if cluster is not None:
-        resources.callback(cluster.close)
     state.sealing = sealing = SealingContext(
-        streams, heads, state.losses, threads, sums_bytes=settings.request_memory, cluster=cluster
+        streams,
+        heads,
+        state.losses,
+        threads,
+        sums_bytes=settings.request_memory,
+        cluster=make_cluster(settings, storage.heads, resources),
     )
     state.sealer = _closing(resources, parts.make_sealer(settings, storage, sealing, lent))
     state.sealer.on_ended = metrics.on_sealed
@@ -264,9 +264,9 @@ def _add_services(
     state.datasets = DatasetService(catalogue, threads, bodies, addresses)
     kept = PartialStore(storage.blobs)
     reducing = _closing(resources, Workers(_WAITING_THREADS))
-    shared = [Path(root) for root in Roots.parse(settings.shared_roots).roots]
     state.tiles = TileService(
-        known_views, kept, threads, reducing, bodies, addresses, cluster, shared
+        *(known_views, kept, threads, reducing, bodies, addresses),
+        *(sealing.cluster, parts.shared_roots(settings)),
     )
     state.pipelines = PipelineService(pipelines, threads, bodies, metrics, addresses)
     removal = state.runs.removal

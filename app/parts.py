@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
@@ -79,6 +81,15 @@ def make_decoders(settings: Settings, column: Column) -> DecoderPool:
         column,
         resting,
     )
+
+
+def shared_roots(settings: Settings) -> list[Path]:
+    """Return the directories that workers of a cluster have at the same paths.
+
+    Raises:
+        ValueError: one is no directory that may hold datasets.
+    """
+    return list(map(Path, Roots.parse(settings.shared_roots, settings.data_dir).roots))
 
 
 def make_catalogue(

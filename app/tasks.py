@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 from importlib.util import find_spec
 from secrets import token_bytes
+from urllib.parse import urlsplit
 
 from app.engine.cluster import DaskCluster, Kind, Registry, Scheduler
 from app.losses.request import ALGORITHM
@@ -55,14 +56,23 @@ def scheduler_of(settings: Settings, address: str | None = None) -> Scheduler:
     if find_spec("distributed") is None:
         raise ValueError("Dask is not installed here: install thalweg-server[dask]")
     address = address or settings.engine.removeprefix("dask:")
+    if urlsplit(address).scheme not in {"tcp", "tls"}:
+        raise ValueError("name a scheduler, as tcp://host:port, by --scheduler or THALWEG_ENGINE")
     tls = settings.engine_tls_ca, settings.engine_tls_cert, settings.engine_tls_key
     if address.startswith("tls:") and None in tls:
         raise ValueError(f"{address} needs THALWEG_ENGINE_TLS_CA, ..._TLS_CERT and ..._TLS_KEY")
     return Scheduler(address, *tls)
 
 
-def make_cluster(settings: Settings, heads: StateStore) -> DaskCluster | None:
+def make_cluster(
+    settings: Settings, heads: StateStore, resources: contextlib.ExitStack
+) -> DaskCluster | None:
     """Return the cluster that does the work of a service; None if this machine does it.
+
+    Args:
+        settings: those of the service.
+        heads: its store.
+        resources: leaves the cluster at its end.
 
     Raises:
         ValueError: Dask is not installed.
@@ -70,5 +80,11 @@ def make_cluster(settings: Settings, heads: StateStore) -> DaskCluster | None:
     """
     if settings.engine == "local":
         return None
-    store = store_resource(heads, settings)
-    return DaskCluster(scheduler_of(settings), REGISTRY, store, settings.engine_wait_seconds)
+    cluster = DaskCluster(
+        scheduler_of(settings),
+        REGISTRY,
+        store_resource(heads, settings),
+        settings.engine_wait_seconds,
+    )
+    resources.callback(cluster.close)
+    return cluster

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from distributed import Client
 
@@ -65,7 +65,9 @@ class DaskProcesses:
     def start_scheduler(self) -> subprocess.Popen[bytes]:
         port = self.address.rpartition(":")[2]
         options = ["--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-show"]
-        self.scheduler = self._start([sys.executable, "-m", "distributed.cli.dask_scheduler"], *options)
+        self.scheduler = self._start(
+            [sys.executable, "-m", "distributed.cli.dask_scheduler"], *options
+        )
         return self.scheduler
 
     def start_worker(self, *program: str, **more: object) -> subprocess.Popen[bytes]:
@@ -113,8 +115,8 @@ class DaskProcesses:
                 process.wait()
         self._log.close()
 
-    def __enter__(self) -> DaskProcesses:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -45,8 +45,6 @@ def worker(args: argparse.Namespace) -> int:
     try:
         settings = Settings()
         configure_logging(settings.log_level)
-        if args.scheduler is None and settings.engine == "local":
-            raise ValueError("name the scheduler by --scheduler or THALWEG_ENGINE")
         scheduler = scheduler_of(settings, args.scheduler)
         options = {"resources": in_child(partial(_resources, settings)), "host": args.host}
         in_child(warm_kernels)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
-V = TypeVar("V", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
 
 
 class Engine(Protocol):
@@ -25,7 +25,7 @@ class Engine(Protocol):
         """Finish the running calls, drop the others, and stop."""
 
 
-class Work(Protocol[V]):
+class Work(Protocol[V_contra]):
     """Units of work of one kind, which other machines can do.
 
     What a unit leaves is named by all that it is computed from and created once. So it does not
@@ -40,13 +40,13 @@ class Work(Protocol[V]):
     def nbytes(self) -> int:
         """Memory that a unit takes at most."""
 
-    def label(self, unit: V, /) -> str:
+    def label(self, unit: V_contra, /) -> str:
         """What messages call a unit."""
 
-    def task(self, unit: V, /) -> dict[str, Any]:
+    def task(self, unit: V_contra, /) -> dict[str, Any]:
         """Return, as JSON values, the parameters of a unit and where input and output are."""
 
-    def is_done(self, unit: V, /) -> bool:
+    def is_done(self, unit: V_contra, /) -> bool:
         """Whether what a unit leaves is there."""
 
 
@@ -56,7 +56,7 @@ class Cluster(Protocol):
     def spread(
         self, work: Work[U], units: Iterable[U], check: Callable[[], None] | None = None
     ) -> Iterator[U]:
-        """Have units done side by side; yield each, in order, once it is done or left to the caller.
+        """Have units done side by side; yield each, in order, when it is done or left over.
 
         Args:
             work: of which the units are.

@@ -118,7 +118,8 @@ def run_task(kind: str, text: str) -> str:
     from distributed import get_worker  # noqa: PLC0415 - an extra
 
     worker = get_worker()
-    ended: str = worker.plugins[PLUGIN].run(worker.get_current_task(), kind, text)
+    plugin: Any = worker.plugins[PLUGIN]
+    ended: str = plugin.run(worker.get_current_task(), kind, text)
     return ended
 
 

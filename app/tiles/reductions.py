@@ -167,8 +167,11 @@ class ReductionJob:
         if cluster is not None and view.nbytes <= _LARGEST_TASK:
             self._cluster = cluster
             self._address = {
-                **{"owner": who.owner, "scopes": sorted(who.scopes), "name": self.name},
-                **{"dataset": self._view.dataset.spec.id, "view": view.to_json()},
+                "owner": who.owner,
+                "scopes": sorted(who.scopes),
+                "name": self.name,
+                "dataset": self._view.dataset.spec.id,
+                "view": view.to_json(),
                 "reduction": self._spec,
             }
 

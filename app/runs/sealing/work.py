@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, ClassVar
-
-import numpy as np
 
 from app.engine.base import Cluster, Engine
 from app.engine.ledger import Hold, Ledger
@@ -48,6 +44,7 @@ from ..spec import RunOptions, RunSpec
 from ..store import Runs
 from ..streams import Streams
 from .jobs import Job, Variant
+from .sorted_rows import SortedRows
 
 SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed."""
@@ -108,8 +105,6 @@ _HINT = (
     " raise THALWEG_OWNER_SHARE and seal the run again"
 )
 _disk_error = partial(temporary_error, what="sums of the run")
-_AT_ONCE = 1 << 16
-"""Rows that are handed on together."""
 
 
 @dataclass(slots=True)
@@ -193,9 +188,7 @@ class SealingContext:
                 ),
             )
 
-    def spread(
-        self, job: Job, sums: SegmentSums, segments: Iterable[Segment]
-    ) -> Iterable[Segment]:
+    def spread(self, job: Job, sums: SegmentSums, segments: Iterable[Segment]) -> Iterable[Segment]:
         """Yield segments of a run, once the cluster, if there is one, has added each of them up.
 
         Raises:
@@ -434,62 +427,3 @@ class SealingWork:
     def _of_segments(self) -> AbstractContextManager[LedgerResources]:
         ledger = self._sealing.losses.ledger
         return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)
-
-
-class SortedRows:
-    """Keeps rows in a temporary file, and hands them on by event.
-
-    Rows of an event keep their order. In memory there are only ids and their order, 12 bytes a
-    row.
-
-    Args:
-        directory: where the file is made; it has no name, so that no crash leaves it.
-        dtype: of the rows, with a field ``EventId``.
-
-    Raises:
-        StorageFullError: the directory takes no file.
-    """
-
-    def __init__(self, directory: Path, dtype: np.dtype[np.void]) -> None:
-        self._dtype = dtype
-        self._events = [np.zeros(0, np.int32)]
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file = TemporaryFile(dir=directory)  # noqa: SIM115 - closed by close()
-        except OSError as e:
-            raise temporary_error(e, "rows of the run") from e
-
-    def add(self, rows: Rows) -> None:
-        """Keep the next rows.
-
-        Raises:
-            StorageFullError: the disk is full.
-        """
-        self._events.append(rows["EventId"].astype(np.int32))
-        try:
-            self._file.write(rows.tobytes())
-        except OSError as e:
-            raise temporary_error(e, "rows of the run") from e
-
-    def sorted(self) -> Iterator[Rows]:
-        """Yield all rows by event.
-
-        Raises:
-            StorageFullError: the disk is full.
-        """
-        try:
-            self._file.flush()
-        except OSError as e:
-            raise temporary_error(e, "rows of the run") from e
-        events = np.concatenate(self._events)
-        if not len(events):
-            return
-        order = np.argsort(events, kind="stable")
-        del events
-        rows = np.memmap(self._file, self._dtype, "r", shape=(len(order),))
-        for begin in range(0, len(order), _AT_ONCE):
-            yield np.asarray(rows[order[begin : begin + _AT_ONCE]])
-
-    def close(self) -> None:
-        """Give the disk back."""
-        self._file.close()
