@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Self
 
 from distributed import Client
 
-from tests.server_process import PROGRAM, ROOT, children_of
+from tests.server_process import PROGRAM, ROOT
 
 _SECONDS = 60.0
 
@@ -47,6 +46,8 @@ class DaskProcesses:
         self.address = f"tcp://127.0.0.1:{free_port()}"
         inherited = {n: v for n, v in os.environ.items() if not n.startswith("THALWEG_")}
         given = {f"THALWEG_{name.upper()}": str(value) for name, value in settings.items()}
+        # A poisoned task takes as many workers as it may, and each takes seconds to start.
+        given["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "1"
         self._environment = inherited | given | {"PYTHONPATH": str(ROOT)}
         self._log = (directory / "dask.log").open("ab")
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -71,10 +72,10 @@ class DaskProcesses:
         return self.scheduler
 
     def start_worker(self, *program: str, **more: object) -> subprocess.Popen[bytes]:
-        """Start a worker of the product, or of another program."""
+        """Start the command ``worker``, by default as users run it."""
         given = {f"THALWEG_{name.upper()}": str(value) for name, value in more.items()}
         options = ["worker", "--scheduler", self.address, "--host", "127.0.0.1"]
-        return self._start(list(program or (*PROGRAM, *options)), **given)
+        return self._start(list(program or PROGRAM), *options, **given)
 
     def _start(self, program: list[str], *options: str, **given: str) -> subprocess.Popen[bytes]:
         started = subprocess.Popen(
@@ -96,13 +97,6 @@ class DaskProcesses:
     def wait_for_workers(self, count: int) -> None:
         with self.client() as client:
             until(lambda: len(client.scheduler_info()["workers"]) == count)
-
-    @staticmethod
-    def kill_inner(worker: subprocess.Popen[bytes]) -> None:
-        """Kill the process that does the tasks of a worker."""
-        for pid in children_of(worker.pid):
-            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         for process in reversed(self.processes):

@@ -33,6 +33,8 @@ from .service import sentence_of
 
 _DEATH_SECONDS = 60
 """Time in which a process has to find the scheduler; after that the next nanny begins."""
+PRELOAD = "app.command.dask_worker"
+"""Module that prepares the process."""
 _PAUSE = 0.5
 """Seconds between two nannies."""
 
@@ -97,7 +99,7 @@ async def _serve(scheduler: Scheduler, settings: Settings, options: dict[str, An
                 scheduler.address,
                 nthreads=count_cores(),
                 memory_limit=settings.memory_limit + BESIDE_BYTES,
-                preload=["app.command.dask_worker"],
+                preload=[PRELOAD],
                 death_timeout=_DEATH_SECONDS,
                 security=scheduler.security(),
                 dashboard=False,

@@ -279,9 +279,14 @@ class _Spread(Generic[U]):
                 self._await(waiting[0])
                 yield waiting.popleft().unit
         finally:
-            for sent in waiting:
-                if sent.future is not None:
-                    sent.future.cancel()
+            self._cancel()
+
+    def _cancel(self) -> None:
+        """Cancel what waits, all at once: else each that ends would let another one begin."""
+        futures = [sent.future for sent in self._waiting if sent.future is not None]
+        if self._client is not None and self._client.status == "running" and futures:
+            with contextlib.suppress(OSError):
+                self._client.cancel(futures)
 
     def _look(self) -> None:
         """Look whether there are workers, unless that was a moment ago."""
