@@ -171,3 +171,16 @@ def test_stores_that_cannot_be_named(values: dict[str, Any], match: str) -> None
 def test_the_state_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("postgres://user:secret@host/db\n")
     assert Settings(state_file=tmp_path / "state").state == "postgres://user:secret@host/db"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"engine": "ray"}, "it must be local, dask:tcp://host:port"),
+        ({"engine": "dask:host:1"}, "it must be local, dask:tcp://host:port"),
+        ({"engine": "dask:tls://host:1"}, "needs THALWEG_ENGINE_TLS_CA"),
+    ],
+)
+def test_an_engine_that_cannot_be_reached_is_refused(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Settings(**values)  # type: ignore[arg-type]
