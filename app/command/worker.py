@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from app.cores import count_cores
 from app.engine.cluster import MEMORY, Scheduler, resource_of
-from app.engine.warmup import warm_kernels
+from app.engine.warmup import compiling
 from app.logs import configure_logging
 from app.runs.sealing.alone import BESIDE_BYTES
 from app.server.forking import in_child
@@ -49,7 +49,8 @@ def worker(args: argparse.Namespace) -> int:
         configure_logging(settings.log_level)
         scheduler = scheduler_of(settings, args.scheduler)
         options = {"resources": in_child(partial(_resources, settings)), "host": args.host}
-        in_child(warm_kernels)
+        if (compile_all := compiling()) is not None:
+            in_child(compile_all)
         asyncio.run(_serve(scheduler, settings, options))
     except ValidationError as e:
         raise OptionError(sentence_of(e)) from e
