@@ -2,9 +2,9 @@
 
     python -m tests.bench.engines
 
-Tasks wait for 1 s or 0.1 s rather than compute, so that the figures are those of the engines, not of
-the machine: the time beyond that of the same tasks in threads, in alternating rounds. Then a worker is
-killed in the middle: how often tasks were begun, for each that was done.
+Tasks wait for 1 s or 0.1 s rather than compute, so that the figures are those of the engines, not
+of the machine: the time beyond that of the same tasks in threads, in alternating rounds. Then a
+worker is killed in the middle: how often tasks were begun.
 """
 
 from __future__ import annotations
@@ -78,9 +78,8 @@ def main() -> None:
                 ]
                 ours, theirs = (median(times) for times in zip(*pairs, strict=True))
                 each = (theirs - ours) / count * 1000
-                print(
-                    f"{count:4} tasks of {seconds} s: {theirs / ours - 1:6.1%} more, {each:.2f} ms a task"
-                )
+                more = f"{theirs / ours - 1:6.1%} more, {each:.2f} ms a task"
+                print(f"{count:4} tasks of {seconds} s: {more}")
             starts(dask, cluster)
             cluster.close()
             threads.close()
