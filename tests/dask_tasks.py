@@ -50,6 +50,9 @@ class Acts:
 
 def act(task: Mapping[str, Any]) -> None:
     path = Path(task["path"])
+    if path.exists():
+        # Dask begins what a worker had done again when it dies, to have its answer.
+        return
     path.with_name(f"{path.name}.started.{token_hex(4)}").write_text(str(os.getpid()))
     match task["act"]:
         case "die":
@@ -78,8 +81,7 @@ def _wait(path: Path) -> None:
 def main() -> int:
     from app.command.main import main as command
 
-    worker.PRELOAD = "tests.dask_tasks"
-    worker.REGISTRY = REGISTRY
+    vars(worker).update(PRELOAD="tests.dask_tasks", REGISTRY=REGISTRY)
     return command()
 
 
@@ -87,9 +89,8 @@ async def dask_setup(dask_worker: Any) -> None:  # noqa: ANN401 - a Worker of di
     """As of the command, with the tasks of this module."""
     from app.command import dask_worker as module
 
-    module.REGISTRY = REGISTRY
-    # They are loaded when they are used: a process that is killed here has used none.
-    module.load_kernels = lambda: None
+    # Kernels are loaded when they are used: a process that is killed here has used none.
+    vars(module).update(REGISTRY=REGISTRY, load_kernels=lambda: None)
     await module.dask_setup(dask_worker)
 
 

@@ -161,6 +161,9 @@ def add_up(task: Mapping[str, Any]) -> None:
         if not _is_file(path) or _seen(path) != seen:
             raise InputError("is another file here than where the command runs", source=path)
     out = Path(task["out"])
+    if out.exists():
+        # Dask begins a task again when a worker dies that had done it.
+        return
     written = out.with_name(f".{out.name}.{token_hex(8)}")
     with TemporaryDirectory() as scratch:
         given = {**task["options"], "out": scratch, "partial_out": str(written)}

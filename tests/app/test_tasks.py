@@ -27,7 +27,7 @@ def test_any_other_version_is_another_resource() -> None:
     others = [{**REGISTRY, name: Kind("other", "", "")} for name in REGISTRY]
     others.append({name: kind for name, kind in REGISTRY.items() if name != "seal"})
     assert len({resource_of(registry) for registry in (REGISTRY, *others)}) == len(others) + 1
-    assert resource_of(dict(reversed(REGISTRY.items()))) == resource_of(REGISTRY)
+    assert resource_of(dict(reversed([*REGISTRY.items()]))) == resource_of(REGISTRY)
 
 
 def test_stores_are_told_apart() -> None:
@@ -55,8 +55,9 @@ def test_a_scheduler_that_encrypts_needs_certificates() -> None:
     )
     assert scheduler_of(settings) == Scheduler("tls://host:1", *files)
     security = scheduler_of(settings).security()
-    assert security.require_encryption
-    assert (security.tls_client_cert, security.tls_worker_key) == ("cert", "key")
+    assert security.require_encryption is True
+    assert security.get_tls_config_for_role("client")["cert"] == "cert"
+    assert security.get_tls_config_for_role("worker")["key"] == "key"
 
 
 def test_dask_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,8 +118,7 @@ def clustered(
 
 def sealed(service: Uploads, case: RunCase, reports: Sequence[str]) -> RunRecord:
     inputs = {"occurrence": service.occurrence(case)}
-    options = {"no_of_periods": case.periods, "quantiles": [0.1, 0.5]}
-    run = service.run(reports, inputs, **options)
+    run = service.run(reports, inputs, no_of_periods=case.periods, quantiles=[0.1, 0.5])
     service.upload(run, *partitions(case, 1, 3))
     return service.seal(run)
 
@@ -329,18 +328,6 @@ def test_what_is_lost_with_the_scheduler_is_submitted_again(
     assert [len(work.starts(unit)) for unit in list(units)[:5]] == [1] * 5
 
 
-def test_a_unit_that_kills_workers_is_named_and_not_done_here(
-    cluster: DaskCluster, tmp_path: Path
-) -> None:
-    work = acts(tmp_path, a="", poison="die", c="")
-    spreading = Spreading(cluster, work)
-    spreading.end()
-    assert isinstance(spreading.error, ProcessDiedError)
-    assert "computing the unit poison has ended 2 workers" in str(spreading.error)
-    assert spreading.error.members["deaths"] == 2
-    assert len(work.starts("poison")) == 2
-
-
 # -- clusters that do nothing --------------------------------------------------------
 
 
@@ -390,3 +377,18 @@ def test_a_run_whose_cluster_is_lost_is_tried_again(
         patch.setattr(service.state.sealing.cluster, "spread", lost)
         assert service.seal(run).state == "computing"
     assert service.seal(run).state == "done"
+
+
+# -- last, as no worker is left for a while ------------------------------------------
+
+
+def test_a_unit_that_kills_workers_is_named_and_not_done_here(
+    cluster: DaskCluster, tmp_path: Path
+) -> None:
+    work = acts(tmp_path, a="", poison="die", c="")
+    spreading = Spreading(cluster, work)
+    spreading.end()
+    assert isinstance(spreading.error, ProcessDiedError)
+    assert "computing the unit poison has ended 2 workers" in str(spreading.error)
+    assert spreading.error.members["deaths"] == 2
+    assert len(work.starts("poison")) == 2
