@@ -33,6 +33,8 @@ from .service import sentence_of
 
 _DEATH_SECONDS = 60
 """Time in which a process has to find the scheduler; after that the next nanny begins."""
+_CLOSE_SECONDS = 5
+"""Time to leave the scheduler; what is not done by then, another worker begins again."""
 PRELOAD = "app.command.dask_worker"
 """Module that prepares the process."""
 _PAUSE = 0.5
@@ -90,10 +92,12 @@ def _resources(settings: Settings) -> dict[str, float]:
 async def _serve(scheduler: Scheduler, settings: Settings, options: dict[str, Any]) -> None:
     from distributed import Nanny  # noqa: PLC0415 - an extra
 
-    log, stop = structlog.get_logger(), asyncio.Event()
+    log, stop, loop = structlog.get_logger(), asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     stopping = asyncio.ensure_future(stop.wait())
+    # A nanny cannot stop a process that is just starting; it ends with this one.
+    stopping.add_done_callback(lambda _: loop.call_later(_CLOSE_SECONDS, os._exit, 0))
     while not stop.is_set():
         try:
             async with Nanny(
