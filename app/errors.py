@@ -171,6 +171,15 @@ class RateLimitedError(ServiceError):
     code = "rate-limited"
 
 
+class EngineUnavailableError(ServiceError):
+    """The cluster that computes for this server cannot be reached, or has no worker of its version.
+
+    Nothing is lost: what was computed so far is not computed again.
+    """
+
+    code = "engine-unavailable"
+
+
 class DrainingError(ServiceError):
     """The server is shutting down and accepts no new work."""
 
@@ -224,6 +233,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     RateLimitedError: (429, "Too many requests"),
     DatasetUnreadableError: (422, "Dataset unreadable"),
     BusyError: (503, "Busy"),
+    EngineUnavailableError: (503, "Cluster unavailable"),
     DrainingError: (503, "Shutting down"),
     StorageFullError: (503, "Storage full"),
     **RUN_ERRORS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from app.audit import AuditLog
@@ -71,6 +72,7 @@ from app.state.quotas import AdmittedHeads
 from app.state.reservations import Reservations
 from app.state.storage import CLAIMS, NOTICES, SPOOL, Storage, open_storage
 from app.tally import Column, Table
+from app.tasks import make_cluster
 from app.telemetry import Metrics
 from app.tiles.encoding import describe_token
 from app.tiles.reductions import PartialStore
@@ -173,7 +175,11 @@ class Parts:
         self.datasets = DatasetService(catalogue, threads, self.bodies, self.addresses)
         reducing = self._closing(Workers(_WAITING_THREADS))
         kept = PartialStore(storage.blobs)
-        self.tiles = TileService(views, kept, threads, reducing, self.bodies, self.addresses)
+        self.cluster = make_cluster(settings, storage.heads, self._resources)
+        self.tiles = TileService(
+            *(views, kept, threads, reducing, self.bodies, self.addresses),
+            *(self.cluster, shared_roots(settings)),
+        )
         self.pipelines = PipelineService(
             pipelines, threads, self.bodies, self.metrics, self.addresses
         )
@@ -214,13 +220,14 @@ class Parts:
         runs.on_state = self.metrics.on_run
         streams = Streams(heads, storage.blobs, runs)
         disk = self._closing(Workers(_WAITING_THREADS))
-        sealing = SealingContext(
+        self.sealing = sealing = SealingContext(
             streams,
             heads,
             self.losses,
             self.threads,
             sums_bytes=settings.request_memory,
             tracing=self.tracing,
+            cluster=self.cluster,
         )
         self.sealer = self._closing(make_sealer(settings, storage, sealing, lent))
         self.sealer.on_ended = self.metrics.on_sealed
@@ -318,6 +325,15 @@ def make_decoders(settings: Settings, column: Column) -> DecoderPool:
         resting,
         current_trace,
     )
+
+
+def shared_roots(settings: Settings) -> list[Path]:
+    """Return the directories that workers of a cluster have at the same paths.
+
+    Raises:
+        ValueError: one is no directory that may hold datasets.
+    """
+    return list(map(Path, parse_roots(settings.shared_roots, settings.data_dir).roots))
 
 
 def make_catalogue(

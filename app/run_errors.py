@@ -48,7 +48,7 @@ class RunFailedError(ServiceError):
 
 
 class ProcessDiedError(ServiceError):
-    """Computing the run has ended three processes that did nothing else."""
+    """Computing this has ended several processes, and is not tried again by itself."""
 
     code = "process-died"
 

@@ -82,6 +82,20 @@ class Settings(BaseSettings):
     """Where streams, inputs and reports are kept: ``file:`` for files in the data directory, or the
     address of an object store, as ``s3://bucket/prefix``; its credentials are those of the
     environment, such as ``AWS_ACCESS_KEY_ID``."""
+    engine: str = "local"
+    """What does heavy work: ``local`` for this machine, or the workers of a Dask scheduler at
+    ``dask:tcp://host:port`` or ``dask:tls://host:port``."""
+    engine_tls_ca: Path | None = None
+    """Certificate of the authority that scheduler and workers are to have theirs from."""
+    engine_tls_cert: Path | None = None
+    """Certificate of this process for them."""
+    engine_tls_key: Path | None = None
+    """Its key."""
+    engine_wait_seconds: float = Field(default=30.0, gt=0)
+    """How long work waits for a scheduler that is lost, or has no worker, until it is refused."""
+    shared_roots: str = ""
+    """Those of ``dataset_roots`` that workers have at the same paths; what is elsewhere is reduced
+    on this machine."""
     ephemeral: bool = False
     """Whether to keep nothing: state in a private directory, and a token key, that end with the
     service."""
@@ -355,6 +369,24 @@ class Settings(BaseSettings):
     def _check_blobs(cls, value: str) -> str:
         if value != "file:" and urlsplit(value).scheme not in OBJECT_SCHEMES:
             raise ValueError("it must be file:, s3://bucket, gs://bucket or az://container/prefix")
+        return value
+
+    @field_validator("engine")
+    @classmethod
+    def _check_engine(cls, value: str) -> str:
+        parts = urlsplit(value.removeprefix("dask:"))
+        known = value.startswith("dask:") and parts.scheme in {"tcp", "tls"} and parts.netloc
+        if value != "local" and not known:
+            raise ValueError("it must be local, dask:tcp://host:port or dask:tls://host:port")
+        return value
+
+    @field_validator("engine_tls_key")
+    @classmethod
+    def _check_engine_files(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        files = info.data.get("engine_tls_ca"), info.data.get("engine_tls_cert"), value
+        encrypts = str(info.data.get("engine")).startswith("dask:tls:")
+        if encrypts and None in files:
+            raise ValueError("dask:tls: needs THALWEG_ENGINE_TLS_CA, ..._TLS_CERT and ..._TLS_KEY")
         return value
 
     @field_validator("ephemeral")

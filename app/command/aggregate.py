@@ -67,14 +67,15 @@ def _format_of(args: argparse.Namespace, tables: int) -> str:
     return ending
 
 
-def aggregate(args: argparse.Namespace) -> int:
-    """Compute the reports of some streams; return the exit code."""
-    streams = _streams(args)
-    sets = read_sets(args)
-    pictures = _pictures(args, sets)
+def job_of(args: argparse.Namespace, sets: SummarySets | None) -> Job:
+    """Return the job that options say; their sets have been read.
+
+    Raises:
+        CoreError: they are wrong, or a file is.
+    """
     tables = len(args.reports) * (1 if sets is None else len(sets.set_ids))
-    job = Job(
-        streams=streams,
+    return Job(
+        streams=_streams(args),
         reports=args.reports,
         out=args.out,
         format=_format_of(args, tables),
@@ -97,6 +98,24 @@ def aggregate(args: argparse.Namespace) -> int:
         live=args.live,
         force=args.force,
     )
+
+
+def aggregate(args: argparse.Namespace) -> int:
+    """Compute the reports of some streams; return the exit code."""
+    if args.engine is None:
+        return _aggregate(args)
+    from .spread import partials  # noqa: PLC0415 - the parts of a service
+
+    with partials(args) as found:
+        added = {"streams": [], "partials": [*args.partials, *found]}
+        return _aggregate(argparse.Namespace(**vars(args) | added))
+
+
+def _aggregate(args: argparse.Namespace) -> int:
+    sets = read_sets(args)
+    pictures = _pictures(args, sets)
+    job = job_of(args, sets)
+    streams = job.streams
     announce_compiling()
     taps = {} if pictures is None else dict(pictures.taps)
     if args.log_level == "debug":

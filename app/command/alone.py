@@ -31,8 +31,9 @@ def main() -> None:
     settings, job = connection.recv()
     configure_logging(settings.log_level)
     share = int(settings.memory_limit * settings.owner_share)
-    # What a job needs, but for datasets and a log of what clients do.
-    needed = {"scan": False, "catalogue": None, "audit_log": "none"}
+    # What a job needs, but for datasets and a log of what clients do; and not the workers of a
+    # cluster, which would die in its place.
+    needed = {"scan": False, "catalogue": None, "audit_log": "none", "engine": "local"}
     ledger = LentLedger(connection, settings.memory_limit, share)
     parts = Parts(settings.model_copy(update=needed), lent=ledger)
     sealer = parts.sealer

@@ -167,6 +167,17 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     text = "rows to buffer while the slowest stream lags"
     _add_value(several, "--read-ahead", text, READ_AHEAD, type=_count, metavar="BYTES")
     _add_pass(parser, several)
+    _add_engine(parser)
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("workers of a cluster, for reports of whole runs")
+    text = "where files are added up: dask:tcp://host:port or dask:tls://host:port of a scheduler"
+    _add_value(group, "--engine", text, metavar="URL")
+    text = (
+        "directory for the sums that workers leave; they see it, and all files, at the same paths"
+    )
+    _add_value(group, "--engine-dir", text, metavar="DIR")
 
 
 def _add_live(parser: argparse.ArgumentParser, what: str) -> None:

@@ -71,6 +71,7 @@ _COMMANDS = {
     "split": ("split", "split"),
     "summarise": ("summarise", "summarise_command"),
     "warmup": ("engine", "warmup"),
+    "worker": ("worker", "worker"),
 }
 """Module and function of each command."""
 _OF_RUN_DIRECTORIES = ("oasis", "aggregate_run")

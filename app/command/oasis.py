@@ -31,7 +31,7 @@ IDLE_SECONDS = 600.0
 _ELSEWHERE = (
     *("reports", "out", "occurrence", "periods", "return_periods", "quantiles", "event_rates"),
     *("summary_xref", "summary_map", "sets", "summary_info", "plot", "live"),
-    *("summary_ids", "event_ids", "force"),
+    *("summary_ids", "event_ids", "force", "engine"),
 )
 _FORMATS = ("csv", "parquet", "bin")
 

@@ -57,6 +57,7 @@ def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     )
     _add_keys(commands)
     _add_state(commands)
+    _add_worker(commands)
 
 
 def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
@@ -108,6 +109,23 @@ def _add_state(commands: Any) -> None:  # noqa: ANN401 - as above
         help="as in THALWEG_BLOBS; default: they stay in the data directory",
     )
     copy.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="data directory (default THALWEG_DATA_DIR)"
+    )
+
+
+def _add_worker(commands: Any) -> None:  # noqa: ANN401 - as above
+    parser = commands.add_parser(
+        "worker",
+        help="do heavy work of services and of aggregate --engine, for a Dask scheduler",
+        description="Do tasks of a Dask scheduler until a signal. Stores, dataset roots and limits"
+        " are those of the services, and come from the same THALWEG_ variables.",
+    )
+    parser.set_defaults(command="worker")
+    parser.add_argument(
+        "--scheduler", metavar="URL", help="tcp:// or tls:// (default: that of THALWEG_ENGINE)"
+    )
+    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on")
+    parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="data directory (default THALWEG_DATA_DIR)"
     )
 

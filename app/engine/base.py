@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
+V_contra = TypeVar("V_contra", contravariant=True)
 
 
 class Engine(Protocol):
@@ -21,6 +23,51 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""
+
+
+class Work(Protocol[V_contra]):
+    """Units of work of one kind, which other machines can do.
+
+    What a unit leaves is named by all that it is computed from and created once. So it does not
+    matter who does a unit, nor how often, and whoever needs it does it where it is missing.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Its name in the registry (:mod:`app.tasks`)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that a unit takes at most."""
+
+    def label(self, unit: V_contra, /) -> str:
+        """What messages call a unit."""
+
+    def task(self, unit: V_contra, /) -> dict[str, Any]:
+        """Return, as JSON values, the parameters of a unit and where input and output are."""
+
+    def is_done(self, unit: V_contra, /) -> bool:
+        """Whether what a unit leaves is there."""
+
+
+class Cluster(Protocol):
+    """Other machines that do units of work."""
+
+    def spread(
+        self, work: Work[U], units: Iterable[U], check: Callable[[], None] | None = None
+    ) -> Iterator[U]:
+        """Have units done side by side; yield each, in order, when it is done or left over.
+
+        Args:
+            work: of which the units are.
+            units: any number, taken as there is room.
+            check: raises when nobody waits for them any more; default: the budget.
+
+        Raises:
+            EngineUnavailableError: nobody does them.
+            ProcessDiedError: one has ended several processes.
+            CancelledError: nobody waits for them any more.
+        """
 
 
 class Charge(Protocol):

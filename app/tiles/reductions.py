@@ -21,16 +21,17 @@ import json
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from app.engine.base import Engine
+from app.engine.base import Cluster, Engine
 from app.errors import InvalidOptionError, StorageFullError
+from app.http.identity import Identity
 from app.state.base import StoreDamagedError, StoreError
 from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore
 from core.arrays import Array, Floats
@@ -58,6 +59,14 @@ class PartialStore:
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
+    def has(self, name: str) -> bool:
+        """Whether a result is there, as far as looking at it shows."""
+        try:
+            self._blobs.info(KIND, name)
+        except (StoreError, BlobMissingError):
+            return False
+        return True
+
     def get(self, name: str) -> Array | None:
         """Return a result; None if it is missing or damaged."""
         try:
@@ -80,6 +89,8 @@ class PartialStore:
             self._blobs.put(KIND, name, buffer.getbuffer())
 
 
+VERSION = "{}"
+"""To be changed whenever the same segment would give another result."""
 CHUNK_BYTES = 8 << 20
 """Bytes of frames that one call of the engine reduces."""
 SEGMENT_BYTES = 256 << 20
@@ -91,9 +102,13 @@ MAX_FRAME_BYTES = MAX_TILE_BYTES
 _FLOAT = 8
 _MOMENTS = 4
 """Values of a pixel in a partial result over frames, but for sums."""
+_LARGEST_TASK = 1 << 20
+"""Bytes of listed positions that the view of a task may have."""
 _COPIES = 3
 """Maps of the scan: the whole one, those of chunks that make up a segment, and the results."""
 
+Tiles = tuple[int, int]
+"""A range: the first tile of a segment, and the one after the last."""
 Progress = Callable[[int, int], None]
 """Called with (tiles done, total tiles)."""
 
@@ -103,7 +118,7 @@ class CancelledError(Exception):
 
 
 class ReductionJob:
-    """One reduction of one view.
+    """One reduction of one view; as Work, segments of it are done by the workers of a cluster.
 
     Args:
         view: the view to reduce; stays open until the job is done.
@@ -118,10 +133,13 @@ class ReductionJob:
         CoreError, ServiceError: the reduction does not fit the view.
     """
 
+    kind: ClassVar[str] = "reduce"
+
     def __init__(
         self, view: OpenView, spec: Mapping[str, Any], engine: Engine, partials: PartialStore
     ) -> None:
         self._view = view
+        self._spec = dict(spec)
         self._engine = engine
         self._partials = partials
         reduction = parse_reduction(spec, view.plan.sig_shape)
@@ -132,9 +150,59 @@ class ReductionJob:
         self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
         self._local = threading.local()
         digest = hashlib.blake2b(json.dumps(dict(spec), sort_keys=True).encode(), digest_size=16)
-        # The suffix keeps the names that earlier versions gave.
-        digest.update(view.tokens.identity + view.tokens.fingerprint + b"{}")
+        digest.update(view.tokens.identity + view.tokens.fingerprint + VERSION.encode())
         self.name = digest.hexdigest()
+        self._size = math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
+        self._cluster: Cluster | None = None
+        self._address: dict[str, Any] = {}
+
+    def spread(self, cluster: Cluster | None, who: Identity) -> None:
+        """Have workers of a cluster reduce the segments, if there are several.
+
+        Args:
+            cluster: which; None for this machine.
+            who: in whose name.
+        """
+        view = self._view.view
+        if cluster is not None and view.nbytes <= _LARGEST_TASK:
+            self._cluster = cluster
+            self._address = {
+                "owner": who.owner,
+                "scopes": sorted(who.scopes),
+                "name": self.name,
+                "dataset": self._view.dataset.spec.id,
+                "view": view.to_json(),
+                "reduction": self._spec,
+            }
+
+    @property
+    def nbytes(self) -> int:
+        """See Work."""
+        return self._nbytes + 2 * self._engine.width * self._size
+
+    def label(self, tiles: Tiles) -> str:
+        """See Work."""
+        return f"tiles {tiles[0]} to {tiles[1]} of the dataset {self._view.dataset.spec.id}"
+
+    def task(self, tiles: Tiles) -> dict[str, Any]:
+        """See Work."""
+        return {**self._address, "tiles": tiles}
+
+    def is_done(self, tiles: Tiles) -> bool:
+        """See Work."""
+        return self._partials.has(self._name(tiles))
+
+    def publish(self, tiles: Tiles) -> None:
+        """Store the result of a segment.
+
+        Raises:
+            StoreError: it was not stored.
+            WorkStoppedError, CoreError, ServiceError: as of ``run``.
+        """
+        with Scope("reduce", self._nbytes):
+            self._segment(tiles, lambda _done, _of: None, lambda: False)
+        if not self.is_done(tiles):
+            raise StoreError("the result cannot be stored")
 
     def run(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
         """Compute the results, by name.
@@ -155,19 +223,31 @@ class ReductionJob:
 
     def _parts(self, progress: Progress, cancelled: Callable[[], bool]) -> Iterator[Partial]:
         tiles = self._plan.tiles
-        size = math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
-        step = max(SEGMENT_BYTES // size, 1)
-        for first in range(0, tiles, step):
-            last = min(first + step, tiles)
+        step = max(SEGMENT_BYTES // self._size, 1)
+        segments: Iterable[Tiles] = [
+            (first, min(first + step, tiles)) for first in range(0, tiles, step)
+        ]
+
+        def check() -> None:
             current().check("reduce")
-            part = self._segment(first, last, progress, cancelled)
-            progress(last, tiles)
+            if cancelled():
+                raise CancelledError
+
+        if self._cluster is not None and step < tiles:
+            segments = self._cluster.spread(self, segments, check)
+        for segment in segments:
+            current().check("reduce")
+            part = self._segment(segment, progress, cancelled)
+            progress(segment[1], tiles)
             yield part
 
+    def _name(self, segment: Tiles) -> str:
+        return f"{self.name}-{segment[0]}-{segment[1]}"
+
     def _segment(
-        self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
+        self, segment: Tiles, progress: Progress, cancelled: Callable[[], bool]
     ) -> Partial:
-        name = f"{self.name}-{first}-{last}"
+        name, (first, last) = self._name(segment), segment
         nav = len(self._plan.nav_shape)
         frames = sum(math.prod(self._plan.tile(k).shape[:nav]) for k in range(first, last))
         stored = self._partials.get(name)

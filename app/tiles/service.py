@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.datasets.files.file_set import on_error
+from app.engine.base import Cluster
 from app.engine.workers import Workers
-from app.errors import InvalidOptionError
+from app.errors import DataChangedError, InvalidOptionError
 from app.http.addresses import Addresses
 from app.http.identity import Identity
 from app.http.json_bodies import JsonBodies
@@ -28,6 +31,10 @@ class TileService:
     """Threads of reductions, which wait for calls of the others."""
     bodies: JsonBodies
     addresses: Addresses
+    cluster: Cluster | None = None
+    """Workers that reduce, too."""
+    shared: Sequence[Path] = ()
+    """Directories that they have at the same paths."""
 
     def reduction(
         self, who: Identity, dataset: str, body: Mapping[str, Any]
@@ -52,4 +59,24 @@ class TileService:
             )
         view = self.views.open(who, dataset, body.get("view") or {})
         with on_error(view.close):
-            return view, ReductionJob(view, body["reduction"], self.threads, self.partials)
+            job = ReductionJob(view, body["reduction"], self.threads, self.partials)
+            if view.dataset.files.are_below(self.shared):
+                job.spread(self.cluster, who)
+            return view, job
+
+
+def reduce_segment(tiles: TileService, task: Mapping[str, Any]) -> None:
+    """Reduce a segment, as a task: see ReductionJob.
+
+    Raises:
+        DataChangedError: the result would not be the one that was asked for.
+        CoreError, ServiceError: the frames cannot be read, or the result not stored.
+    """
+    who = Identity(task["owner"], frozenset(task["scopes"]))
+    body = {"view": task["view"], "reduction": task["reduction"]}
+    view, job = tiles.reduction(who, task["dataset"], body)
+    with closing(view):
+        if job.name != task["name"]:
+            raise DataChangedError("the dataset is not as it was when its reduction was asked for")
+        first, last = task["tiles"]
+        job.publish((first, last))

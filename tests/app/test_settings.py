@@ -179,3 +179,16 @@ def test_a_size_that_is_none_is_told_how_sizes_look(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("THALWEG_MEMORY_LIMIT", "8Mx")
     with pytest.raises(ValidationError, match="a size is as 8MiB, 1 GB or 8388608"):
         Settings()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"engine": "ray"}, "it must be local, dask:tcp://host:port"),
+        ({"engine": "dask:host:1"}, "it must be local, dask:tcp://host:port"),
+        ({"engine": "dask:tls://host:1"}, "needs THALWEG_ENGINE_TLS_CA"),
+    ],
+)
+def test_an_engine_that_cannot_be_reached_is_refused(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Settings(**values)  # type: ignore[arg-type]

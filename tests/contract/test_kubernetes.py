@@ -217,7 +217,12 @@ SLOW: dict[str, Any] = ENOUGH | {
     "drain": {"preStopSeconds": 300, "delaySeconds": 600, "seconds": 2400},
     "autoscaling": {"scaleDownSeconds": 3600},
 }
-CASES = [ENOUGH, *(load(path) for path in EXAMPLES), EVERYTHING, SLOW]
+WORKERS: dict[str, Any] = ENOUGH | {
+    "dask": {"enabled": True, "workers": 3, "cpus": 4, "memoryMiB": 4096},
+    "datasets": [{"name": "scans", "claim": "scans", "path": "/datasets/scans"}],
+    "networkPolicy": {"enabled": True, "from": [{"podSelector": {}}]},
+}
+CASES = [ENOUGH, *(load(path) for path in EXAMPLES), EVERYTHING, SLOW, WORKERS]
 
 
 def render(*cases: dict[str, Any]) -> list[dict[str, Any]]:
@@ -237,7 +242,8 @@ def rendered() -> list[dict[str, Any]]:
 
 
 def kinds(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {manifest["kind"]: manifest for manifest in result["manifests"]}
+    """The objects by kind; those of workers come after those of nodes, and do not count here."""
+    return {manifest["kind"]: manifest for manifest in reversed(result["manifests"])}
 
 
 def pod(result: dict[str, Any]) -> dict[str, Any]:
@@ -370,3 +376,30 @@ def test_selectors_find_the_pods(rendered: list[dict[str, Any]]) -> None:
 def test_values_that_do_not_go_together_are_refused(values: dict[str, Any], message: str) -> None:
     (result,) = render(ENOUGH | values)
     assert message in result["error"]
+
+
+@helm
+def test_workers_have_the_settings_of_nodes(rendered: list[dict[str, Any]]) -> None:
+    result = rendered[-1]
+    found = {m["metadata"]["name"]: m for m in result["manifests"] if m["kind"] == "Deployment"}
+    assert set(found) == {"demo-thalweg", "demo-thalweg-scheduler", "demo-thalweg-worker"}
+    pods = {name: each["spec"]["template"]["spec"] for name, each in found.items()}
+    (node,), (worker,) = (pods[f"demo-thalweg{n}"]["containers"] for n in ("", "-worker"))
+    of_node, of_worker = ({v["name"]: v["value"] for v in c["env"]} for c in (node, worker))
+    address = "tcp://demo-thalweg-scheduler:8786"
+    assert of_node["THALWEG_ENGINE"] == f"dask:{address}"
+    assert of_node["THALWEG_SHARED_ROOTS"] == of_node["THALWEG_DATASET_ROOTS"] == "/datasets/scans"
+    assert of_worker == of_node | {"THALWEG_MEMORY_LIMIT": "4096MiB"}
+    assert worker["args"] == ["worker", "--scheduler", address]
+    assert worker["volumeMounts"][-1] == node["volumeMounts"][-1]
+    assert found["demo-thalweg-worker"]["spec"]["replicas"] == 3
+    for each in pods.values():
+        (container,) = each["containers"]
+        assert each["securityContext"]["runAsNonRoot"] is True
+        assert container["securityContext"] == node["securityContext"]
+    # No Service of the nodes, and no budget of theirs, selects workers.
+    labels = found["demo-thalweg-worker"]["spec"]["template"]["metadata"]["labels"]
+    for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
+        spec = kinds(result)[kind]["spec"]
+        chosen = spec.get("podSelector") or spec["selector"]
+        assert not (chosen.get("matchLabels") or chosen).items() <= labels.items()

@@ -39,6 +39,7 @@ NO_LIMITS = {
     *("dataset_roots", "scan", "catalogue", "decoder_sandbox", "public_url", "trusted_proxies"),
     *("cors_origins", "api_keys", "api_keys_file", "allow_anonymous", "open_metrics"),
     *("token_keys", "token_keys_file", "uploads_without_version"),
+    *("engine", "engine_tls_ca", "engine_tls_cert", "engine_tls_key", "shared_roots"),
 }
 """Settings that limit nothing a client does."""
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

@@ -135,6 +135,11 @@ class FileSet:
         """Return the base name of a file."""
         return self._files[file].path.name
 
+    def are_below(self, directories: Sequence[Path]) -> bool:
+        """Whether each file, and each beside them, is below one of some directories."""
+        own = all(any(f.path.is_relative_to(d) for d in directories) for f in self._files)
+        return own and all(files.are_below(directories) for files in self.beside.values())
+
     def size(self, file: int) -> int:
         """Return the size of a file in bytes, as of its opening or the last refresh."""
         return self._files[file].known.size

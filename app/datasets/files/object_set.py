@@ -177,6 +177,10 @@ class ObjectSet(FileSet):
         for (_, descriptor, at, _), part in zip(places, parts(futures, sum(sizes)), strict=True):
             os.pwrite(descriptor, part.data, at)
 
+    def are_below(self, directories: Sequence[Path]) -> bool:
+        """See FileSet; all that have the bucket have its objects at the same place."""
+        return all(files.are_below(directories) for files in self.beside.values())
+
     # -- the same as before ---------------------------------------------------------------
 
     def state(self, file: int) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -11,17 +12,17 @@ import structlog
 from app.engine.inheriting import current_trace
 from app.errors import NotFoundError, ServiceError
 from app.http.identity import USER_SCOPES, Identity
-from app.losses.spilling import SpillFiles
+from app.run_errors import ProcessDiedError
 from app.tracing import Trace
 from core.errors import CoreError
 from core.losses.reports import REPORTS
 
 from ..records import RunRecord, StreamRecord
-from ..results.segments import SegmentSums, segments_of
+from ..results.segments import segments_of
 from ..watching import LOOK_SECONDS, News
-from .jobs import Jobs, Variant
+from .jobs import Jobs, Variant, job_of
 from .lease import while_wanted
-from .work import SealingContext, sums_of_segment
+from .work import SealingContext
 
 
 class SegmentsAhead:
@@ -46,6 +47,8 @@ class SegmentsAhead:
         self._grown: dict[tuple[str, str, str], str | None] = {}
         """Streams, each with the ``traceparent`` of the request that made it grow."""
         self._lock = threading.Lock()
+        self._left: set[str] = set()
+        """Runs that have ended workers of the cluster: the next to try them is sealing."""
         sealing.streams.grown = self.note
 
     def note(self, before: StreamRecord, after: StreamRecord) -> None:
@@ -68,12 +71,14 @@ class SegmentsAhead:
             record = self._sealing.runs.get(Identity(owner, USER_SCOPES), run)
             reports = [name for name in record.spec["reports"] if REPORTS[name].scope == "run"]
             # What killed a worker is tried again alone, once the run is sealed.
-            if reports and not self._jobs.died_ahead(owner, run):
+            if reports and run not in self._left and not self._jobs.died_ahead(owner, run):
                 job = self._sealing.tracing.job("seal ahead", traced, run=run, owner=owner)
                 with self._jobs.ahead(owner, run), job as trace:
                     grown = self._sealing.streams.get(record, stream)
                     self._add_up(record, grown, reports, trace)
         except (CoreError, ServiceError) as e:
+            if isinstance(e, ProcessDiedError):
+                self._left.add(run)
             structlog.get_logger().debug("segments are left to sealing", reason=str(e))
         return True
 
@@ -81,24 +86,17 @@ class SegmentsAhead:
         self, run: RunRecord, stream: StreamRecord, reports: Sequence[str], trace: Trace
     ) -> None:
         sealing = self._sealing
-        request = sealing.request(run, Variant(), reports)
-        spill = SpillFiles(sealing.losses.spools.directory)
-        sums = SegmentSums(
-            request,
-            sealing.segments(run),
-            lambda: sums_of_segment(sealing.losses.ledger, run.owner, spill),
-        )
-        try:
+        with sealing.sums(run, Variant(), reports) as (request, sums):
             stored = sealing.streams.stored(stream)
             is_there = partial(self._is_there, run, stream)
             news = News(run.id, sealing.runs.watch.notices)
             with while_wanted(
                 run.owner, is_there, threading.Event(), self._stopped, news, LOOK_SECONDS, trace
             ):
-                for segment in segments_of(stored, request.policy, sealing.segment):
+                job = replace(job_of(run), reports=tuple(reports))
+                segments = segments_of(stored, request.policy, sealing.segment)
+                for segment in sealing.spread(job, sums, segments):
                     sealing.engine.submit(sums.publish, segment).result()
-        finally:
-            spill.close()
 
     def _is_there(self, run: RunRecord, stream: StreamRecord) -> bool:
         try:

@@ -35,6 +35,7 @@ from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
 from app.errors import (
     BusyError,
+    EngineUnavailableError,
     NotFoundError,
     ServiceError,
     ShareExceededError,
@@ -65,7 +66,10 @@ INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
 _ATTEMPTS = 20
 """Times that a job is tried while stores or memory fail."""
-_FAILURES = (BusyError, ShareExceededError, StorageFullError, StoreError)
+_FAILURES = (
+    *(BusyError, EngineUnavailableError, ShareExceededError),
+    *(StorageFullError, StoreError),
+)
 """Failures of the server, which pass."""
 
 

@@ -7,18 +7,16 @@ beyond that, as far as the share of the owner allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryFile
+from typing import Any, ClassVar
 
-import numpy as np
-
-from app.engine.base import Engine
+from app.engine.base import Cluster, Engine
 from app.engine.inheriting import current_trace
 from app.engine.ledger import Hold, Ledger
+from app.errors import DataChangedError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
 from app.losses.service import LossService
@@ -37,11 +35,18 @@ from core.losses.reports import REPORTS
 from ..records import SEGMENT, RunRecord
 from ..results.computing import Proceed, RowSink, RunReports, RunStreams
 from ..results.files import RECORDS, Published, PublishedWriter, ReportFiles, ReportName
-from ..results.segments import SEGMENT_BYTES, SegmentSums
+from ..results.segments import (
+    SEGMENT_BYTES,
+    Segment,
+    SegmentSums,
+    SegmentWork,
+    stream_header,
+)
 from ..spec import RunOptions, RunSpec
 from ..store import Runs
 from ..streams import Streams
 from .jobs import Job, Variant
+from .sorted_rows import SortedRows
 
 SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed."""
@@ -102,8 +107,6 @@ _HINT = (
     " raise THALWEG_OWNER_SHARE and seal the run again"
 )
 _disk_error = partial(temporary_error, what="sums of the run")
-_AT_ONCE = 1 << 16
-"""Rows that are handed on together."""
 
 
 @dataclass(slots=True)
@@ -118,6 +121,7 @@ class SealingContext:
         segment: bytes of a segment.
         sums_bytes: memory of the sums of a run.
         tracing: begins the span of each job.
+        cluster: does what it can of that; None if there is none.
     """
 
     streams: Streams
@@ -127,6 +131,7 @@ class SealingContext:
     segment: int = SEGMENT_BYTES
     sums_bytes: int = SUMS_BYTES
     tracing: Tracing = NO_TRACING
+    cluster: Cluster | None = None
 
     @property
     def runs(self) -> Runs:
@@ -169,9 +174,78 @@ class SealingContext:
         things = Namespaces(self.heads, SEGMENT)
         return Published(things, self.streams.blobs, SEGMENT, run.owner, run.id)
 
+    @contextmanager
+    def sums(
+        self, run: RunRecord, variant: Variant, reports: Sequence[str]
+    ) -> Iterator[tuple[LossRequest, SegmentSums]]:
+        """Provide what adds segments of a run up, for a while.
+
+        Raises:
+            CoreError, ServiceError: an input is missing, or does not fit the reports.
+        """
+        request, ledger = self.request(run, variant, reports), self.losses.ledger
+        with closing(SpillFiles(self.losses.spools.directory, _disk_error)) as spill:
+            yield (
+                request,
+                SegmentSums(
+                    request, self.segments(run), lambda: sums_of_segment(ledger, run.owner, spill)
+                ),
+            )
+
+    def spread(self, job: Job, sums: SegmentSums, segments: Iterable[Segment]) -> Iterable[Segment]:
+        """Yield segments of a run, once the cluster, if there is one, has added each of them up.
+
+        Raises:
+            EngineUnavailableError, ProcessDiedError: see Cluster.
+        """
+        if self.cluster is None:
+            return segments
+        return self.cluster.spread(SegmentWork(sums, address(job), 2 * SUMS_OF_SEGMENT), segments)
+
+
+def address(job: Job) -> dict[str, Any]:
+    """Return, as JSON values, by what a worker of the cluster finds what a job is about."""
+    variant = {"options": dict(job.variant.options), "inputs": dict(job.variant.inputs)}
+    return {"owner": job.owner, "run": job.run, "reports": list(job.reports), **variant}
+
+
+def _found(sealing: SealingContext, task: Mapping[str, Any]) -> tuple[RunRecord, Job]:
+    run = sealing.runs.get(Identity(task["owner"], USER_SCOPES), task["run"])
+    variant = Variant(task["options"], task["inputs"])
+    return run, Job(run.owner, run.id, tuple(task["reports"]), variant, seals=False)
+
+
+def add_up(sealing: SealingContext, task: Mapping[str, Any]) -> None:
+    """Add a segment up, as a task: see SegmentWork.
+
+    Raises:
+        DataChangedError: the sums would not be those that were asked for.
+        CoreError, ServiceError: the segment is faulty, or a store failed.
+    """
+    run, job = _found(sealing, task)
+    stream = sealing.streams.stored(sealing.streams.get(run, task["stream"]))
+    with sealing.sums(run, job.variant, job.reports) as (request, sums):
+        header = stream_header(stream, request.policy)
+        assert header is not None  # noqa: S101 - it has a segment
+        segment = Segment(stream, header, task["begin"], task["end"])
+        if sums.names(segment) != task["names"]:
+            raise DataChangedError("the run is not as it was when its sums were asked for")
+        sums.publish(segment)
+
+
+def seal(sealing: SealingContext, task: Mapping[str, Any]) -> None:
+    """Compute and publish the reports of a job, as a task: see SealingWork.
+
+    Raises:
+        CoreError, ServiceError: a stream is faulty, or a store failed.
+    """
+    run, job = _found(sealing, task)
+    context = replace(sealing, segment=task["segment"])
+    SealingWork(context, run, job, lambda _done, _total: None).run()
+
 
 class SealingWork:
-    """Computes the reports of one job.
+    """Computes the reports of one job; and as Work, has a worker of the cluster do that.
 
     Args:
         sealing: what to work with.
@@ -179,6 +253,8 @@ class SealingWork:
         job: what to compute.
         proceed: told of progress; raises to stop.
     """
+
+    kind: ClassVar[str] = "seal"
 
     def __init__(self, sealing: SealingContext, run: RunRecord, job: Job, proceed: Proceed) -> None:
         self._sealing = sealing
@@ -190,6 +266,8 @@ class SealingWork:
         stored = [sealing.streams.stored(stream) for stream in sealing.streams.of(run)]
         streams = RunStreams(stored, policy)
         self._stored_bytes = streams.nbytes
+        self._proceed = proceed
+        self._streams = streams
         self._reports = RunReports(self._request, streams, sealing.engine, proceed)
         spools = sealing.losses.spools
         self._reservation = spools.reservations.new(run.owner)
@@ -211,6 +289,8 @@ class SealingWork:
                 if file is not None:
                     self._files.discard_unless_whole(file)
         try:
+            if self._sealing.cluster is not None:
+                self._spread(self._sealing.cluster)
             with ledger.hold(owner, self._row_bytes, "sealing"), current_trace().child("rows"):
                 self._compute_rows()
             with ledger.hold(owner, 0, "sealing") as hold, current_trace().child("sums"):
@@ -219,6 +299,40 @@ class SealingWork:
             self._spill.close()
             self._spill_of_segments.close()
             self._reservation.close()
+
+    def _spread(self, cluster: Cluster) -> None:
+        """Have the cluster add all segments up, then a worker publish the reports from them.
+
+        What is missing afterwards is computed here, and a fault is found here: in the same order,
+        and with the same words, as without a cluster.
+        """
+        if self._pending(self._reports.of_sums):
+            segments = self._streams.segments(self._sealing.segment)
+            with suppress(CoreError):
+                for segment in self._sealing.spread(self._job, self._sums(), segments):
+                    self._proceed(segment.end, self._stored_bytes)
+        for _ in cluster.spread(self, [self._job]):
+            self._proceed(self._stored_bytes, self._stored_bytes)
+
+    @property
+    def nbytes(self) -> int:
+        """See Work."""
+        return max(self._row_bytes, self._sealing.sums_bytes)
+
+    def label(self, job: Job) -> str:
+        """See Work."""
+        return f"the reports of the run {job.run}"
+
+    def task(self, job: Job) -> dict[str, Any]:
+        """See Work."""
+        return {**address(job), "segment": self._sealing.segment}
+
+    def is_done(self, job: Job) -> bool:
+        """See Work."""
+        return not self._pending(job.reports)
+
+    def _sums(self) -> SegmentSums:
+        return SegmentSums(self._request, self._sealing.segments(self._run), self._of_segments)
 
     @property
     def _row_bytes(self) -> int:
@@ -245,8 +359,7 @@ class SealingWork:
         reports = self._reports
         if not self._pending(reports.of_sums):
             return
-        sealing = self._sealing
-        sums = SegmentSums(self._request, sealing.segments(self._run), self._of_segments)
+        sealing, sums = self._sealing, self._sums()
 
         def of_run() -> LedgerResources:
             memory.release()
@@ -318,62 +431,3 @@ class SealingWork:
     def _of_segments(self) -> AbstractContextManager[LedgerResources]:
         ledger = self._sealing.losses.ledger
         return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)
-
-
-class SortedRows:
-    """Keeps rows in a temporary file, and hands them on by event.
-
-    Rows of an event keep their order. In memory there are only ids and their order, 12 bytes a
-    row.
-
-    Args:
-        directory: where the file is made; it has no name, so that no crash leaves it.
-        dtype: of the rows, with a field ``EventId``.
-
-    Raises:
-        StorageFullError: the directory takes no file.
-    """
-
-    def __init__(self, directory: Path, dtype: np.dtype[np.void]) -> None:
-        self._dtype = dtype
-        self._events = [np.zeros(0, np.int32)]
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file = TemporaryFile(dir=directory)  # noqa: SIM115 - closed by close()
-        except OSError as e:
-            raise temporary_error(e, "rows of the run") from e
-
-    def add(self, rows: Rows) -> None:
-        """Keep the next rows.
-
-        Raises:
-            StorageFullError: the disk is full.
-        """
-        self._events.append(rows["EventId"].astype(np.int32))
-        try:
-            self._file.write(rows.tobytes())
-        except OSError as e:
-            raise temporary_error(e, "rows of the run") from e
-
-    def sorted(self) -> Iterator[Rows]:
-        """Yield all rows by event.
-
-        Raises:
-            StorageFullError: the disk is full.
-        """
-        try:
-            self._file.flush()
-        except OSError as e:
-            raise temporary_error(e, "rows of the run") from e
-        events = np.concatenate(self._events)
-        if not len(events):
-            return
-        order = np.argsort(events, kind="stable")
-        del events
-        rows = np.memmap(self._file, self._dtype, "r", shape=(len(order),))
-        for begin in range(0, len(order), _AT_ONCE):
-            yield np.asarray(rows[order[begin : begin + _AT_ONCE]])
-
-    def close(self) -> None:
-        """Give the disk back."""
-        self._file.close()

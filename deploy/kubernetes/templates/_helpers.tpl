@@ -19,6 +19,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
+{{- /* Scheduler and workers are no nodes: they have a name of their own. */ -}}
+{{- define "thalweg.dask" -}}
+app.kubernetes.io/name: thalweg-dask
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "thalweg.scheduler" -}}
+tcp://{{ include "thalweg.name" . }}-scheduler:8786
+{{- end -}}
+
 {{- define "thalweg.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "thalweg.name" .) .Values.serviceAccount.name -}}
@@ -56,6 +66,13 @@ CPU; decoders. */ -}}
 {{- $workers := add 2 .Values.cpus -}}
 {{- with .Values.memory -}}
 {{- add 55 (mul 300 $workers) .limitMiB (mul 24 .uploads) (mul 300 $.Values.cpus) (mul .decoders (add 200 .decoderMiB)) .spareMiB -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* MiB of a worker: what looks after it, itself, what tasks hold, what is beside, and decoders. */ -}}
+{{- define "thalweg.workerMemory" -}}
+{{- with .Values -}}
+{{- add 100 300 .dask.memoryMiB 1024 (mul .memory.decoders (add 200 .memory.decoderMiB)) -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,0 +1,367 @@
+"""Workers of a Dask cluster as an engine of named tasks.
+
+Dask carries the name of a task and its parameters as JSON, and back how it ended: no code, no
+arrays. What a task computes goes to the store, create-only, where this machine finds it::
+
+    spread(work, units) ──name, JSON──▶ scheduler ──▶ a worker: registry[name](service, JSON)
+        │                                                │
+        │◀── {"seconds": …} or {"failed": …} ────────────┤
+        ▼                                                ▼
+    whoever asked: is it there? else do it here      create-only results in the store
+
+1. Which worker may have a task is a matter of Dask's resources: *memory*, in bytes, and two that
+   name what has to be equal, the *registry* with the versions of all algorithms, and the *store*.
+   The scheduler compares them for each task, so that no worker that joins later slips through. A
+   cluster whose workers all differ is refused, naming one and what differs.
+2. A task that fails is left to this machine, which fails in the same way, and says so in the words
+   of the local engine; or it succeeds, if only the worker was at fault.
+3. A task that has killed as many workers as the scheduler allows (``allowed-failures``) is never
+   done here: it would end this process next.
+4. A scheduler that is lost has forgotten everything. What is not in the store by then is submitted
+   again to the next one that answers at its address, for which ``wait_seconds`` are waited.
+5. When nobody waits for the results any more, the tasks are cancelled. Those that run are told.
+6. Workers read from the store, and none is nearer to it than others. So a task runs wherever there
+   is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+import structlog
+
+from app.errors import EngineUnavailableError
+from app.run_errors import ProcessDiedError
+from core.budget import current
+
+from .base import U, Work
+
+if TYPE_CHECKING:
+    from distributed import Client, Security, Worker
+
+PLUGIN = "thalweg"
+"""Name of what our workers have, and others have not."""
+MEMORY = "memory"
+"""Resource of workers: bytes."""
+_WINDOW = 256
+"""Units of one caller that are submitted at once."""
+_POLL, _LOOK = 0.1, 2.0
+"""Seconds between two looks whether results are still wanted; and whether workers are there."""
+_LOSSES = 10
+"""Times that a unit is submitted again because its scheduler was lost."""
+_CONNECT_SECONDS = 5.0
+_NAMED = 3
+"""Workers that a message names at the most."""
+
+
+class Kind(NamedTuple):
+    """A kind of tasks."""
+
+    version: str
+    """To be changed whenever the same parameters would give another result, or mean another."""
+    function: str
+    """``module:name`` of what does a task; it takes the service, if any, and JSON values."""
+    service: str = ""
+    """Attribute of the application's state that it needs; empty if it needs no store."""
+
+
+Registry = Mapping[str, Kind]
+"""All kinds of tasks, by name."""
+
+
+def resource_of(registry: Registry) -> str:
+    """Return the resource of workers that do what this registry says."""
+    versions = json.dumps({name: kind.version for name, kind in sorted(registry.items())})
+    return f"tasks-{hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Where the scheduler is, and how it is reached."""
+
+    address: str
+    """``tcp://host:port``, or ``tls://host:port``."""
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def security(self) -> Security:
+        """Return how Dask is to encrypt, and whom it is to believe."""
+        from distributed import Security  # noqa: PLC0415 - an extra
+
+        if not self.address.startswith("tls://"):
+            return Security()
+        files = {
+            f"tls_{role}_{part}": str(path)
+            for role in ("client", "worker")
+            for part, path in (("cert", self.certificate), ("key", self.key))
+        }
+        return Security(tls_ca_file=str(self.ca), require_encryption=True, **files)
+
+
+def run_task(kind: str, text: str) -> str:
+    """Do a task in a thread of a worker; return how it ended, as JSON."""
+    from distributed import get_worker  # noqa: PLC0415 - an extra
+
+    worker = get_worker()
+    plugin: Any = worker.plugins[PLUGIN]
+    ended: str = plugin.run(worker.get_current_task(), kind, text)
+    return ended
+
+
+def describe(dask_worker: Worker) -> dict[str, Any]:
+    """Return what a worker says of itself."""
+    plugin: Any = dask_worker.plugins.get(PLUGIN)
+    return {} if plugin is None else plugin.about
+
+
+@dataclass(slots=True)
+class _Sent(Generic[U]):
+    """A unit, and what will tell how it ended; None if it is done, or left to the caller."""
+
+    unit: U
+    future: Any = None
+    lost: int = 0
+
+
+class DaskCluster:
+    """The workers of a scheduler; a Cluster.
+
+    Args:
+        scheduler: which.
+        registry: what they have to do.
+        store: resource of workers that use the store of this service; empty if there is none.
+        wait_seconds: how long to wait for the scheduler, or its first worker.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, registry: Registry, store: str, wait_seconds: float
+    ) -> None:
+        self._scheduler = scheduler
+        self._registry = registry
+        self._store = store
+        self._wait_seconds = wait_seconds
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._told: set[str] = set()
+
+    def spread(
+        self, work: Work[U], units: Iterable[U], check: Callable[[], None] | None = None
+    ) -> Iterator[U]:
+        """See Cluster."""
+        return _Spread(self, work, check or partial(current().check, work.kind)).run(units)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        with self._lock:
+            self._drop()
+
+    def needs(self, work: Work[U]) -> dict[str, float]:
+        """Return the resources that a worker has to have."""
+        needs: dict[str, float] = {resource_of(self._registry): 1, MEMORY: work.nbytes}
+        if self._registry[work.kind].service:
+            needs[self._store] = 1
+        return needs
+
+    def ready(self, work: Work[U], check: Callable[[], None]) -> Client | None:
+        """Return a client once there is a worker for some work; None if it is too large for all.
+
+        Raises:
+            EngineUnavailableError: there is none in time, or all are of other versions or stores.
+        """
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                client = self._connected()
+                workers = client.scheduler_info()["workers"]
+                if workers:
+                    return client if self._can_do(work, client, workers) else None
+                reason = "has no worker"
+            except OSError as e:
+                reason = f"cannot be reached ({e})"
+            if time.monotonic() > deadline:
+                raise self.unavailable(reason)
+            check()
+            time.sleep(_POLL)
+
+    def _can_do(self, work: Work[U], client: Client, workers: Mapping[str, Any]) -> bool:
+        """Whether a worker has the resources; warn of workers that are not as they should be."""
+        marks = self.needs(work).keys() - {MEMORY}
+        fit = {a: w["resources"] for a, w in workers.items() if marks <= w["resources"].keys()}
+        others = workers.keys() - fit.keys()
+        log = structlog.get_logger().bind(kind=work.kind)
+        if not fit:
+            reasons = "; ".join(self._differences(client, others))
+            raise self.unavailable(f"has no worker that fits: {reasons}")
+        if others - self._told:
+            log.warning("workers are not used", reasons=self._differences(client, others))
+            self._told |= others
+        most = max(has[MEMORY] for has in fit.values())
+        if most < work.nbytes:
+            log.warning("a task is too large for all workers", needs=work.nbytes, most=most)
+        return bool(most >= work.nbytes)
+
+    def _differences(self, client: Client, addresses: Iterable[str]) -> list[str]:
+        """Say what is wrong with some workers."""
+        some = sorted(addresses)[:_NAMED]
+        found = client.run(describe, workers=some, on_error="return")
+        ours = {name: kind.version for name, kind in self._registry.items()}
+        return [f"{address} {_difference(found.get(address), ours)}" for address in some]
+
+    def _connected(self) -> Client:
+        """Return the client of this process, which is connected."""
+        from distributed import Client  # noqa: PLC0415 - an extra
+
+        with self._lock:
+            if self._client is not None and self._client.status != "running":
+                self._drop()
+            if self._client is None:
+                self._client = Client(
+                    self._scheduler.address,
+                    timeout=min(_CONNECT_SECONDS, self._wait_seconds),
+                    security=self._scheduler.security(),
+                    set_as_default=False,
+                    name=PLUGIN,
+                )
+            return self._client
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(OSError):
+                client.close(timeout=1)
+
+    def unavailable(self, reason: str) -> EngineUnavailableError:
+        """Build the error for a cluster that does nothing."""
+        return EngineUnavailableError(
+            f"the scheduler {self._scheduler.address} {reason}",
+            hint="Try again later, or have the operator look after the cluster of THALWEG_ENGINE",
+            retry_after=30,
+        )
+
+
+class _Spread(Generic[U]):
+    """Units of one caller on the cluster."""
+
+    def __init__(self, cluster: DaskCluster, work: Work[U], check: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._work = work
+        self._check = check
+        self._waiting: deque[_Sent[U]] = deque()
+        self._client: Client | None = None
+        self._looked = -math.inf
+        self._needs = cluster.needs(work)
+
+    def run(self, units: Iterable[U]) -> Iterator[U]:
+        """See Cluster."""
+        waiting, source = self._waiting, iter(units)
+        try:
+            while True:
+                for unit in islice(source, _WINDOW - len(waiting)):
+                    waiting.append(_Sent(unit))
+                    self._send(waiting[-1])
+                if not waiting:
+                    return
+                self._await(waiting[0])
+                yield waiting.popleft().unit
+        finally:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        """Cancel what waits, all at once: else each that ends would let another one begin."""
+        futures = [sent.future for sent in self._waiting if sent.future is not None]
+        if self._client is not None and self._client.status == "running" and futures:
+            with contextlib.suppress(OSError):
+                self._client.cancel(futures)
+
+    def _look(self) -> None:
+        """Look whether there are workers, unless that was a moment ago."""
+        if time.monotonic() - self._looked > _LOOK:
+            self._client = self._cluster.ready(self._work, self._check)
+            self._looked = time.monotonic()
+
+    def _send(self, sent: _Sent[U]) -> None:
+        """Submit a unit, unless it is done, or too large for every worker."""
+        sent.future = None
+        if self._work.is_done(sent.unit):
+            return
+        self._look()
+        if self._client is not None:
+            sent.future = self._client.submit(
+                run_task,
+                self._work.kind,
+                json.dumps(self._work.task(sent.unit)),
+                key=f"{self._work.kind}-{token_hex(8)}",
+                pure=False,
+                resources=self._needs,
+            )
+
+    def _await(self, sent: _Sent[U]) -> None:
+        """Wait until a unit is done, or left to the caller."""
+        from distributed.scheduler import KilledWorker  # noqa: PLC0415 - an extra
+
+        while sent.future is not None:
+            try:
+                ended = json.loads(sent.future.result(timeout=_POLL))
+            except TimeoutError:
+                self._check()
+                self._look()
+            except CancelledError:
+                self._send_again()
+            except KilledWorker as e:
+                raise _poisoned(self._work.label(sent.unit), e) from None
+            except Exception as e:  # noqa: BLE001 - whatever it is, this machine can do the unit
+                self._warn(sent, f"{type(e).__name__}: {e}")
+                return
+            else:
+                if "failed" in ended:
+                    self._warn(sent, ended["failed"])
+                return
+
+    def _send_again(self) -> None:
+        """Submit what was lost with its scheduler, unless it is done."""
+        self._looked = -math.inf
+        for sent in self._waiting:
+            if sent.future is not None and sent.future.cancelled():
+                sent.lost += 1
+                if sent.lost > _LOSSES:
+                    raise self._cluster.unavailable(f"has forgotten a task {sent.lost} times")
+                self._send(sent)
+
+    def _warn(self, sent: _Sent[U], reason: str) -> None:
+        log = structlog.get_logger().bind(unit=self._work.label(sent.unit), reason=reason)
+        log.warning("a worker of the cluster failed, so this machine does its task")
+
+
+def _difference(about: Any, ours: Mapping[str, str]) -> str:  # noqa: ANN401 - as a worker says
+    """Say what is wrong with a worker."""
+    if not isinstance(about, dict) or "tasks" not in about:
+        return "is no worker of Thalweg: start workers by thalweg-server worker"
+    theirs = about["tasks"]
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            return f"has the task {name} in version {theirs.get(name)}, not {ours.get(name)}"
+    return f"uses another store than this service, {about['state']}"
+
+
+def _poisoned(label: str, error: Any) -> ProcessDiedError:  # noqa: ANN401 - KilledWorker, an extra
+    return ProcessDiedError(
+        f"computing {label} has ended {error.allowed_failures + 1} workers of the cluster, the last"
+        f" at {error.last_worker.address}",
+        hint="Check the input, and have the operator read the logs of the workers",
+        deaths=error.allowed_failures + 1,
+    )
