@@ -19,7 +19,6 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from core.losses.reports import choose_reports
 from pydantic import ValidationError
 
 from app.engine.cluster import DaskCluster
@@ -28,6 +27,7 @@ from app.losses.aggregation import Aggregation
 from app.settings import Settings
 from app.tasks import REGISTRY, scheduler_of
 from core.errors import InputError, OptionError, ReportError
+from core.losses.reports import choose_reports
 
 from .aggregate import job_of
 from .reading import named_streams
