@@ -141,7 +141,7 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
         # No thread is needed that gives no sign of life in all that time.
-        patch.setattr(Lease, "kept", lambda _: contextlib.nullcontext())
+        patch.setattr(Lease, "kept", lambda *_: contextlib.nullcontext())
         patch.setattr(lease, "LOOK_SECONDS", LEASE)
         yield scheduler
     scheduler.close()
