@@ -56,7 +56,7 @@ def read_only(service: Uploads) -> Iterator[None]:
     """As on a disk that was mounted again without the right to write."""
     heads: Any = service.sealer.sealing.heads
     blobs = service.streams.blobs
-    while hasattr(heads, "_heads"):
+    while not hasattr(heads, "_writer"):
         heads = heads._heads
 
     def refuse(*_args: object, **_options: object) -> None:
@@ -258,7 +258,7 @@ def test_a_report_that_is_damaged_further_on_is_broken_off_and_made_again(
 def test_partial_sums_and_reports_count_in_quotas(tmp_path: Path, case: RunCase) -> None:
     service = Uploads(tmp_path, quota_reports=2)
     heads: Any = service.sealer.sealing.heads
-    limits = heads._quotas._limits
+    limits = heads._quotas.limits
     run = run_of_sums(service, case)
     service.upload(run, case.stream.encode())
     limits["segment"] = Limit("segments", 10, 10)
