@@ -10,6 +10,9 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
+from app.console import routes as console_routes
+from app.console.pages import Pages
+from app.console.routes import Console
 from app.datasets import routes as datasets_routes
 from app.http import routes_operations, routes_tokens
 from app.http.answers import EXPOSED
@@ -52,6 +55,7 @@ ROUTERS: tuple[Routes[Any], ...] = (
     routes_reductions.router,
     routes_tokens.router,
     routes_operations.router,
+    console_routes.router,
 )
 
 
@@ -73,8 +77,10 @@ class Application(FastAPI):
         )
         self.parts = parts
         operations = Operations(parts.metrics, parts.readiness)
+        console = Console(Pages(), parts.runs, parts.datasets)
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
-        services = {type(service): service for service in (*products, parts.tokens, operations)}
+        others = (parts.tokens, operations, console)
+        services = {type(service): service for service in (*products, *others)}
         for routes in ROUTERS:
             self.include_router(routes.bound(services[routes.service]))
         add_problem_handlers(self)
