@@ -15,7 +15,7 @@ from .identity import LOSSES, PIPELINES, REGISTER, RUNS, Identity, require
 
 METRICS = "/metrics"
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs"})
-_OPEN_BELOW = "/problems/"
+_OPEN_BELOW = ("/problems/", "/console/assets/")
 _LEVEL_OF_ACTIONS = 2
 _READS = frozenset({"GET", "HEAD"})
 
@@ -54,6 +54,7 @@ _RULES = (
     _Rule("/v1/stages"),
     _Rule("/v1/tokens"),
     _Rule("/zarr"),
+    _Rule("/console"),
     _Rule(METRICS),
 )
 
