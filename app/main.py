@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from app import __version__
 from app.console import routes as console_routes
 from app.console.pages import Pages
+from app.console.problems import ProblemPages
 from app.console.routes import Console
 from app.datasets import routes as datasets_routes
 from app.http import routes_operations, routes_tokens
@@ -54,8 +55,8 @@ ROUTERS: tuple[Routes[Any], ...] = (
     runs_routes.rows_router,
     routes_reductions.router,
     routes_tokens.router,
-    routes_operations.router,
     console_routes.router,
+    routes_operations.router,
 )
 
 
@@ -77,14 +78,20 @@ class Application(FastAPI):
         )
         self.parts = parts
         operations = Operations(parts.metrics, parts.readiness)
-        console = Console(Pages(), parts.runs, parts.datasets)
+        pages = Pages()
+        console = Console(pages, parts.runs, parts.datasets)
+        has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
         others = (parts.tokens, operations, console)
         services = {type(service): service for service in (*products, *others)}
         for routes in ROUTERS:
+            if routes.service is Console and not has_console:
+                continue
             self.include_router(routes.bound(services[routes.service]))
         add_problem_handlers(self)
         self._add_middleware()
+        if has_console:
+            self.add_middleware(ProblemPages, pages=pages)
 
     def _add_middleware(self) -> None:
         parts, settings = self.parts, self.parts.settings

@@ -129,6 +129,8 @@ class Settings(BaseSettings):
     user."""
     api_keys_file: Path | None = None
     """File that holds ``api_keys``, one on each line, instead."""
+    console: Literal["on", "off"] = "on"
+    """Whether there are pages for people at ``/`` and below ``/console``."""
     allow_anonymous: bool = False
     """Whether to listen on other addresses than loopback without API keys."""
     open_metrics: bool = False

@@ -73,5 +73,8 @@ class Pages:
 
     def answer(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401 - of the template
         """Return a page; values are escaped where they are text."""
-        text = self._templates.get_template(f"{template}.html").render(**values)
-        return HTMLResponse(text, status, HEADERS)
+        return HTMLResponse(self.render(template, **values), status, HEADERS)
+
+    def render(self, template: str, **values: Any) -> bytes:  # noqa: ANN401 - of the template
+        """Return the text of a page in UTF-8."""
+        return self._templates.get_template(f"{template}.html").render(**values).encode()

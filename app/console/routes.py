@@ -25,16 +25,11 @@ _PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What pages are made of.
-
-    Args:
-        is_on: whether there are pages; else ``/`` leads to the documentation.
-    """
+    """What pages are made of."""
 
     pages: Pages
     runs: RunService
     datasets: DatasetService
-    is_on: bool = True
 
 
 # Pages keep their state in the query, which scripts read.
@@ -46,7 +41,7 @@ After = Annotated[str, Query(max_length=128, description="List things after this
 @in_lane(FRONT)
 async def home(console: Console, request: Request) -> Response:
     """Return the first page; lead programs to the documentation."""
-    if not console.is_on or "text/html" not in request.headers.get("accept", ""):
+    if "text/html" not in request.headers.get("accept", ""):
         return RedirectResponse("docs")
     return console.pages.answer("home")
 

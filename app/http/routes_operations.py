@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 from fastapi import Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 
 from app.errors import KINDS, Kind, NotFoundError
@@ -107,6 +107,13 @@ async def explain_problem(_operations: Operations, code: str) -> Response:
     if code not in KINDS:
         raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
     return HTMLResponse(problem_page(code, KINDS[code]), headers=PAGE_HEADERS)
+
+
+@router.get("/", include_in_schema=False)
+@in_lane(FRONT)
+async def root(_operations: Operations) -> Response:
+    """Lead to the documentation, where there is no console."""
+    return RedirectResponse("docs")
 
 
 @router.get("/docs", operation_id="docs", include_in_schema=False)

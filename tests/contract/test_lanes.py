@@ -25,6 +25,8 @@ DECLARED = {
         GET /v1/runs/{run}/streams      OPTIONS /v1/runs/{run}/streams
         GET /v1/runs/{run}/streams/{stream}     DELETE /v1/runs/{run}/streams/{stream}
         OPTIONS /v1/runs/{run}/streams/{stream} DELETE /v1/inputs/{name}/{digest}
+        GET /console/assets/{digest}/{name}     GET /console/runs       GET /console/runs/{ident}
+        GET /console/datasets   GET /console/datasets/{ident}
     """,
     # One tile, one batch, a picture, a chunk, and what is computed for a view or a pipeline.
     QUICK: """

@@ -132,7 +132,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/engine/inheriting.py": ("tests/app/engine/test_budgets.py",),
     "app/engine/request_budget.py": ("tests/app/engine/test_budgets.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
-    "app/http/dependencies.py": "no route works without it",
     "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
     "app/http/openapi.py": _OPENAPI,
     "app/http/problems.py": ("tests/app/http/test_routes_operations.py", *_OPENAPI),
