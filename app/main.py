@@ -78,8 +78,8 @@ class Application(FastAPI):
         )
         self.parts = parts
         operations = Operations(parts.metrics, parts.readiness)
-        pages = Pages()
-        console = Console(pages, parts.runs, parts.datasets)
+        pages = Pages(lambda: parts.api_keys.required)
+        console = Console(pages, parts.runs, parts.datasets, parts.api_keys, parts.cookies)
         has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
         others = (parts.tokens, operations, console)
@@ -98,6 +98,7 @@ class Application(FastAPI):
         self.add_middleware(
             Guard,
             keys=parts.api_keys,
+            cookies=parts.cookies,
             metrics=parts.metrics,
             audit=parts.audit,
             open_metrics=settings.open_metrics,

@@ -13,6 +13,7 @@ no inline style, no foreign host.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -34,7 +35,8 @@ HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",
+    # Else forms would not say where they are from.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
@@ -48,13 +50,18 @@ class Asset:
 
 
 class Pages:
-    """The templates and files of the console."""
+    """The templates and files of the console.
 
-    def __init__(self) -> None:
+    Args:
+        has_keys: whether people may have signed in.
+    """
+
+    def __init__(self, has_keys: Callable[[], bool] = lambda: False) -> None:
         self._templates = Environment(
             loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined
         )
-        self._templates.globals.update(version=__version__, assets=f"/console/assets/{self.digest}")
+        assets = f"/console/assets/{self.digest}"
+        self._templates.globals.update(version=__version__, assets=assets, has_keys=has_keys)
 
     @cached_property
     def assets(self) -> dict[str, Asset]:

@@ -63,8 +63,7 @@ class _Answer:
 
     async def _send_page(self, start: Message) -> None:
         problem = json.loads(self._body)
-        query = self._scope["query_string"].decode("latin-1")
-        place = self._scope["path"] + (f"?{query}" if query else "")
+        place = _place(self._scope)
         body = self._pages.render("problem", problem=problem, place=place)
         headers = MutableHeaders(scope=start)
         headers.update(HEADERS)
@@ -72,6 +71,14 @@ class _Answer:
         headers["Content-Length"] = str(len(body))
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
+
+
+def _place(scope: Scope) -> str:
+    """Return where to go from a problem: to the same page again, or from a form to the first."""
+    if scope["method"] not in {"GET", "HEAD"}:
+        return "/"
+    query = scope["query_string"].decode("latin-1")
+    return scope["path"] + (f"?{query}" if query else "")
 
 
 def _is_problem(start: Message) -> bool:

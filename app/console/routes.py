@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 from fastapi import Query, Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 
 from app.datasets.routes import DatasetService
-from app.errors import NotFoundError
+from app.errors import BadRequestError, NotFoundError
+from app.http.cookies import Cookies
 from app.http.dependencies import IdentityDep, Routes
+from app.http.keys import Keys
 from app.runs.describing import describe_briefly, describe_run, describe_stream
 from app.runs.service import RunService
 from app.server.lanes.table import FRONT, in_lane
 
 from .pages import Pages
 
+_FORM = 4096
+"""Most bytes of the form with a key."""
+_OWN_PLACE = re.compile(r"/(?![/\\])[\x21-\x7e]*")
+"""An address of this service, as a path."""
 _PAGE = 100
 """Things of a list on one page."""
 
@@ -30,6 +38,8 @@ class Console:
     pages: Pages
     runs: RunService
     datasets: DatasetService
+    keys: Keys
+    cookies: Cookies
 
 
 # Pages keep their state in the query, which scripts read.
@@ -44,6 +54,52 @@ async def home(console: Console, request: Request) -> Response:
     if "text/html" not in request.headers.get("accept", ""):
         return RedirectResponse("docs")
     return console.pages.answer("home")
+
+
+@router.get("/console/sign-in")
+@in_lane(FRONT)
+async def ask_for_key(console: Console) -> Response:
+    """Ask for a key."""
+    return console.pages.answer("sign-in", place="/")
+
+
+@router.post("/console/sign-in")
+@in_lane(FRONT)
+async def sign_in(console: Console, request: Request) -> Response:
+    """Give the browser a cookie that stands for a key."""
+    form = await _form(request)
+    digest = await console.keys.check(form.get("key", ""))
+    cookie = console.cookies.issue(digest, request.url.scheme)
+    return _away(form.get("place", "/"), cookie)
+
+
+@router.post("/console/sign-out")
+@in_lane(FRONT)
+async def sign_out(console: Console, request: Request) -> Response:
+    """Take the cookie away."""
+    return _away("/", console.cookies.end(request.url.scheme))
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Read a small form.
+
+    Raises:
+        BadRequestError: it is not small.
+    """
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _FORM:
+            raise BadRequestError(
+                f"the form has more than {_FORM} bytes", hint="Send the fields key and place"
+            )
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
+
+
+def _away(place: str, cookie: str) -> Response:
+    place = place if _OWN_PLACE.fullmatch(place) else "/"
+    headers = {"Set-Cookie": cookie, "Cache-Control": "no-store"}
+    return RedirectResponse(place, 303, headers)
 
 
 @router.get("/console/assets/{digest}/{name}")

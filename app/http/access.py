@@ -14,7 +14,9 @@ from app.errors import NotFoundError
 from .identity import LOSSES, PIPELINES, REGISTER, RUNS, Identity, require
 
 METRICS = "/metrics"
-_OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs"})
+_OPEN = frozenset(
+    {"/", "/healthz", "/readyz", "/openapi.json", "/docs", "/console/sign-in", "/console/sign-out"}
+)
 _OPEN_BELOW = ("/problems/", "/console/assets/")
 _LEVEL_OF_ACTIONS = 2
 _READS = frozenset({"GET", "HEAD"})

@@ -30,6 +30,7 @@ from core.errors import CancelledError
 from . import trail
 from .access import METRICS, authorise, is_open, outlives_drain
 from .addresses import client_address
+from .cookies import Cookies
 from .identity import Identity, identify
 from .keys import Keys
 from .problems import ProblemResponse
@@ -63,17 +64,19 @@ class Guard:
         metrics: of this process.
         audit: gets a line for each change of state.
         throttle: admits requests by owner.
+        cookies: identify requests of browsers.
         open_metrics: whether ``/metrics`` needs no key.
         budgets: bound what requests may use.
     """
 
-    def __init__(  # noqa: PLR0913 - each is another part of the service
+    def __init__(  # noqa: PLR0913, PLR0917 - each is another part of the service
         self,
         app: ASGIApp,
         keys: Keys,
         metrics: Metrics,
         audit: AuditLog,
         throttle: Throttle,
+        cookies: Cookies,
         *,
         open_metrics: bool = False,
         budgets: Budgets,
@@ -83,6 +86,7 @@ class Guard:
         self._metrics = metrics
         self._audit = audit
         self._throttle = throttle
+        self._cookies = cookies
         self._open_metrics = open_metrics
         self._budgets = budgets
 
@@ -160,9 +164,12 @@ class Guard:
                 hint="Try again: another server will answer",
                 retry_after=1,
             )
+        self._cookies.origins.check_sender(scope["method"], visit.headers)
         if is_open(path, open_metrics=self._open_metrics):
             return
         identity = await self._identify(visit, scope)
+        if identity.key_id is None:
+            self._cookies.origins.check_host(visit.headers)
         visit.identity = identity
         identify(scope, identity)
         if path == METRICS:
@@ -184,7 +191,8 @@ class Guard:
                 "the request has several Authorization headers",
                 hint="Send one Authorization header with your key",
             )
-        return await self._keys.identify(next(iter(given), None), client_address(scope))
+        digest = self._cookies.digest(scope["method"], scope.get("scheme", "http"), visit.headers)
+        return await self._keys.identify(next(iter(given), None), client_address(scope), digest)
 
 
 def _check_host(scope: Scope) -> None:

@@ -85,7 +85,7 @@ async def readyz(operations: Operations, drain: DrainDep) -> Response:
     "/metrics",
     operation_id="metrics",
     response_class=PlainTextResponse,
-    responses=problem_responses(400, 401, 503),
+    responses=problem_responses(400, 401, 403, 503),
 )
 @in_lane(FRONT)
 async def metrics(operations: Operations) -> Response:

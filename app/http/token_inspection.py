@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from app.errors import TokenMalformedError
-from app.tokens import KeyRing, Token
+from app.tokens import KIND_SESSION, KeyRing, Token
 
 Describe = Callable[[Token], Mapping[str, object]]
 """Describes the position in a verified token as JSON members, ``kind`` among them.
@@ -53,4 +53,7 @@ class TokenInspection:
         Raises:
             TokenMalformedError, TokenForgedError: see KeyRing.verify.
         """
-        return self._keys.sign(self._keys.verify(text, refresh=True).token)
+        token = self._keys.verify(text, refresh=True).token
+        if token.kind == KIND_SESSION:
+            raise TokenMalformedError("the token is a sign-in, not a position: sign in again")
+        return self._keys.sign(token)

@@ -54,6 +54,8 @@ UNCHANGING = {
     ("POST", "/v1/datasets/{ident}/tiles"),
     ("POST", "/v1/datasets/{ident}/plan"),
     ("POST", "/v1/datasets/{ident}/reduce"),
+    ("POST", "/console/sign-in"),
+    ("POST", "/console/sign-out"),
     ("POST", "/v1/tokens/inspect"),
     ("POST", "/v1/tokens/refresh"),
 }

@@ -271,17 +271,17 @@ class PostgresStateStore:
                         raise
         raise AssertionError
 
-    def largest_usage(self, kind: str) -> Usage:
-        """Return the most heads, and the most bytes, that one owner has of a kind.
+    def largest_usage(self, kind: str, space: str = "") -> Usage:
+        """Return the most that one owner has of a kind; see HeadProbe.
 
         Raises:
             StoreError: they cannot be read.
         """
         query: LiteralString = """
             SELECT coalesce(max(count), 0), coalesce(max(nbytes), 0) FROM thalweg_usage
-            WHERE kind = %s
+            WHERE kind = %s AND %s IN ('', space)
         """
-        return Usage(*self._rows(query, (kind,))[0])
+        return Usage(*self._rows(query, (kind, space))[0])
 
     def describe(self) -> dict[str, str]:
         """Return the version of the database, and settings that its commits depend on, by name.

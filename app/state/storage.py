@@ -80,8 +80,13 @@ class HeadProbe(Protocol):
             StoreError: it cannot.
         """
 
-    def largest_usage(self, kind: str) -> Usage:
-        """Return the most heads, and the most bytes, that one owner has of a kind."""
+    def largest_usage(self, kind: str, space: str = "") -> Usage:
+        """Return the most heads, and the most bytes, that one owner has of a kind.
+
+        Args:
+            kind: the kind.
+            space: beginning of the ids of the only owner to look at; default: all are.
+        """
 
     def close(self) -> None:
         """Close it; may be called twice."""
@@ -265,16 +270,19 @@ class Probe:
                 return
             raise self._damaged(f"the stored state cannot be read: {e}") from e
 
-    def largest_usage(self, kind: str) -> Usage:
-        """Return the most heads, and the most bytes, that one owner has of a kind.
+    def largest_usage(self, kind: str, space: str = "") -> Usage:
+        """Return the most that one owner has of a kind; see HeadProbe.
 
         Raises:
             StoreError: they cannot be read.
         """
-        query = "SELECT coalesce(max(count), 0), coalesce(max(nbytes), 0) FROM usage WHERE kind = ?"
+        query = (
+            "SELECT coalesce(max(count), 0), coalesce(max(nbytes), 0) FROM usage"
+            " WHERE kind = ?1 AND ?2 IN ('', space)"
+        )
         try:
             with contextlib.closing(self._connect()) as connection:
-                return Usage(*connection.execute(query, (kind,)).fetchone())
+                return Usage(*connection.execute(query, (kind, space)).fetchone())
         except sqlite3.Error as e:
             raise StoreError(f"the usage of owners cannot be read: {e}") from e
 

@@ -15,8 +15,11 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from app.audit import AuditLog
+from app.console import routes as console
+from app.http.cookies import Cookies
 from app.http.guard import Guard
 from app.http.keys import Keys
+from app.http.origins import Origins
 from app.http.throttle import Throttle
 from app.http.trail import CHANGES, UNCHANGING
 from app.main import create_app
@@ -27,6 +30,7 @@ from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
 from app.telemetry import Metrics
+from app.tokens import KeyRing, new_key
 from tests.app.harness import Answer, Post, Service, Unbounded, ask
 from tests.app.losses.posts import good
 from tests.app.state.memory import MemoryStateStore
@@ -163,6 +167,8 @@ def test_every_route_that_may_change_state_is_in_a_table(tmp_path: Path) -> None
         for method in operations
         if method not in {"get", "head"}
     }
+    pages = [(method, r.path) for r in console.router.routes for method in r.methods or ()]
+    routes |= {page for page in pages if page[0] not in {"GET", "HEAD"}}
     assert routes == set(CHANGES) | UNCHANGING
     assert not set(CHANGES) & UNCHANGING
     assert set(ORDER) == set(CHANGES)
@@ -237,7 +243,8 @@ def test_a_request_that_is_not_answered_is_a_line_too(
         "headers": [(b"host", b"a")],
         "extensions": {DRAIN_EXTENSION: Drain(), DISCONNECTED_EXTENSION: Flag()},
     }
-    guard = Guard(inner, keys, Metrics(), audit, Throttle(9, 9), budgets=Unbounded())
+    cookies = Cookies(KeyRing([new_key()]), Origins())
+    guard = Guard(inner, keys, Metrics(), audit, Throttle(9, 9), cookies, budgets=Unbounded())
     with contextlib.suppress(ValueError):
         asyncio.run(guard(scope, silent, silent))
     audit.close()
