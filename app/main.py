@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
 from app.console import routes as console_routes
+from app.console import routes_service as console_service_routes
 from app.console.pages import Pages
 from app.console.problems import ProblemPages
 from app.console.routes import Console
@@ -56,6 +57,7 @@ ROUTERS: tuple[Routes[Any], ...] = (
     routes_reductions.router,
     routes_tokens.router,
     console_routes.router,
+    console_service_routes.router,
     routes_operations.router,
 )
 
@@ -79,7 +81,7 @@ class Application(FastAPI):
         self.parts = parts
         operations = Operations(parts.metrics, parts.readiness)
         pages = Pages(lambda: parts.api_keys.required)
-        console = Console(pages, parts.runs, parts.datasets, parts.api_keys, parts.cookies)
+        console = Console(pages, parts.runs, parts.datasets, parts)
         has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
         others = (parts.tokens, operations, console)

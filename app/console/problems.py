@@ -78,7 +78,7 @@ def _place(scope: Scope) -> str:
     if scope["method"] not in {"GET", "HEAD"}:
         return "/"
     query = scope["query_string"].decode("latin-1")
-    return scope["path"] + (f"?{query}" if query else "")
+    return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
 def _is_problem(start: Message) -> bool:

@@ -14,20 +14,24 @@ from fastapi.routing import APIRoute
 
 from app.datasets.routes import DatasetService
 from app.errors import BadRequestError, NotFoundError
-from app.http.cookies import Cookies
 from app.http.dependencies import IdentityDep, Routes
-from app.http.keys import Keys
+from app.parts import Parts
 from app.runs.describing import describe_briefly, describe_run, describe_stream
 from app.runs.service import RunService
 from app.server.lanes.table import FRONT, in_lane
 
+from . import samples
+from .overview import limits
 from .pages import Pages
 
 _FORM = 4096
 """Most bytes of the form with a key."""
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/\[\]-]+")
+"""An address that may be pasted into a shell."""
+_AUTHORIZATION = '-H "Authorization: Bearer $THALWEG_KEY" '
 _OWN_PLACE = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 """An address of this service, as a path."""
-_PAGE = 100
+PAGE = 100
 """Things of a list on one page."""
 
 
@@ -38,8 +42,7 @@ class Console:
     pages: Pages
     runs: RunService
     datasets: DatasetService
-    keys: Keys
-    cookies: Cookies
+    parts: Parts
 
 
 # Pages keep their state in the query, which scripts read.
@@ -53,7 +56,19 @@ async def home(console: Console, request: Request) -> Response:
     """Return the first page; lead programs to the documentation."""
     if "text/html" not in request.headers.get("accept", ""):
         return RedirectResponse("docs")
-    return console.pages.answer("home")
+    parts = console.parts
+    scan = samples.place_of_scan(parts.settings)
+    host = request.headers.get("host", "")
+    address = parts.settings.public_url or f"{request.url.scheme}://{host}"
+    if not _ADDRESS.fullmatch(address):
+        address = "http://localhost:8000"
+    return console.pages.answer(
+        "home",
+        address=address.rstrip("/"),
+        authorization=_AUTHORIZATION if parts.api_keys.required else "",
+        limits=limits(parts.settings),
+        scan=scan,
+    )
 
 
 @router.get("/console/sign-in")
@@ -68,8 +83,8 @@ async def ask_for_key(console: Console) -> Response:
 async def sign_in(console: Console, request: Request) -> Response:
     """Give the browser a cookie that stands for a key."""
     form = await _form(request)
-    digest = await console.keys.check(form.get("key", ""))
-    cookie = console.cookies.issue(digest, request.url.scheme)
+    digest = await console.parts.api_keys.check(form.get("key", ""))
+    cookie = console.parts.cookies.issue(digest, request.url.scheme)
     return _away(form.get("place", "/"), cookie)
 
 
@@ -77,7 +92,7 @@ async def sign_in(console: Console, request: Request) -> Response:
 @in_lane(FRONT)
 async def sign_out(console: Console, request: Request) -> Response:
     """Take the cookie away."""
-    return _away("/", console.cookies.end(request.url.scheme))
+    return _away("/", console.parts.cookies.end(request.url.scheme))
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -120,10 +135,10 @@ async def runs(console: Console, who: IdentityDep, after: After = "") -> Respons
     service = console.runs
 
     def look() -> dict[str, Any]:
-        page = service.runs.page(who, after, _PAGE)
+        page = service.runs.page(who, after, PAGE)
         alive = [run for run in page if not service.runs.is_expired(run)]
         described = [describe_briefly(run, service.streams.count(run)) for run in alive]
-        return {"runs": described, "after": page[-1].id if len(page) == _PAGE else None}
+        return {"runs": described, "after": page[-1].id if len(page) == PAGE else None}
 
     return console.pages.answer("runs", **await service.threads.start(look))
 
@@ -148,8 +163,8 @@ async def run(console: Console, who: IdentityDep, ident: str) -> Response:
 async def datasets(console: Console, who: IdentityDep, after: After = "") -> Response:
     """List the datasets that the caller may read."""
     service = console.datasets
-    ids = await service.threads.start(service.catalogue.ids, who, after, _PAGE, None)
-    last = ids[-1] if len(ids) == _PAGE else None
+    ids = await service.threads.start(service.catalogue.ids, who, after, PAGE, None)
+    last = ids[-1] if len(ids) == PAGE else None
     return console.pages.answer("datasets", datasets=ids, after=last)
 
 

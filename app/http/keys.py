@@ -107,6 +107,11 @@ class Keys:
         """Whether the service has keys, as far as this process knows."""
         return self._required
 
+    @property
+    def fixed(self) -> list[Identity]:
+        """Who has the keys of the settings."""
+        return list(self._fixed.values())
+
     async def identify(
         self, authorization: str | None, address: str | None = None, digest: str | None = None
     ) -> Identity:

@@ -28,6 +28,8 @@ DECLARED = {
         GET /console/sign-in    POST /console/sign-in   POST /console/sign-out
         GET /console/assets/{digest}/{name}     GET /console/runs       GET /console/runs/{ident}
         GET /console/datasets   GET /console/datasets/{ident}
+        GET /console/pipelines  GET /console/pipelines/{ident}  GET /console/operations
+        GET /console/samples/{name}     POST /console/samples/scan
     """,
     # One tile, one batch, a picture, a chunk, and what is computed for a view or a pipeline.
     QUICK: """

@@ -32,7 +32,7 @@ def test_a_page_that_lacks_a_value_is_none() -> None:
 
 def test_pages_run_and_load_nothing_but_the_files_of_the_service() -> None:
     pages = Pages()
-    page = pages.answer("home")
+    page = pages.answer("sign-in", place="/")
     assert {name: page.headers[name] for name in HEADERS} == HEADERS
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
     loaded = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', bytes(page.body).decode())
