@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.datasets.files.roots import PathRefusedError, Roots
 from app.errors import NotFoundError
@@ -20,6 +21,8 @@ LOSSES = ("stream.bin", "occurrence.bin")
 _SPEC = SampleSpec(events=1000, summaries=8, samples=50)
 _SIDE, _PIXELS = 32, 48
 """Positions of the scan and pixels of its frames, along each axis."""
+_DISK, _RING, _CRYSTAL = 7, 15, 9
+"""Radii of the disk and the ring in pixels, and of the crystal in positions."""
 
 
 @cache
@@ -69,13 +72,19 @@ def store_scan(who: Identity, path: Path | None) -> bool:
 
 def _scan() -> bytes:
     """Return a 4D scan as npy: a bright disk that drifts over crystals, whose ring turns up."""
-    y, x = np.mgrid[:_SIDE, :_SIDE][..., None, None]
-    v, u = np.mgrid[:_PIXELS, :_PIXELS] - _PIXELS / 2
-    crystal = np.hypot(y - 12, x - 18) < 9  # noqa: PLR2004 - where it lies
-    radius = np.hypot(v - 2 * np.sin(y / 9), u - 2 * np.cos(x / 9))
-    spots = np.cos(3 * (np.arctan2(v, u) + x / 40)) ** 8
-    counts = 900.0 * (radius < 7) + 20.0 + crystal * 500.0 * spots * (abs(radius - 15) < 2)  # noqa: PLR2004 - as above
-    noisy = np.random.default_rng(1).poisson(counts).astype("<u2")
+    draw = np.random.default_rng(1).poisson
+    scan = np.stack([draw(_row(y)).astype("<u2") for y in range(_SIDE)])
     file = io.BytesIO()
-    np.save(file, noisy)
+    np.save(file, scan)
     return file.getvalue()
+
+
+def _row(y: int) -> NDArray[np.float64]:
+    """Return the counts that are expected in a row of frames."""
+    x = np.arange(_SIDE)[:, None, None]
+    v, u = np.mgrid[:_PIXELS, :_PIXELS] - _PIXELS / 2
+    radius = np.hypot(v - 2 * np.sin(y / 9), u - 2 * np.cos(x / 9))
+    ring = np.cos(3 * (np.arctan2(v, u) + x / 40)) ** 8 * (abs(radius - _RING) < 2)  # noqa: PLR2004 - pixels
+    crystal = np.hypot(y - 12, x - 18) < _CRYSTAL
+    counts: NDArray[np.float64] = 900.0 * (radius < _DISK) + 20.0 + 500.0 * crystal * ring
+    return counts
