@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from app.http.identity import Identity
 from app.parts import Parts
 from app.settings import Settings
 from app.state.api_keys import ApiKeys
+from app.state.base import StoreError
 from app.state.ownership import namespace
 
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -51,15 +53,17 @@ def limits(settings: Settings) -> list[Row]:
 
 
 def quotas(parts: Parts, who: Identity) -> list[Row]:
-    """Return what an owner may store, and has stored."""
+    """Return what an owner may store, and has stored; less where the store fails."""
     found = []
-    for kind, limit in parts.quotas.limits.items():
-        used = parts.storage.probe.largest_usage(kind, f"{namespace(who.owner)}.")
-        setting = f"THALWEG_QUOTA_{limit.name.upper()}"
-        ratio = max(used.count / max(limit.count, 1), used.nbytes / max(limit.nbytes, 1))
-        allowed = f"{limit.count:,}, {shown(limit.nbytes)}"
-        taken = f"{used.count:,}, {shown(used.nbytes)}"
-        found.append(Row(limit.name, allowed, setting, taken, ratio))
+    # The page is for when something fails.
+    with contextlib.suppress(StoreError):
+        for kind, limit in parts.quotas.limits.items():
+            used = parts.storage.probe.largest_usage(kind, f"{namespace(who.owner)}.")
+            setting = f"THALWEG_QUOTA_{limit.name.upper()}"
+            ratio = max(used.count / max(limit.count, 1), used.nbytes / max(limit.nbytes, 1))
+            allowed = f"{limit.count:,}, {shown(limit.nbytes)}"
+            taken = f"{used.count:,}, {shown(used.nbytes)}"
+            found.append(Row(limit.name, allowed, setting, taken, ratio))
     return found
 
 

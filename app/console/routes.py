@@ -13,7 +13,7 @@ from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 
 from app.datasets.routes import DatasetService
-from app.errors import BadRequestError, NotFoundError
+from app.errors import BadRequestError, NotFoundError, ServiceError
 from app.http.dependencies import IdentityDep, Routes
 from app.parts import Parts
 from app.runs.describing import describe_briefly, describe_run, describe_stream
@@ -64,11 +64,24 @@ async def home(console: Console, request: Request) -> Response:
         address = "http://localhost:8000"
     return console.pages.answer(
         "home",
+        place="/",
+        is_stranger=await _is_stranger(console, request),
         address=address.rstrip("/"),
         authorization=_AUTHORIZATION if parts.api_keys.required else "",
         limits=limits(parts.settings),
         scan=scan,
     )
+
+
+async def _is_stranger(console: Console, request: Request) -> bool:
+    """Whether a page that needs no key is looked at by somebody who has none."""
+    headers, parts = request.headers, console.parts
+    digest = parts.cookies.digest(request.method, request.url.scheme, headers)
+    try:
+        await parts.api_keys.identify(headers.get("authorization"), digest=digest)
+    except ServiceError:
+        return True
+    return False
 
 
 @router.get("/console/sign-in")

@@ -191,7 +191,8 @@ class Guard:
                 "the request has several Authorization headers",
                 hint="Send one Authorization header with your key",
             )
-        digest = self._cookies.digest(scope["method"], scope.get("scheme", "http"), visit.headers)
+        cookies, scheme = self._cookies, scope.get("scheme", "http")
+        digest = None if given else cookies.digest(scope["method"], scheme, visit.headers)
         return await self._keys.identify(next(iter(given), None), client_address(scope), digest)
 
 

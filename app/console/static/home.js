@@ -47,13 +47,9 @@ async function poll() {
     find("health").textContent = ready.ok ? "ready" : (await ready.json()).reasons.join("; ");
   } catch (error) {
     before = null;
-    find("health").textContent = error.status === 401 ? "ok; sign in to see more" : "no answer";
-    if (error.status === 401) clearInterval(timer);
+    find("health").textContent = error.status === 401 ? "sign in again" : "no answer";
   }
 }
-const timer = setInterval(poll, EVERY);
-document.addEventListener("visibilitychange", poll);
-
 const buttons = ["try-run", "try-scan"].map(find).filter(Boolean);
 function step(value, text) {
   const place = find("progress");
@@ -123,5 +119,9 @@ async function nameDataset() {
 
 offer(find("try-run"), tryRun);
 offer(find("try-scan"), tryScan);
-poll();
-nameDataset().catch(() => {});
+if (!("stranger" in find("live").dataset)) {
+  setInterval(poll, EVERY);
+  document.addEventListener("visibilitychange", poll);
+  poll();
+  nameDataset().catch(() => {});
+}

@@ -12,6 +12,7 @@ from app.http.identity import Identity
 from app.parts import Parts
 from app.settings import Settings
 from app.state.api_keys import ApiKeys
+from app.state.base import StoreError
 from app.state.ownership import namespace
 
 
@@ -69,3 +70,14 @@ thalweg_problems_total{code="<b>"} 9.0
 thalweg_requests_total{code="busy"} 9.0
 """
     assert problems(text) == [("not-found", 3, "Not found"), ("busy", 2, "Busy")]
+
+
+def test_a_store_that_fails_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(Settings(data_dir=tmp_path))
+
+    def fail(*_: object) -> None:
+        raise StoreError("the disk failed")
+
+    with parts._resources:
+        monkeypatch.setattr(parts.storage.probe, "largest_usage", fail)
+        assert quotas(parts, Identity("bob", frozenset())) == []

@@ -111,6 +111,10 @@ def test_keys_are_for_administrators(tmp_path: Path) -> None:
             assert ("<h2>Keys</h2>" in text) == shown
             assert digest not in text
             assert admin not in text
-        assert "Authorization: Bearer $THALWEG_KEY" in page(service, "/").replace("&#34;", '"')
+        assert "Authorization: Bearer $THALWEG_KEY" in page(service, "/")
+        assert 'name="key"' in page(service, "/")
+        signed = service.get("/", [HTML, ("Authorization", f"Bearer {KEY}")]).body.decode()
+        assert 'id="try-run"' in signed
+        assert 'name="key"' not in signed
     finally:
         service.kill()
