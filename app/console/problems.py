@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -78,7 +79,8 @@ def _place(scope: Scope) -> str:
     if scope["method"] not in {"GET", "HEAD"}:
         return "/"
     query = scope["query_string"].decode("latin-1")
-    return f"{scope['path']}?{query}" if query else str(scope["path"])
+    path = quote(scope["path"])
+    return f"{path}?{query}" if query else path
 
 
 def _is_problem(start: Message) -> bool:

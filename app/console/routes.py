@@ -59,7 +59,7 @@ async def home(console: Console, request: Request) -> Response:
     parts = console.parts
     scan = samples.place_of_scan(parts.settings)
     host = request.headers.get("host", "")
-    address = parts.settings.public_url or f"{request.url.scheme}://{host}"
+    address = parts.settings.public_url or f"{request.scope['scheme']}://{host}"
     if not _ADDRESS.fullmatch(address):
         address = "http://localhost:8000"
     return console.pages.answer(
@@ -76,7 +76,7 @@ async def home(console: Console, request: Request) -> Response:
 async def _is_stranger(console: Console, request: Request) -> bool:
     """Whether a page that needs no key is looked at by somebody who has none."""
     headers, parts = request.headers, console.parts
-    digest = parts.cookies.digest(request.method, request.url.scheme, headers)
+    digest = parts.cookies.digest(request.method, request.scope["scheme"], headers)
     try:
         await parts.api_keys.identify(headers.get("authorization"), digest=digest)
     except ServiceError:
@@ -97,7 +97,7 @@ async def sign_in(console: Console, request: Request) -> Response:
     """Give the browser a cookie that stands for a key."""
     form = await _form(request)
     digest = await console.parts.api_keys.check(form.get("key", ""))
-    cookie = console.parts.cookies.issue(digest, request.url.scheme)
+    cookie = console.parts.cookies.issue(digest, request.scope["scheme"])
     return _away(form.get("place", "/"), cookie)
 
 
@@ -105,7 +105,7 @@ async def sign_in(console: Console, request: Request) -> Response:
 @in_lane(FRONT)
 async def sign_out(console: Console, request: Request) -> Response:
     """Take the cookie away."""
-    return _away("/", console.parts.cookies.end(request.url.scheme))
+    return _away("/", console.parts.cookies.end(request.scope["scheme"]))
 
 
 async def _form(request: Request) -> dict[str, str]:

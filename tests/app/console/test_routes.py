@@ -56,6 +56,12 @@ def test_people_get_the_first_page_and_programs_the_documentation(place: Service
         assert (answer.status, answer.getheader("Location")) == (307, "docs")
 
 
+def test_a_host_that_is_no_address_is_no_failure(place: Service) -> None:
+    with place.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: [1.2.3]\r\nAccept: text/html\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+
+
 def test_files_are_kept_for_good(place: Service) -> None:
     for address in re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page(place, "/")):
         answer = place.get(address)

@@ -16,7 +16,8 @@ from app.state.api_keys import ApiKeys, digest_key
 from app.state.sqlite import SqliteStateStore
 from app.tokens import KeyRing, Token, new_key
 from tests.app.conftest import KEY
-from tests.app.harness import HOST, Answer, Post, Service, ask, is_problem, wait_until
+from tests.app.harness import Answer, Post, Service, ask, is_problem, wait_until
+from tests.server_process import HOST
 
 RING = KeyRing([new_key()])
 DIGEST = digest_key(KEY)

@@ -7,7 +7,8 @@ import pytest
 from app.errors import OriginRefusedError
 from app.http.origins import Origins
 from tests.app.conftest import ORIGIN
-from tests.app.harness import HOST, Service, is_problem
+from tests.app.harness import Service, is_problem
+from tests.server_process import HOST
 
 OWN = Origins(["named.example"], "https://public.example/thalweg", [ORIGIN])
 
