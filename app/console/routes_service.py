@@ -68,7 +68,7 @@ async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
 async def operations(console: Console, who: IdentityDep, drain: DrainDep) -> Response:
     """Show how the service is, and what of it is used."""
     parts = console.parts
-    values: dict[str, Any] = {"who": who, "settings": parts.settings}
+    values: dict[str, Any] = {"who": who, "settings": parts.settings, "threads": parts.width}
     values["readiness"] = await parts.readiness.describe(draining=drain.draining)
     values["problems"] = overview.problems((await asyncio.to_thread(parts.metrics.text)).decode())
     values["quotas"] = await parts.threads.start(overview.quotas, parts, who)
