@@ -47,6 +47,15 @@ class ForbiddenError(ServiceError):
     code = "forbidden"
 
 
+class OriginRefusedError(ServiceError):
+    """A page of another site sent the request, or it names a host that may be another's.
+
+    So no site can act through the browsers of the users of a service.
+    """
+
+    code = "origin-refused"
+
+
 class NotFoundError(ServiceError):
     """No resource exists at this address."""
 
@@ -213,6 +222,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     CodingError: (400, "Malformed compressed body"),
     UnauthorizedError: (401, "API key required"),
     ForbiddenError: (403, "Scope missing"),
+    OriginRefusedError: (403, "Another site"),
     NotFoundError: (404, "Not found"),
     NotAcceptableError: (406, "Format not available"),
     StalledError: (408, "Body stalled"),

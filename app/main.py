@@ -10,6 +10,11 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
+from app.console import routes as console_routes
+from app.console import routes_service as console_service_routes
+from app.console.pages import Pages
+from app.console.problems import ProblemPages
+from app.console.routes import Console
 from app.datasets import routes as datasets_routes
 from app.http import routes_operations, routes_tokens
 from app.http.answers import EXPOSED
@@ -51,6 +56,8 @@ ROUTERS: tuple[Routes[Any], ...] = (
     runs_routes.rows_router,
     routes_reductions.router,
     routes_tokens.router,
+    console_routes.router,
+    console_service_routes.router,
     routes_operations.router,
 )
 
@@ -75,18 +82,27 @@ class Application(FastAPI):
         )
         self.parts = parts
         operations = Operations(parts.metrics, parts.readiness)
+        pages = Pages(lambda: parts.api_keys.required)
+        console = Console(pages, parts.runs, parts.datasets, parts)
+        has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
-        services = {type(service): service for service in (*products, parts.tokens, operations)}
+        others = (parts.tokens, operations, console)
+        services = {type(service): service for service in (*products, *others)}
         for routes in ROUTERS:
+            if routes.service is Console and not has_console:
+                continue
             self.include_router(routes.bound(services[routes.service]))
         add_problem_handlers(self)
         self._add_middleware()
+        if has_console:
+            self.add_middleware(ProblemPages, pages=pages)
 
     def _add_middleware(self) -> None:
         parts, settings = self.parts, self.parts.settings
         self.add_middleware(
             Guard,
             keys=parts.api_keys,
+            cookies=parts.cookies,
             metrics=parts.metrics,
             audit=parts.audit,
             open_metrics=settings.open_metrics,

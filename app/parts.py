@@ -27,8 +27,10 @@ from app.health.loop_lag import LoopLagProbe
 from app.health.readiness import Readiness
 from app.http.addresses import Addresses
 from app.http.bodies import MinimumRate
+from app.http.cookies import Cookies
 from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
+from app.http.origins import Origins
 from app.http.routes_tokens import TokenInspection
 from app.http.throttle import Rate, Throttle
 from app.losses import tokens as loss_tokens
@@ -250,6 +252,8 @@ class Parts:
         self.api_keys = self._closing(
             Keys(settings.api_keys, ApiKeys(self.storage.heads), digest_key)
         )
+        origins = Origins(settings.hosts, settings.public_url, settings.cors_origins)
+        self.cookies = Cookies(self.keys, origins)
         limits = BudgetLimits(
             settings.request_memory, settings.request_cpu_seconds, settings.request_items
         )

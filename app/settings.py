@@ -144,12 +144,17 @@ class Settings(BaseSettings):
     """Addresses whose X-Forwarded headers are trusted, comma-separated, or ``*``."""
     cors_origins: Names = ()
     """Web origins that may call the service."""
+    hosts: Names = ()
+    """Further host names of a service without keys, besides addresses, names without a dot and that
+    of ``public_url``; ``*`` for any, where something in front of it checks them."""
     api_keys: Names = ()
     """SHA-256 digests of the API keys, as ``thalweg-server key`` prints them, each
     optionally after a name: ``alice:9f86…``. Without any, here or stored, there is a single
     user."""
     api_keys_file: Path | None = None
     """File that holds ``api_keys``, one on each line, instead."""
+    console: Literal["on", "off"] = "on"
+    """Whether there are pages for people at ``/`` and below ``/console``."""
     allow_anonymous: bool = False
     """Whether to listen on other addresses than loopback without API keys."""
     open_metrics: bool = False
@@ -316,7 +321,7 @@ class Settings(BaseSettings):
             )
         return value
 
-    @field_validator("cors_origins", "api_keys", "token_keys", mode="before")
+    @field_validator("cors_origins", "hosts", "api_keys", "token_keys", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:  # noqa: ANN401 - text or a sequence
         if isinstance(value, str):

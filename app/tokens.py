@@ -51,6 +51,8 @@ KIND_LOSSES = 1
 KIND_TILES = 2
 KIND_BATCHES = 3
 KIND_ROWS = 4
+KIND_SESSION = 5
+"""No position: who is signed in with a browser."""
 
 _DIGEST = 8
 _SIGNATURE = 16

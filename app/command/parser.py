@@ -174,6 +174,8 @@ FLAGS = {
     ),
     "trusted_proxies": Flag(str, "addresses whose X-Forwarded headers are trusted, or *", "LIST"),
     "cors_origins": Flag(str, "web origins that may call the service (default: none)", "LIST"),
+    "hosts": Flag(str, "further host names of a service without keys (default: none)", "LIST"),
+    "console": Flag(str, "pages for people: on (default) or off", "on|off"),
     "drain_seconds": Flag(float, "grace period of running requests at shutdown", "S"),
     "drain_delay": Flag(float, "pause between turning unready and refusing connections", "S"),
 }

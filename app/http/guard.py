@@ -30,6 +30,7 @@ from core.errors import CancelledError
 
 from . import trail
 from .addresses import client_address
+from .cookies import Cookies
 from .identity import METRICS, Identity, authorise, identify, is_open, outlives_drain
 from .keys import Keys
 from .problems import ProblemResponse
@@ -66,6 +67,7 @@ class Guard:
         metrics: of this process.
         audit: gets a line for each change of state.
         throttle: admits requests by owner.
+        cookies: identify requests of browsers.
         open_metrics: whether ``/metrics`` needs no key.
         budgets: bound what requests may use.
         tracing: begins a trace for each.
@@ -73,13 +75,14 @@ class Guard:
         logs: whether the log has a line for each.
     """
 
-    def __init__(  # noqa: PLR0913 - each is another part of the service
+    def __init__(  # noqa: PLR0913, PLR0917 - each is another part of the service
         self,
         app: ASGIApp,
         keys: Keys,
         metrics: Metrics,
         audit: AuditLog,
         throttle: Throttle,
+        cookies: Cookies,
         *,
         open_metrics: bool = False,
         budgets: Budgets,
@@ -92,6 +95,7 @@ class Guard:
         self._metrics = metrics
         self._audit = audit
         self._throttle = throttle
+        self._cookies = cookies
         self._open_metrics = open_metrics
         self._budgets = budgets
         self._tracing = tracing
@@ -189,9 +193,12 @@ class Guard:
                 hint="Try again: another server will answer",
                 retry_after=1,
             )
+        self._cookies.origins.check_sender(scope["method"], visit.headers)
         if is_open(path, open_metrics=self._open_metrics):
             return
         identity = await self._identify(visit, scope)
+        if identity.key_id is None:
+            self._cookies.origins.check_host(visit.headers)
         visit.identity = identity
         identify(scope, identity)
         if path == METRICS:
@@ -213,7 +220,9 @@ class Guard:
                 "the request has several Authorization headers",
                 hint="Send one Authorization header with your key",
             )
-        return await self._keys.identify(next(iter(given), None), client_address(scope))
+        cookies, scheme = self._cookies, scope.get("scheme", "http")
+        digest = None if given else cookies.digest(scope["method"], scheme, visit.headers)
+        return await self._keys.identify(next(iter(given), None), client_address(scope), digest)
 
 
 def _check_host(scope: Scope) -> None:

@@ -36,8 +36,10 @@ USER_SCOPES = frozenset({LOSSES, PIPELINES, RUNS, "read:*", "register:*"})
 """All scopes but ``admin``: those of keys in the settings."""
 _SCOPE = "thalweg.identity"
 METRICS = "/metrics"
-_OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs"})
-_OPEN_BELOW = "/problems/"
+_OPEN = frozenset(
+    {"/", "/healthz", "/readyz", "/openapi.json", "/docs", "/console/sign-in", "/console/sign-out"}
+)
+_OPEN_BELOW = ("/problems/", "/console/assets/")
 _LEVEL_OF_ACTIONS = 2
 _READS = frozenset({"GET", "HEAD"})
 
@@ -179,6 +181,10 @@ _RULES = (
     _Rule("/v1/stages"),
     _Rule("/v1/tokens"),
     _Rule("/zarr"),
+    _Rule("/console/samples/scan", (REGISTER,)),
+    _Rule("/console/runs", (RUNS,), looks=1),
+    _Rule("/console/pipelines", (PIPELINES,), looks=1),
+    _Rule("/console"),
     _Rule(METRICS),
 )
 

@@ -163,26 +163,48 @@ class Keys:
         """Whether the service has keys, as far as this process knows."""
         return self._required
 
-    async def identify(self, authorization: str | None, address: str | None = None) -> Identity:
+    @property
+    def fixed(self) -> list[Identity]:
+        """Who has the keys of the settings."""
+        return list(self._fixed.values())
+
+    async def identify(
+        self, authorization: str | None, address: str | None = None, digest: str | None = None
+    ) -> Identity:
         """Return the identity of a request.
 
         Args:
             authorization: value of its Authorization header.
             address: of the client, which is charged where the service has no keys.
+            digest: of the key that its cookie stands for; the header goes before it.
 
         Raises:
             UnauthorizedError: the header has no valid key, and the service has keys.
         """
         if not await self._are_required():
             return self._single_user(address)
-        scheme, _, key = (authorization or "").partition(" ")
+        if authorization is not None or digest is None:
+            digest = self._digest_of(authorization or "")
+        fixed = self._fixed.get(digest)
+        return await self._from_store(digest) if fixed is None else fixed
+
+    def _digest_of(self, authorization: str) -> str:
+        scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise UnauthorizedError(
                 "this server requires an API key", hint="Send Authorization: Bearer KEY"
             )
+        return self._digest(key.strip())
+
+    async def check(self, key: str) -> str:
+        """Return the digest of a key that somebody signs in with.
+
+        Raises:
+            UnauthorizedError: it is not valid, and the service has keys.
+        """
         digest = self._digest(key.strip())
-        fixed = self._fixed.get(digest)
-        return await self._from_store(digest) if fixed is None else fixed
+        await self.identify(None, digest=digest)
+        return digest
 
     @contextmanager
     def bounding(self, identity: Identity | None, scope: Scope) -> Iterator[None]:

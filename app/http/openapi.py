@@ -166,7 +166,7 @@ def _correct_answers(document: dict[str, Any]) -> None:
             if "HTTPValidationError" in str(answers.get("422")):
                 del answers["422"]
             # Of options that there are not.
-            statuses = (422,) if is_open(path, open_metrics=True) else (422, 429, 503)
+            statuses = (422,) if is_open(path, open_metrics=True) else (403, 422, 429, 503)
             for status in statuses:
                 answers.setdefault(str(status), _problem_response(status))
             for answer in answers.values():

@@ -117,7 +117,7 @@ async def readyz(operations: Operations, drain: DrainDep) -> Response:
     "/metrics",
     operation_id="metrics",
     response_class=PlainTextResponse,
-    responses=problem_responses(400, 401, 503),
+    responses=problem_responses(400, 401, 403, 503),
 )
 @in_lane(FRONT)
 async def metrics(operations: Operations) -> Response:
@@ -141,10 +141,10 @@ async def explain_problem(_operations: Operations, code: str) -> Response:
     return HTMLResponse(problem_page(code, KINDS[code]), headers=PAGE_HEADERS)
 
 
-@router.get("/", operation_id="home", include_in_schema=False)
+@router.get("/", include_in_schema=False)
 @in_lane(FRONT)
-async def home(_operations: Operations) -> Response:
-    """Lead to the documentation."""
+async def root(_operations: Operations) -> Response:
+    """Lead to the documentation, where there is no console."""
     return RedirectResponse("docs")
 
 

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive
 from app.errors import TokenMalformedError, TooLargeError
 from app.server.body import BodyStalled
 from app.server.lanes.table import FRONT, in_lane
-from app.tokens import KeyRing, Token
+from app.tokens import KIND_SESSION, KeyRing, Token
 
 from .dependencies import Handler, Routes, StrictRoute
 from .openapi import problem_responses
@@ -67,7 +67,10 @@ class TokenInspection:
         Raises:
             TokenMalformedError, TokenForgedError: see KeyRing.verify.
         """
-        return self._keys.sign(self._keys.verify(text, refresh=True).token)
+        token = self._keys.verify(text, refresh=True).token
+        if token.kind == KIND_SESSION:
+            raise TokenMalformedError("the token is a sign-in, not a position: sign in again")
+        return self._keys.sign(token)
 
 
 class TokenBody(BaseModel):

@@ -42,6 +42,7 @@ CHANGES = {
     ("PATCH", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
     ("POST", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
     ("DELETE", "/v1/runs/{run}/streams/{stream}"): Change("delete", "stream", "stream"),
+    ("POST", "/console/samples/scan"): Change("create", "sample"),
     ("DELETE", "/v1/pipelines/{ident}"): Change("delete", "pipeline", "ident"),
 }
 """Requests that change state, by method and route."""
@@ -54,6 +55,8 @@ UNCHANGING = {
     ("POST", "/v1/datasets/{ident}/tiles"),
     ("POST", "/v1/datasets/{ident}/plan"),
     ("POST", "/v1/datasets/{ident}/reduce"),
+    ("POST", "/console/sign-in"),
+    ("POST", "/console/sign-out"),
     ("POST", "/v1/tokens/inspect"),
     ("POST", "/v1/tokens/refresh"),
 }

@@ -63,15 +63,21 @@ class SqlStateStore(StateStore):
             raise damaged(str(kind), str(head_id), self.path)
         return head
 
-    def largest_usage(self, kind: str) -> Usage:
+    def largest_usage(self, kind: str, space: str = "") -> Usage:
         """Return the most heads, and the most bytes, that one owner has of a kind.
+
+        Args:
+            kind: the kind.
+            space: beginning of the ids of the only owner to look at; default: all are.
 
         Raises:
             StoreError: they cannot be read.
         """
         largest: LiteralString = "coalesce(max(count), 0), coalesce(max(nbytes), 0)"
-        query: LiteralString = f"SELECT {largest} FROM {self.tables}usage WHERE kind = ?"  # noqa: S608
-        return Usage(*self.rows(query, (kind,))[0])
+        query: LiteralString = (
+            f"SELECT {largest} FROM {self.tables}usage WHERE kind = ? AND ? IN ('', space)"  # noqa: S608
+        )
+        return Usage(*self.rows(query, (kind, space))[0])
 
     def check(self) -> None:
         """Check that a head can be written.

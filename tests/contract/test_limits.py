@@ -37,7 +37,15 @@ NO_LIMITS = {
         "state_file",
     ),
     *("dataset_roots", "scan", "catalogue", "decoder_sandbox", "public_url", "trusted_proxies"),
-    *("cors_origins", "api_keys", "api_keys_file", "allow_anonymous", "open_metrics"),
+    *(
+        "cors_origins",
+        "hosts",
+        "api_keys",
+        "api_keys_file",
+        "allow_anonymous",
+        "open_metrics",
+        "console",
+    ),
     *("token_keys", "token_keys_file", "uploads_without_version"),
     *("engine", "engine_tls_ca", "engine_tls_cert", "engine_tls_key", "shared_roots"),
 }

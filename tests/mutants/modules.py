@@ -44,6 +44,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/streams/driver.py": (),
     "app/streams/frames.py": (),
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
+    "app/http/cookies.py": (),
     "app/http/decompression.py": (),
     "app/http/guard.py": (
         "tests/app/http/test_guard.py",
@@ -52,6 +53,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "app/http/identity.py": (),
     "app/http/keys.py": (),
+    "app/http/origins.py": (),
     "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_REGISTRY),
     "app/losses/posting.py": _POSTING,
     "app/tiles/reductions.py": (

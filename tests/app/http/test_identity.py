@@ -110,7 +110,7 @@ def test_metrics_are_open_if_so_set() -> None:
 
 
 def test_a_path_without_a_rule_is_for_admin_alone() -> None:
-    for path in ("/v2/things", "/v1", "/v1/lossesx", "/console"):
+    for path in ("/v2/things", "/v1", "/v1/lossesx", "/consoles"):
         assert not has_rule(path)
         authorise(SINGLE_USER, "GET", path)
         with pytest.raises(NotFoundError):

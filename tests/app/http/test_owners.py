@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from app.main import create_app
+from app.console.routes import Console
+from app.http.identity import is_open
+from app.main import ROUTERS, create_app
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
 from app.state.sqlite import SqliteStateStore
@@ -95,11 +97,22 @@ GET    /v1/runs/{run}/progress?follow=false         | 200 | 404 | 404 | 403 | 20
 GET    /v1/runs/{run}/rows/melt                     | 200 | 404 | 404 | 403 | 403
 POST   /v1/runs/{run}/reports                       | 409 | 404 | 404 | 403 | 403
 GET    /v1/runs/{run}/reports/melt                  | 409 | 404 | 404 | 403 | 403
+GET    /console/runs                                | has | not | not | 403 | has
+GET    /console/runs/{run}                          | 200 | 404 | 404 | 403 | 200
+GET    /console/datasets                            | has | not | has | not | has
+GET    /console/datasets/{dataset}                  | 200 | 404 | 200 | 404 | 200
+GET    /console/pipelines                           | has | not | has | 403 | has
+GET    /console/pipelines/{pipeline}                | 200 | 404 | 200 | 403 | 200
+GET    /console/samples/stream.bin                  | 200 | 200 | 200 | 200 | 200
+POST   /console/samples/scan                        | 200 | 200 | 200 | 403 | 403
+GET    /console/operations                          | 200 | 200 | 200 | 200 | 200
 GET    /metrics                                     | 200 | 200 | 200 | 200 | 200
 """.strip()
 """``has`` and ``not``: answered with 200, and the list has the thing of alice, or not."""
 
 
+LISTS = {"/v1/datasets", "/v1/pipelines", "/v1/runs", "/console/runs"}
+LISTS |= {"/console/datasets", "/console/pipelines"}
 RUN = {"perspective": "gul", "reports": ["melt"]}
 
 
@@ -156,6 +169,8 @@ class Shared:
             directory, api_keys=fixed, dataset_roots=self.roots, catalogue=catalogue
         )
         self.numbers = itertools.count()
+        # It is everybody's, for it is the operator's.
+        assert self.ask("alice", "POST", "/console/samples/scan").status == 201
 
     def ask(self, who: str | None, method: str, path: str, body: object = None) -> Answer:
         data = (
@@ -193,7 +208,7 @@ class Shared:
             self.make("bob", number)
         path = row.path.format(**things._asdict())
         answer = self.ask(WHO[column], row.method, path, body_of(row, things, number))
-        if row.method == "GET" and path in {"/v1/datasets", "/v1/pipelines", "/v1/runs"}:
+        if row.method == "GET" and path in LISTS:
             if answer.status != 200:
                 return str(answer.status)
             return "has" if set(things) & set(self._all(column, path)) else "not"
@@ -208,6 +223,14 @@ class Shared:
 
     def _all(self, column: str, path: str) -> Iterator[str]:
         after = ""
+        if path.startswith("/console"):
+            next_page: str | None = path
+            while next_page is not None:
+                page = self.ask(WHO[column], "GET", next_page).body.decode()
+                yield from re.findall(rf'href="{path}/([^"]+)"', page)
+                found = re.search(r'rel="next" href="([^"]+)"', page)
+                next_page = found and path + found[1]
+            return
         while after is not None:
             page = self.ask(WHO[column], "GET", f"{path}?limit=1000&after={after}").json()
             found = page[path.rpartition("/")[2]]
@@ -324,12 +347,20 @@ def test_the_table_is_documented() -> None:
 
 
 def test_the_table_has_every_route(tmp_path: Path) -> None:
-    """Every operation of the document is in the table, but for those that need no identity."""
+    """Every operation of the document and page is there, but for those that need no identity."""
     document = create_app(Settings(data_dir=tmp_path)).openapi()
     routes = {
         (method.upper(), path)
         for path, operations in document["paths"].items()
         for method in operations
+    }
+    routes |= {
+        (method, route.path)
+        for router in ROUTERS
+        if router.service is Console
+        for route in router.routes
+        for method in (route.methods or set()) - {"HEAD"}
+        if not is_open(route.path)
     }
     open_routes = {("GET", p) for p in ("/healthz", "/readyz", "/problems/{code}")}
     assert {(row.method, pattern(row.path, routes)) for row in ROWS} == routes - open_routes

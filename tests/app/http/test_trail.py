@@ -15,11 +15,15 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from app.audit import AuditLog
+from app.console.routes import Console
+from app.console.samples import SCAN
+from app.http.cookies import Cookies
 from app.http.guard import Guard
 from app.http.keys import Keys
+from app.http.origins import Origins
 from app.http.throttle import Throttle
 from app.http.trail import CHANGES, UNCHANGING
-from app.main import create_app
+from app.main import ROUTERS, create_app
 from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
 from app.server.flow import Flag
@@ -27,6 +31,7 @@ from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
 from app.telemetry import Metrics
+from app.tokens import KeyRing, new_key
 from tests.app.harness import Answer, Post, Service, Unbounded, ask
 from tests.app.losses.posts import good
 from tests.app.state.memory import MemoryStateStore
@@ -35,6 +40,7 @@ from tests.scale import PURE_PYTHON
 KEY = "the key of alice"
 ORDER = [
     ("POST", "/v1/datasets"),
+    ("POST", "/console/samples/scan"),
     ("POST", "/v1/datasets/{ident}/views"),
     ("POST", "/v1/pipelines"),
     ("PUT", "/v1/inputs/{name}"),
@@ -125,7 +131,8 @@ class Audited:
             "/v1/runs/{run}/reports": {"reports": ["melt"]},
         }
         answer = self.ask(method, names.get(route, route), bodies.get(route))
-        if method == "POST" and answer.status == 201 and route != "/v1/datasets":
+        nameless = {"/v1/datasets", "/console/samples/scan"}
+        if method == "POST" and answer.status == 201 and route not in nameless:
             made = answer.json()
             if route == "/v1/runs":
                 self.run = made["id"]
@@ -163,6 +170,8 @@ def test_every_route_that_may_change_state_is_in_a_table(tmp_path: Path) -> None
         for method in operations
         if method not in {"get", "head"}
     }
+    pages = [route for router in ROUTERS if router.service is Console for route in router.routes]
+    routes |= {(m, r.path) for r in pages for m in (r.methods or set()) - {"GET", "HEAD"}}
     assert routes == set(CHANGES) | UNCHANGING
     assert not set(CHANGES) & UNCHANGING
     assert set(ORDER) == set(CHANGES)
@@ -189,6 +198,7 @@ def test_every_change_writes_one_line_and_a_repetition_too(audited: Audited) -> 
                     "input": audited.digest,
                     "run": audited.run,
                     "stream": audited.stream,
+                    "sample": SCAN,
                 }[change.resource]
             )
             if method == "DELETE":
@@ -237,7 +247,8 @@ def test_a_request_that_is_not_answered_is_a_line_too(
         "headers": [(b"host", b"a")],
         "extensions": {DRAIN_EXTENSION: Drain(), DISCONNECTED_EXTENSION: Flag()},
     }
-    guard = Guard(inner, keys, Metrics(), audit, Throttle(9, 9), budgets=Unbounded())
+    cookies = Cookies(KeyRing([new_key()]), Origins())
+    guard = Guard(inner, keys, Metrics(), audit, Throttle(9, 9), cookies, budgets=Unbounded())
     with contextlib.suppress(ValueError):
         asyncio.run(guard(scope, silent, silent))
     audit.close()

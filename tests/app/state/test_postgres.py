@@ -101,6 +101,8 @@ class TestServer:
     def test_usage_of_nothing_takes_no_row(self, store: PostgresStateStore, url: str) -> None:
         store.create("view", "a.x", b"12")
         assert store.largest_usage("view") == Usage(1, 2)
+        assert store.largest_usage("view", "a.") == Usage(1, 2)
+        assert store.largest_usage("view", "b.") == Usage()
         store.delete("view", "a.x")
         with psycopg.connect(url) as connection:
             assert connection.execute("SELECT count(*) FROM thalweg_usage").fetchone() == (0,)

@@ -138,6 +138,8 @@ def test_the_largest_usage_is_that_of_one_owner(storage: Storage) -> None:
     storage.heads.create("pipeline", "bob.1", bytes(100))
     assert storage.heads.largest_usage("pipeline") == Usage(3, 100)
     assert storage.heads.largest_usage("nothing") == Usage()
+    assert storage.heads.largest_usage("pipeline", "alice.") == Usage(3, 30)
+    assert storage.heads.largest_usage("pipeline", "carol.") == Usage()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The console: pages by which people look at what the service has, and try it."""

@@ -1,0 +1,103 @@
+"""What the service is like, in rows of pages: limits, quotas, keys, problems."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from app.errors import KINDS
+from app.http.identity import Identity
+from app.parts import Parts
+from app.settings import Settings
+from app.state.api_keys import ApiKeys
+from app.state.base import StoreError
+from app.state.ownership import namespace
+
+_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+class Row(NamedTuple):
+    """A limit, and how much of it is used."""
+
+    name: str
+    allowed: str
+    setting: str
+    used: str = ""
+    ratio: float = 0.0
+
+
+def shown(nbytes: int | None) -> str:
+    """Return a number of bytes for people."""
+    if nbytes is None:
+        return "no limit"
+    size, unit = next((pair for pair in _UNITS if nbytes >= pair[0]), (1, "bytes"))
+    return f"{nbytes / size:,.3g} {unit}"
+
+
+def limits(settings: Settings) -> list[Row]:
+    """Return the limits that clients meet first."""
+    share = f"{settings.owner_share:.0%} of memory, buffers, requests and connections"
+    rate = "no limit" if settings.owner_rate is None else f"{settings.owner_rate:g} per second"
+    named = (
+        ("A posted stream", shown(settings.max_body), "MAX_BODY"),
+        ("An uploaded stream of a run", shown(settings.max_upload), "MAX_UPLOAD"),
+        ("An auxiliary file", shown(settings.max_input), "MAX_INPUT"),
+        ("Memory of all requests", shown(settings.memory_limit), "MEMORY_LIMIT"),
+        ("Share of one owner", share, "OWNER_SHARE"),
+        ("Requests of one owner", rate, "OWNER_RATE"),
+        ("Requests in progress", f"{settings.max_requests:,}", "MAX_REQUESTS"),
+    )
+    return [Row(name, allowed, f"THALWEG_{setting}") for name, allowed, setting in named]
+
+
+def quotas(parts: Parts, who: Identity) -> list[Row]:
+    """Return what an owner may store, and has stored; less where the store fails."""
+    found = []
+    # The page is for when something fails.
+    with contextlib.suppress(StoreError):
+        for kind, limit in parts.quotas.limits.items():
+            used = parts.storage.heads.largest_usage(kind, f"{namespace(who.owner)}.")
+            setting = f"THALWEG_QUOTA_{limit.name.upper()}"
+            ratio = max(used.count / max(limit.count, 1), used.nbytes / max(limit.nbytes, 1))
+            allowed = f"{limit.count:,}, {shown(limit.nbytes)}"
+            taken = f"{used.count:,}, {shown(used.nbytes)}"
+            found.append(Row(limit.name, allowed, setting, taken, ratio))
+    return found
+
+
+class KeyRow(NamedTuple):
+    """A key, as administrators see it."""
+
+    ident: str
+    owner: str
+    scopes: tuple[str, ...]
+    state: str
+
+
+_MOST_KEYS = 500
+
+
+def keys(parts: Parts) -> Iterator[KeyRow]:
+    """Yield the keys of the settings, and those that are stored, up to some hundreds."""
+    for who in parts.api_keys.fixed:
+        yield KeyRow(str(who.key_id), who.owner, tuple(sorted(who.scopes)), "in the settings")
+    for _, key in zip(range(_MOST_KEYS), ApiKeys(parts.storage.heads).records(), strict=False):
+        yield KeyRow(key.ident, key.owner, tuple(sorted(key.scopes)), key.state(time.time()))
+
+
+def problems(metrics: str) -> list[tuple[str, int, str]]:
+    """Return code, number and title of the problems answered so far, the most frequent first.
+
+    Args:
+        metrics: those of all workers, as ``/metrics`` has them.
+    """
+    found = []
+    for line in metrics.splitlines():
+        if line.startswith("thalweg_problems_total{"):
+            labels, _, number = line.rpartition(" ")
+            code = labels.partition('code="')[2].partition('"')[0]
+            if code in KINDS and float(number):
+                found.append((code, int(float(number)), KINDS[code].title))
+    return sorted(found, key=lambda row: (-row[1], row[0]))

@@ -1,0 +1,87 @@
+"""Pages made of templates, and the files that they load.
+
+Pages are complete as they are sent: they list and link without any script. Scripts are modules that
+add what moves: curves, frames, uploads. They are served as they are written, under a path with the
+digest of all of them, so that a browser may keep them for good and no page meets those of another
+version::
+
+    /console/assets/<digest>/runs.js    imports ./api.js, ./charts.js beside it
+
+The policy of pages lets nothing be loaded, run or sent but from this service: no inline script,
+no inline style, no foreign host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from xxhash import xxh3_64_hexdigest
+
+from app import __version__
+
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    # Else forms would not say where they are from.
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file that pages load."""
+
+    content: bytes
+    media_type: str
+
+
+class Pages:
+    """The templates and files of the console.
+
+    Args:
+        has_keys: whether people may have signed in.
+    """
+
+    def __init__(self, has_keys: Callable[[], bool] = lambda: False) -> None:
+        self._templates = Environment(
+            loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined
+        )
+        assets = f"/console/assets/{self.digest}"
+        self._templates.globals.update(version=__version__, assets=assets, has_keys=has_keys)
+
+    @cached_property
+    def assets(self) -> dict[str, Asset]:
+        """The files by name, as pages and each other name them."""
+        found = (entry for entry in files("app.console").joinpath("static").iterdir())
+        return {
+            entry.name: Asset(entry.read_bytes(), _TYPES[entry.name.rpartition(".")[2]])
+            for entry in sorted(found, key=lambda entry: entry.name)
+            if entry.name.rpartition(".")[2] in _TYPES
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of all files."""
+        return xxh3_64_hexdigest(b"".join(asset.content for asset in self.assets.values()))
+
+    def answer(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401 - of the template
+        """Return a page; values are escaped where they are text."""
+        return HTMLResponse(self.render(template, **values), status, HEADERS)
+
+    def render(self, template: str, **values: Any) -> bytes:  # noqa: ANN401 - of the template
+        """Return the text of a page in UTF-8."""
+        return self._templates.get_template(f"{template}.html").render(**values).encode()

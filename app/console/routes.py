@@ -1,0 +1,194 @@
+"""Routes of the console. Its pages show what the public routes tell, and use them for the rest."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import Query, Request
+from fastapi.responses import RedirectResponse, Response
+from fastapi.routing import APIRoute
+
+from app.datasets.routes import DatasetService
+from app.errors import BadRequestError, NotFoundError, ServiceError
+from app.http.dependencies import IdentityDep, Routes
+from app.parts import Parts
+from app.runs.describing import describe_briefly, describe_run, describe_stream
+from app.runs.service import RunService
+from app.server.lanes.table import FRONT, in_lane
+
+from . import samples
+from .overview import limits
+from .pages import Pages
+
+_FORM = 4096
+"""Most bytes of the form with a key."""
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/\[\]-]+")
+"""An address that may be pasted into a shell."""
+_AUTHORIZATION = '-H "Authorization: Bearer $THALWEG_KEY" '
+_OWN_PLACE = re.compile(r"/(?![/\\])[\x21-\x7e]*")
+"""An address of this service, as a path."""
+PAGE = 100
+"""Things of a list on one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What pages are made of."""
+
+    pages: Pages
+    runs: RunService
+    datasets: DatasetService
+    parts: Parts
+
+
+# Pages keep their state in the query, which scripts read.
+router = Routes(Console, "", APIRoute, include_in_schema=False)
+After = Annotated[str, Query(max_length=128, description="List things after this id")]
+
+
+@router.get("/")
+@in_lane(FRONT)
+async def home(console: Console, request: Request) -> Response:
+    """Return the first page; lead programs to the documentation."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return RedirectResponse("docs")
+    parts = console.parts
+    scan = samples.place_of_scan(parts.settings)
+    host = request.headers.get("host", "")
+    address = parts.settings.public_url or f"{request.scope['scheme']}://{host}"
+    if not _ADDRESS.fullmatch(address):
+        address = "http://localhost:8000"
+    return console.pages.answer(
+        "home",
+        place="/",
+        is_stranger=await _is_stranger(console, request),
+        address=address.rstrip("/"),
+        authorization=_AUTHORIZATION if parts.api_keys.required else "",
+        limits=limits(parts.settings),
+        scan=scan,
+    )
+
+
+async def _is_stranger(console: Console, request: Request) -> bool:
+    """Whether a page that needs no key is looked at by somebody who has none."""
+    headers, parts = request.headers, console.parts
+    digest = parts.cookies.digest(request.method, request.scope["scheme"], headers)
+    try:
+        await parts.api_keys.identify(headers.get("authorization"), digest=digest)
+    except ServiceError:
+        return True
+    return False
+
+
+@router.get("/console/sign-in")
+@in_lane(FRONT)
+async def ask_for_key(console: Console) -> Response:
+    """Ask for a key."""
+    return console.pages.answer("sign-in", place="/")
+
+
+@router.post("/console/sign-in")
+@in_lane(FRONT)
+async def sign_in(console: Console, request: Request) -> Response:
+    """Give the browser a cookie that stands for a key."""
+    form = await _form(request)
+    digest = await console.parts.api_keys.check(form.get("key", ""))
+    cookie = console.parts.cookies.issue(digest, request.scope["scheme"])
+    return _away(form.get("place", "/"), cookie)
+
+
+@router.post("/console/sign-out")
+@in_lane(FRONT)
+async def sign_out(console: Console, request: Request) -> Response:
+    """Take the cookie away."""
+    return _away("/", console.parts.cookies.end(request.scope["scheme"]))
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Read a small form.
+
+    Raises:
+        BadRequestError: it is not small.
+    """
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _FORM:
+            raise BadRequestError(
+                f"the form has more than {_FORM} bytes", hint="Send the fields key and place"
+            )
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
+
+
+def _away(place: str, cookie: str) -> Response:
+    place = place if _OWN_PLACE.fullmatch(place) else "/"
+    headers = {"Set-Cookie": cookie, "Cache-Control": "no-store"}
+    return RedirectResponse(place, 303, headers)
+
+
+@router.get("/console/assets/{digest}/{name}")
+@in_lane(FRONT)
+async def asset(console: Console, digest: str, name: str) -> Response:
+    """Return a file that pages load; its address changes with it."""
+    found = console.pages.assets.get(name)
+    if found is None or digest != console.pages.digest:
+        raise NotFoundError("there is no such file of the console", hint="Load the page again")
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(found.content, headers=headers, media_type=found.media_type)
+
+
+@router.get("/console/runs")
+@in_lane(FRONT)
+async def runs(console: Console, who: IdentityDep, after: After = "") -> Response:
+    """List the runs of the caller."""
+    service = console.runs
+
+    def look() -> dict[str, Any]:
+        page = service.runs.page(who, after, PAGE)
+        alive = [run for run in page if not service.runs.is_expired(run)]
+        described = [describe_briefly(run, service.streams.count(run)) for run in alive]
+        return {"runs": described, "after": page[-1].id if len(page) == PAGE else None}
+
+    return console.pages.answer("runs", **await service.threads.start(look))
+
+
+@router.get("/console/runs/{ident}")
+@in_lane(FRONT)
+async def run(console: Console, who: IdentityDep, ident: str) -> Response:
+    """Show a run."""
+    service = console.runs
+
+    def look() -> dict[str, Any]:
+        record = service.runs.get(who, ident)
+        streams = service.streams.of(record)
+        described = describe_run(record, streams, service.losses.inputs.has)
+        return {"run": described, "streams": [describe_stream(stream) for stream in streams]}
+
+    return console.pages.answer("run", **await service.threads.start(look))
+
+
+@router.get("/console/datasets")
+@in_lane(FRONT)
+async def datasets(console: Console, who: IdentityDep, after: After = "") -> Response:
+    """List the datasets that the caller may read."""
+    service = console.datasets
+    ids = await service.threads.start(service.catalogue.ids, who, after, PAGE, None)
+    last = ids[-1] if len(ids) == PAGE else None
+    return console.pages.answer("datasets", datasets=ids, after=last)
+
+
+@router.get("/console/datasets/{ident}")
+@in_lane(FRONT)
+async def dataset(console: Console, who: IdentityDep, ident: str) -> Response:
+    """Show a dataset."""
+    service = console.datasets
+
+    def look() -> dict[str, Any]:
+        with closing(service.catalogue.open_any(who, ident)) as opened:
+            return opened.describe()
+
+    return console.pages.answer("dataset", dataset=await service.threads.start(look))

@@ -1,0 +1,79 @@
+"""Routes about the service itself: data to try it with, its pipelines, and its operation."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from app.http.dependencies import DrainDep, IdentityDep, Routes
+from app.http.json_bodies import json_response
+from app.http.trail import name_resource
+from app.server.lanes.table import FRONT, in_lane
+
+from . import overview, samples
+from .routes import PAGE, After, Console
+
+router = Routes(Console, "", APIRoute, include_in_schema=False)
+
+
+@router.get("/console/samples/{name}")
+@in_lane(FRONT)
+async def sample(console: Console, name: str) -> Response:
+    """Send a loss stream, or the occurrences of its events, to try reports with."""
+    content = await console.parts.threads.start(samples.losses, name)
+    headers = {"Cache-Control": "private, max-age=86400"}
+    return Response(content, headers=headers, media_type="application/octet-stream")
+
+
+@router.post("/console/samples/scan")
+@in_lane(FRONT)
+async def sample_scan(console: Console, request: Request, who: IdentityDep) -> Response:
+    """Store a scan in the first dataset root, unless it is there, to be registered."""
+    threads, path = console.parts.threads, samples.place_of_scan(console.parts.settings)
+    created = await threads.start(samples.store_scan, who, path)
+    name_resource(request.scope, samples.SCAN)
+    return json_response({"files": [samples.SCAN]}, 201 if created else 200)
+
+
+@router.get("/console/pipelines")
+@in_lane(FRONT)
+async def pipelines(console: Console, who: IdentityDep, after: After = "") -> Response:
+    """List the pipelines of the caller."""
+    service = console.parts.pipelines
+    ids = await service.threads.start(service.pipelines.ids, who, after, PAGE)
+    last = ids[-1] if len(ids) == PAGE else None
+    return console.pages.answer("pipelines", pipelines=ids, after=last)
+
+
+@router.get("/console/pipelines/{ident}")
+@in_lane(FRONT)
+async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
+    """Show a pipeline, stage by stage."""
+    service = console.parts.pipelines
+
+    def look() -> dict[str, Any]:
+        with closing(service.pipelines.open(who, ident)) as opened:
+            return opened.describe()
+
+    return console.pages.answer("pipeline", pipeline=await service.threads.start(look))
+
+
+@router.get("/console/operations")
+@in_lane(FRONT)
+async def operations(console: Console, who: IdentityDep, drain: DrainDep) -> Response:
+    """Show how the service is, and what of it is used."""
+    parts = console.parts
+    values: dict[str, Any] = {"who": who, "settings": parts.settings, "threads": parts.width}
+    values["readiness"] = await parts.readiness.describe(draining=drain.draining)
+    values["problems"] = overview.problems((await asyncio.to_thread(parts.metrics.text)).decode())
+    values["quotas"] = await parts.threads.start(overview.quotas, parts, who)
+    values["keys"] = []
+    if who.is_admin:
+        values["keys"] = await parts.threads.start(lambda: [*overview.keys(parts)])
+    values["limits"] = overview.limits(parts.settings)
+    return console.pages.answer("operations", **values)

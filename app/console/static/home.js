@@ -1,0 +1,127 @@
+// The first page: throughput while it is looked at, and samples to try the service with.
+import { json, post, request, show } from "./api.js";
+
+const find = (id) => document.getElementById(id);
+const problem = find("problem");
+const EVERY = 2000;
+const COUNTERS = {
+  requests: ["thalweg_requests_total"],
+  received: ["thalweg_body_bytes_total", "thalweg_upload_bytes_total"],
+  sent: ["thalweg_answer_bytes_total"],
+};
+
+// Adds up the counters of a page of metrics.
+function sums(text) {
+  const found = { requests: 0, received: 0, sent: 0 };
+  for (const line of text.split("\n")) {
+    const name = line.slice(0, line.search(/[{ ]/));
+    for (const [key, names] of Object.entries(COUNTERS)) {
+      if (names.includes(name)) found[key] += Number(line.slice(line.lastIndexOf(" ") + 1));
+    }
+  }
+  return found;
+}
+
+function shown(key, number) {
+  if (key === "requests") return number.toFixed(1);
+  const unit = ["B", "kB", "MB", "GB"];
+  let step = 0;
+  while (number >= 1000 && step < 3) { number /= 1000; step += 1; }
+  return `${number.toFixed(step ? 1 : 0)} ${unit[step]}`;
+}
+
+let before = null;
+async function poll() {
+  if (document.hidden) { before = null; return; }
+  try {
+    const text = await (await request("/metrics")).text();
+    const now = { at: performance.now(), ...sums(text) };
+    if (before) {
+      const seconds = (now.at - before.at) / 1000;
+      for (const key of Object.keys(COUNTERS)) {
+        find(key).textContent = shown(key, Math.max(now[key] - before[key], 0) / seconds);
+      }
+    }
+    before = now;
+    const ready = await fetch("/readyz");
+    find("health").textContent = ready.ok ? "ready" : (await ready.json()).reasons.join("; ");
+  } catch (error) {
+    before = null;
+    find("health").textContent = error.status === 401 ? "sign in again" : "no answer";
+  }
+}
+const buttons = ["try-run", "try-scan"].map(find).filter(Boolean);
+function step(value, text) {
+  const place = find("progress");
+  place.hidden = false;
+  place.querySelector("progress").value = value;
+  place.querySelector("span").textContent = text;
+}
+
+function offer(button, act) {
+  if (!button) return;
+  button.disabled = false;
+  button.addEventListener("click", async () => {
+    problem.hidden = true;
+    for (const each of buttons) each.disabled = true;
+    try {
+      location.href = await act();
+    } catch (error) {
+      show(problem, error);
+      find("progress").hidden = true;
+    } finally {
+      for (const each of buttons) each.disabled = false;
+    }
+  });
+}
+
+async function tryRun() {
+  step(0, "Fetching the sample");
+  const [stream, occurrence] = await Promise.all(
+    ["stream.bin", "occurrence.bin"].map(async (name) => (await request(`/console/samples/${name}`)).blob()),
+  );
+  step(1, "Creating a run");
+  const spec = { perspective: "gul", reports: ["aal", "ept", "melt"] };
+  const run = await (await post("/v1/runs", spec)).json();
+  const path = `/v1/runs/${encodeURIComponent(run.id)}`;
+  step(2, "Storing the occurrences of its events");
+  await request(`${path}/inputs/occurrence`, { method: "PUT", body: occurrence });
+  step(3, `Uploading ${(stream.size / 1e6).toFixed(1)} MB of losses`);
+  const headers = { "Upload-Complete": "?1", "Content-Type": "application/octet-stream" };
+  await request(`${path}/streams?partition=1`, { method: "POST", body: stream, headers });
+  step(4, "Sealing the run");
+  await post(`${path}/seal`, {});
+  step(5, "Done");
+  return `/console/runs/${encodeURIComponent(run.id)}`;
+}
+
+async function tryScan() {
+  step(1, "Writing the file");
+  const { files } = await (await request("/console/samples/scan", { method: "POST" })).json();
+  step(3, "Registering the dataset");
+  const dataset = await (await post("/v1/datasets", { id: "thalweg-sample", files })).json();
+  step(5, "Done");
+  return `/console/datasets/${encodeURIComponent(dataset.id)}`;
+}
+
+// Commands about a dataset that there is.
+async function nameDataset() {
+  const { datasets } = await json("/v1/datasets?limit=1");
+  if (!datasets.length) return;
+  const line = find("tiles-line");
+  const { address, authorization } = line.dataset;
+  const path = encodeURIComponent(datasets[0]).replaceAll("'", "%27");
+  line.textContent = `curl -sf ${authorization}${address}/v1/datasets/${path}\ncurl -sf ${authorization}${address}/v1/datasets/${path}/image.png -o sum.png`;
+  const stages = [{ op: "source", dataset: datasets[0] }, { op: "permute", seed: 7 }, { op: "batch", size: 4 }];
+  const spec = JSON.stringify({ order: 1, stages }).replaceAll("'", "'\\''");
+  find("batches-line").textContent = `curl -sf ${authorization}${address}/v1/pipelines -d '${spec}'`;
+}
+
+offer(find("try-run"), tryRun);
+offer(find("try-scan"), tryScan);
+if (!("stranger" in find("live").dataset)) {
+  setInterval(poll, EVERY);
+  document.addEventListener("visibilitychange", poll);
+  poll();
+  nameDataset().catch(() => {});
+}

@@ -1,0 +1,154 @@
+// Pipelines: batches looked at, and what a token says.
+import { make, post, request, show, state } from "./api.js";
+
+const find = (id) => document.getElementById(id);
+const MOST = 8; // items, and numbers of each, that are shown
+const EDGE = 96; // pixels of a picture
+
+const READERS = {
+  u1: ["getUint8", 1], i1: ["getInt8", 1], b1: ["getUint8", 1], u2: ["getUint16", 2], i2: ["getInt16", 2],
+  u4: ["getUint32", 4], i4: ["getInt32", 4], u8: ["getBigUint64", 8], i8: ["getBigInt64", 8],
+  f4: ["getFloat32", 4], f8: ["getFloat64", 8],
+};
+
+// Reads the first frame of an answer: its header, and the payload of its arrays.
+function readFrame(buffer) {
+  const view = new DataView(buffer);
+  if (buffer.byteLength < 32 || view.getUint32(0) !== 0x54574731) throw new Error("The answer is no frame.");
+  const length = view.getUint32(8, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 32, length)));
+  return { header, view: new DataView(buffer, 32 + length) };
+}
+
+// Reads some numbers of an array, from an element on.
+function numbers(view, array, from, count) {
+  const reader = typeof array.dtype === "string" && READERS[array.dtype.slice(1)];
+  if (!reader) return null;
+  const [read, size] = reader;
+  const little = array.dtype[0] !== ">";
+  return Array.from({ length: count }, (_, k) => Number(view[read](array.offset + (from + k) * size, little)));
+}
+
+const product = (shape) => shape.reduce((all, one) => all * one, 1);
+
+// Draws a frame in grey between its 1st and 99th percentile.
+function picture(values, [height, width], label) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const low = sorted[Math.floor(sorted.length * 0.01)];
+  const range = sorted[Math.floor((sorted.length - 1) * 0.99)] - low || 1;
+  const canvas = make("canvas", { width, height, class: "frame", role: "img", "aria-label": label });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
+  values.forEach((value, k) => {
+    const grey = Math.min(Math.max((value - low) / range, 0), 1) * 255;
+    image.data.set([grey, grey, grey, 255], 4 * k);
+  });
+  context.putImageData(image, 0, 0);
+  canvas.style.width = canvas.style.height = `${EDGE}px`;
+  return canvas;
+}
+
+const short = (value) => (Number.isInteger(value) ? String(value) : value.toPrecision(6));
+
+// One item of an array, as a picture, a text or numbers.
+function item(view, array, index, title) {
+  const shape = array.shape.slice(1);
+  const size = product(shape);
+  if (shape.length === 2 && shape[0] > 3 && shape[1] > 3 && size <= 1 << 18) {
+    const values = numbers(view, array, index * size, size);
+    if (values) {
+      const [low, high] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+      return [picture(values, shape, title), make("br"), `${short(low)} … ${short(high)}`];
+    }
+  }
+  const values = numbers(view, array, index * size, Math.min(size, MOST));
+  if (!values) return [String(array.dtype)];
+  return [values.map(short).join(", ") + (size > MOST ? ", …" : "")];
+}
+
+// Rows of a ragged field: texts where its values are octets.
+function raggedItem(view, values, offsets, index) {
+  const [start, stop] = numbers(view, offsets, index, 2);
+  if (values.dtype === "|u1") {
+    const octets = new Uint8Array(view.buffer, view.byteOffset + values.offset + start, Math.min(stop - start, 200));
+    return [new TextDecoder().decode(octets)];
+  }
+  const found = numbers(view, values, start, Math.min(stop - start, MOST)) ?? [];
+  return [found.map(short).join(", ") + (stop - start > MOST ? ", …" : "")];
+}
+
+function draw({ header, view }) {
+  const named = new Map(header.arrays.map((array) => [array.name, array]));
+  const fields = header.arrays.filter((array) => !(array.name.endsWith(".offsets") && named.has(array.name.slice(0, -8))));
+  const rows = [];
+  for (let k = 0; k < Math.min(header.count, MOST); k += 1) {
+    const cells = fields.map((array) => {
+      const offsets = named.get(`${array.name}.offsets`);
+      const parts = offsets ? raggedItem(view, array, offsets, k) : item(view, array, k, `${array.name} of item ${k}`);
+      return make("td", {}, ...parts);
+    });
+    rows.push(make("tr", {}, make("th", { scope: "row" }, String(k)), ...cells));
+  }
+  const heads = fields.map((a) => make("th", { scope: "col" }, `${a.name} ${a.dtype} [${a.shape.slice(1).join(" × ")}]`));
+  const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Item"), ...heads));
+  const more = header.count > MOST ? `, the first ${MOST} shown` : "";
+  find("batch-shown").replaceChildren(
+    make("p", {}, `Batch ${header.seq} of epoch ${header.epoch}: ${header.count} items${more}. The token after it: `, make("code", {}, header.token)),
+    make("table", {}, head, make("tbody", {}, ...rows)),
+  );
+}
+
+function batches() {
+  const form = find("batch-form");
+  if (!form) return;
+  const { id } = form.dataset;
+  let token = null;
+  async function look(query) {
+    find("batch-problem").hidden = true;
+    try {
+      const path = `/v1/pipelines/${encodeURIComponent(id)}/batch?${new URLSearchParams(query)}`;
+      const response = await request(path, { headers: { Accept: "application/vnd.thalweg.frames" } });
+      const frame = readFrame(await response.arrayBuffer());
+      draw(frame);
+      token = frame.header.token;
+      find("batch").value = frame.header.seq;
+      find("token").value = token;
+      find("next-batch").disabled = false;
+      state.set({ batch: frame.header.seq });
+    } catch (error) {
+      find("batch-shown").replaceChildren();
+      show(find("batch-problem"), error);
+    }
+  }
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    look({ offset: find("batch").value });
+  });
+  find("next-batch").addEventListener("click", () => look({ after: token }));
+  form.querySelector("button").disabled = false;
+  find("batch").value = state.get("batch", "0");
+  look({ offset: find("batch").value });
+}
+
+function tokens() {
+  const form = find("token-form");
+  form.querySelector("button").disabled = false;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const table = find("token-table");
+    find("token-problem").hidden = true;
+    table.hidden = true;
+    try {
+      const said = await (await post("/v1/tokens/inspect", { token: find("token").value.trim() })).json();
+      const rows = Object.entries(said).map(([name, value]) =>
+        make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, make("code", {}, typeof value === "string" ? value : JSON.stringify(value)))));
+      table.querySelector("tbody").replaceChildren(...rows);
+      table.hidden = false;
+    } catch (error) {
+      show(find("token-problem"), error);
+    }
+  });
+}
+
+tokens();
+batches();

@@ -1,0 +1,72 @@
+"""Templates, and the files that pages load."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from jinja2 import UndefinedError
+
+from app.console.pages import HEADERS, Pages
+from tests.server_process import ROOT
+
+HOSTILE = "<script>alert('&\"')</script>"
+STATIC = ROOT / "app" / "console" / "static"
+MOST = 200_000
+
+
+def test_values_are_text_wherever_they_come_from() -> None:
+    page = Pages().answer("datasets", datasets=[HOSTILE, "a/b?c"], after=HOSTILE)
+    text = bytes(page.body).decode()
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(&#39;&amp;&#34;&#39;)" in text
+    assert 'href="/console/datasets/%3Cscript%3E' in text
+    assert 'href="/console/datasets/a/b%3Fc"' in text
+
+
+def test_a_page_that_lacks_a_value_is_none() -> None:
+    with pytest.raises(UndefinedError):
+        Pages().answer("datasets")
+
+
+def test_pages_run_and_load_nothing_but_the_files_of_the_service() -> None:
+    pages = Pages()
+    page = pages.answer("sign-in", place="/")
+    assert {name: page.headers[name] for name in HEADERS} == HEADERS
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    loaded = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', bytes(page.body).decode())
+    assert loaded
+    for address in loaded:
+        *_, digest, name = address.split("/")
+        assert digest == pages.digest
+        assert pages.assets[name].content
+
+
+TEMPLATES = sorted((STATIC.parent / "templates").iterdir())
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=[path.stem for path in TEMPLATES])
+def test_templates_have_neither_scripts_nor_styles_of_their_own(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
+    assert "://" not in text
+
+
+def test_files_stay_small_and_name_no_foreign_host() -> None:
+    assets = Pages().assets
+    assert assets.keys() == {path.name for path in STATIC.iterdir()}
+    assert sum(len(asset.content) for asset in assets.values()) <= MOST
+    for name, asset in assets.items():
+        if name.endswith(("js", "css")):
+            assert not re.search(rb"[\"'(](https?:)?//[a-z]", asset.content), name
+
+
+def test_the_address_of_files_changes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Pages()
+    later = Pages()
+    changed = {**before.assets, "api.js": before.assets["icon.svg"]}
+    monkeypatch.setitem(later.__dict__, "assets", changed)
+    monkeypatch.delitem(later.__dict__, "digest")
+    assert later.digest != before.digest

@@ -1,0 +1,111 @@
+"""Pages of a running service."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.app.harness import Answer, Post, Service, ask, is_problem
+from tests.scale import PURE_PYTHON
+
+HTML = ("Accept", "text/html")
+NAME = "a'b&c"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    if PURE_PYTHON:
+        pytest.skip("the server is a process of its own, whatever kernels are here")
+    directory = tmp_path_factory.mktemp("console")
+    roots = directory / "roots"
+    roots.mkdir()
+    np.save(roots / f"{NAME}.npy", np.arange(4 * 6, dtype="<u2").reshape(4, 3, 2))
+    service = Service(directory / "service", dataset_roots=roots)
+    try:
+        yield service
+        assert service.stop() == 0
+        assert not service.failures()
+    finally:
+        service.kill()
+
+
+def post(service: Service, path: str, values: object) -> Any:  # noqa: ANN401 - JSON
+    answer = ask(service, Post(path, [json.dumps(values).encode()]))
+    assert answer.status in {200, 201}, answer.body
+    return answer.json()
+
+
+def page(service: Service, path: str) -> str:
+    answer = service.get(path, [HTML])
+    assert (answer.status, answer.media_type) == (200, "text/html"), answer.body[:500]
+    bare = service.get(path, [HTML], method="HEAD")
+    assert (bare.status, bare.body) == (200, b"")
+    return answer.body.decode()
+
+
+def test_people_get_the_first_page_and_programs_the_documentation(place: Service) -> None:
+    assert "<h1>" in page(place, "/")
+    for headers in ([], [("Accept", "*/*")]):
+        answer = place.get("/", headers)
+        assert (answer.status, answer.getheader("Location")) == (307, "docs")
+
+
+def test_a_host_that_is_no_address_is_no_failure(place: Service) -> None:
+    with place.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: [1.2.3]\r\nAccept: text/html\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_files_are_kept_for_good(place: Service) -> None:
+    for address in re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page(place, "/")):
+        answer = place.get(address)
+        assert answer.status == 200
+        assert answer.getheader("Cache-Control") == "public, max-age=31536000, immutable"
+        assert answer.getheader("X-Content-Type-Options") == "nosniff"
+        other = re.sub(r"[0-9a-f]{16}", "0" * 16, address)
+        is_problem(place.get(other), "not-found", 404)
+    is_problem(place.get("/console/assets/x/../../pages.py"), "not-found", 404)
+
+
+def test_runs_are_listed_page_by_page(place: Service) -> None:
+    assert "There are no runs" in page(place, "/console/runs")
+    spec = {"perspective": "gul", "reports": ["melt", "aal"]}
+    made = {post(place, "/v1/runs", spec)["id"] for _ in range(101)}
+    first = page(place, "/console/runs")
+    more = re.search(r'rel="next" href="(\?after=[^"]+)"', first)
+    assert more is not None
+    second = page(place, f"/console/runs{more[1]}")
+    listed = [re.findall(r'href="/console/runs/([^"]+)"', text) for text in (first, second)]
+    assert (len(listed[0]), len(listed[1])) == (100, 1)
+    assert {*listed[0], *listed[1]} == made
+    ident = listed[0][0]
+    assert ident in page(place, f"/console/runs/{ident}")
+    assert 'aria-current="page">Runs' in first
+
+
+def test_datasets_are_listed(place: Service) -> None:
+    assert "There are no datasets" in page(place, "/console/datasets")
+    ident = post(place, "/v1/datasets", {"files": [f"{NAME}.npy"]})["id"]
+    assert f'href="/console/datasets/{ident}"' in page(place, "/console/datasets")
+    assert ident in page(place, f"/console/datasets/{ident}")
+
+
+def answers(service: Service, *paths: str) -> list[Answer]:
+    return [service.get(path, [HTML]) for path in paths]
+
+
+def test_without_the_console_there_are_no_pages(tmp_path: Path) -> None:
+    service = Service(tmp_path, "--console", "off")
+    try:
+        (root,) = answers(service, "/")
+        assert (root.status, root.getheader("Location")) == (307, "docs")
+        for answer in answers(service, "/console/runs", "/console/assets/x/api.js", "/console"):
+            is_problem(answer, "not-found", 404)
+    finally:
+        service.kill()

@@ -1,0 +1,120 @@
+"""Pages about the service itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.harness import Post, Service, ask, is_problem
+from tests.scale import PURE_PYTHON
+
+HTML = ("Accept", "text/html")
+KEY = "key of alice"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    if PURE_PYTHON:
+        pytest.skip("the server is a process of its own, whatever kernels are here")
+    directory = tmp_path_factory.mktemp("console")
+    (directory / "roots").mkdir()
+    service = Service(directory / "service", dataset_roots=directory / "roots")
+    try:
+        yield service
+        assert service.stop() == 0
+        assert not service.failures()
+    finally:
+        service.kill()
+
+
+def post(service: Service, path: str, values: object) -> Any:  # noqa: ANN401 - JSON
+    answer = ask(service, Post(path, [json.dumps(values).encode()]))
+    assert answer.status in {200, 201}, answer.body
+    return answer.json()
+
+
+def page(service: Service, path: str) -> str:
+    answer = service.get(path, [HTML])
+    assert (answer.status, answer.media_type) == (200, "text/html"), answer.body[:500]
+    return answer.body.decode()
+
+
+def test_samples_are_fetched_and_kept(place: Service) -> None:
+    answer = place.get("/console/samples/stream.bin")
+    assert (answer.status, answer.media_type) == (200, "application/octet-stream")
+    assert answer.getheader("Cache-Control") == "private, max-age=86400"
+    bare = place.get("/console/samples/stream.bin", method="HEAD")
+    assert bare.getheader("Content-Length") == str(len(answer.body))
+    assert ask(place, Post("/v1/losses/melt", [answer.body])).status == 200
+    is_problem(place.get("/console/samples/other"), "not-found", 404)
+
+
+def test_commands_of_the_first_page_work_as_they_are(place: Service) -> None:
+    text = page(place, "/")
+    commands = re.findall(r"curl [^\n<]+", text)
+    assert len(commands) == 4
+    paths = [re.search(r"http://127.0.0.1(/\S+)", command) for command in commands]
+    for path in filter(None, paths):
+        method = "PUT" if path[1].endswith("melt") else "GET"
+        sample = place.get("/console/samples/stream.bin").body if method == "PUT" else b""
+        assert ask(place, Post(path[1], [sample], method=method)).status == 200
+    hostile = [("Host", "x$(touch y)"), HTML]
+    with place.connect() as client:
+        lines = ["GET / HTTP/1.1", *(f"{n}: {v}" for n, v in hostile), "Connection: close", "", ""]
+        client.sendall("\r\n".join(lines).encode())
+        assert b"touch" not in b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def test_a_scan_a_pipeline_and_its_page(place: Service) -> None:
+    assert "There are no pipelines" in page(place, "/console/pipelines")
+    assert ask(place, Post("/console/samples/scan", [b""])).status == 201
+    found = ask(place, Post("/console/samples/scan", [b""]))
+    assert (found.status, found.json()) == (200, {"files": ["thalweg-sample.npy"]})
+    post(place, "/v1/datasets", {"id": "scan", "files": ["thalweg-sample.npy"]})
+    source = {"op": "source", "dataset": "scan"}
+    mixed = {"op": "mix", "weights": [3, 1], "inputs": [[source], [source, {"op": "permute"}]]}
+    ident = post(place, "/v1/pipelines", {"stages": [mixed, {"op": "batch", "size": 4}]})["id"]
+    assert f'href="/console/pipelines/{ident}"' in page(place, "/console/pipelines")
+    text = page(place, f"/console/pipelines/{ident}")
+    stages = ["mix", "source", "source", "permute", "batch"]
+    assert re.findall(r"<strong>(\w+)</strong>", text) == stages
+    assert 'href="/console/datasets/scan"' in text
+    is_problem(place.get("/console/pipelines/none"), "not-found", 404)
+
+
+def test_operations_are_shown(place: Service) -> None:
+    place.get("/v1/runs/none")
+    text = page(place, "/console/operations")
+    assert 'href="/problems/not-found"' in text
+    for part in ("This service has no keys", "ready", "THALWEG_QUOTA_RUNS", "kernels", "SQLite"):
+        assert part in text
+    assert "<h2>Keys</h2>" not in text
+
+
+def test_keys_are_for_administrators(tmp_path: Path) -> None:
+    from tests.app.http.test_owners import SqliteStateStoreOf
+
+    with SqliteStateStoreOf(tmp_path / "data") as keys:
+        admin = keys.add("root", {"admin"}, now=0)[0]
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    service = Service(tmp_path, api_keys=f"alice:{digest}")
+    try:
+        for key, shown in ((KEY, False), (admin, True)):
+            answer = service.get("/console/operations", [HTML, ("Authorization", f"Bearer {key}")])
+            text = answer.body.decode()
+            assert ("<h2>Keys</h2>" in text) == shown
+            assert digest not in text
+            assert admin not in text
+        assert "Authorization: Bearer $THALWEG_KEY" in page(service, "/")
+        assert 'name="key"' in page(service, "/")
+        signed = service.get("/", [HTML, ("Authorization", f"Bearer {KEY}")]).body.decode()
+        assert 'id="try-run"' in signed
+        assert 'name="key"' not in signed
+    finally:
+        service.kill()

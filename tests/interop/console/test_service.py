@@ -1,0 +1,143 @@
+"""The first page, pipelines, operations and sign-in, in a browser."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.app.harness import Service
+from tests.interop.browser import find_browser
+from tests.interop.console.chromium import Page, chromium
+from tests.server_process import HOST
+
+BROWSER = find_browser()
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser (apt-get install chromium)")
+KEY = "an honest key"
+READY = "!document.querySelector('main button:not(#next-batch)')?.disabled"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with chromium(str(BROWSER)) as opened:
+        yield opened
+        assert opened.errors == []
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("browsed")
+    roots = directory / "roots"
+    roots.mkdir()
+    served = Service(directory / "service", dataset_roots=roots)
+    try:
+        yield served
+        assert not served.failures()
+    finally:
+        served.kill()
+
+
+def address(service: Service, path: str) -> str:
+    return f"http://{HOST}:{service.port}{path}"
+
+
+def click(page: Page, selector: str) -> None:
+    page.run(f"document.querySelector('{selector}').click()")
+
+
+def fits(page: Page) -> None:
+    """In light and dark, wide and narrow, nothing lies beyond the edge of the window."""
+    for width in (1280, 360):
+        for dark in (False, True):
+            page.resize(width, 900, dark=dark)
+            over = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert page.run(over) <= 0, width
+    page.resize(1280, 900)
+
+
+def test_a_sample_run_in_one_click(page: Page, service: Service) -> None:
+    page.open(address(service, "/"))
+    page.wait("document.getElementById('health').textContent === 'ready'")
+    page.wait("/^[0-9]/.test(document.getElementById('requests').textContent)")
+    fits(page)
+    click(page, "#try-run")
+    page.wait("location.pathname.startsWith('/console/runs/')")
+    ident = page.run("location.pathname.split('/').pop()")
+    page.wait(
+        f"fetch('/v1/runs/{ident}').then((r) => r.json()).then((run) => run.state === 'done')"
+    )
+    assert service.get(f"/v1/runs/{ident}/reports/ept").status == 200
+
+
+def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
+    page.open(address(service, "/"))
+    click(page, "#try-scan")
+    page.wait("location.pathname === '/console/datasets/thalweg-sample'")
+    page.open(address(service, "/"))
+    page.wait("document.getElementById('tiles-line').textContent.includes('thalweg-sample')")
+    command = page.text("#batches-line")
+    assert f"http://{HOST}:{service.port}/v1/pipelines -d '{{" in command
+    spec = command.partition(" -d '")[2].rstrip("'")
+    made = page.run(
+        f"fetch('/v1/pipelines', {{method: 'POST', body: {spec!r}}}).then((r) => r.json())"
+    )
+    page.open(address(service, f"/console/pipelines/{made['id']}"))
+    page.wait("document.querySelectorAll('canvas.frame').length === 4")
+    first = page.text("#batch-shown p")
+    click(page, "#next-batch")
+    page.wait("document.querySelector('#batch-shown p').innerText.startsWith('Batch 1 ')")
+    assert page.run("location.search") == "?batch=1"
+    token = first.rpartition(" ")[2]
+    page.run(f"document.getElementById('token').value = {token!r}")
+    click(page, "#token-form button")
+    page.wait("!document.getElementById('token-table').hidden")
+    assert "batches" in page.text("#token-table")
+    page.run("document.getElementById('token').value = 'nonsense'")
+    click(page, "#token-form button")
+    page.wait("!document.getElementById('token-problem').hidden")
+    assert "token-malformed" in page.text("#token-problem")
+    # The browser notes what the service refused.
+    page.errors[:] = [each for each in page.errors if "/v1/tokens/inspect" not in each]
+    fits(page)
+    page.open(address(service, f"/console/pipelines/{made['id']}?batch=1"))
+    page.wait("document.querySelector('#batch-shown p')?.innerText.startsWith('Batch 1 ')")
+
+
+def test_the_keyboard_leads_everywhere(page: Page, service: Service) -> None:
+    page.open(address(service, "/console/operations"))
+    assert "token-malformed" in page.text("main")
+    fits(page)
+    page.key("Tab")
+    assert page.run("document.activeElement.className") == "skip"
+    page.key("Enter")
+    page.wait("document.activeElement.id === 'content'")
+    seen = set()
+    for _ in range(60):
+        page.key("Tab")
+        seen.add(page.run("document.activeElement.getAttribute('href')"))
+    assert {"/metrics", "/problems/token-malformed"} <= seen
+
+
+def test_signing_in_and_out(page: Page, tmp_path: Path) -> None:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    served = Service(tmp_path, api_keys=f"alice:{digest}")
+    try:
+        page.open(address(served, "/console/runs"))
+        assert "requires an API key" in page.text("main")
+        for key, place in (("wrong", "/console/sign-in"), (KEY, "/")):
+            page.run(f"document.querySelector('input[name=key]').value = {key!r}")
+            click(page, "form.key button")
+            page.wait(f"location.pathname === {place!r} && document.readyState === 'complete'")
+        page.wait("document.getElementById('health')?.textContent === 'ready'")
+        assert page.run("document.cookie") == ""
+        page.open(address(served, "/console/runs"))
+        assert "There are no runs" in page.text("main")
+        click(page, "footer form button")
+        page.wait("location.pathname === '/' && document.readyState === 'complete'")
+        assert page.run("document.querySelector('form.key') && !document.querySelector('#try-run')")
+        # The browser notes the pages that asked for a key.
+        page.errors[:] = [each for each in page.errors if "401" not in each]
+    finally:
+        served.kill()
