@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
 from app.console import routes as console_routes
+from app.console import routes_runs as console_runs_routes
 from app.console.pages import Pages
 from app.console.routes import Console
 from app.datasets import routes as datasets_routes
@@ -56,6 +57,7 @@ ROUTERS: tuple[Routes[Any], ...] = (
     routes_tokens.router,
     routes_operations.router,
     console_routes.router,
+    console_runs_routes.router,
 )
 
 
