@@ -61,3 +61,4 @@ form.addEventListener("submit", async (event) => {
   }
 });
 adapt();
+form.querySelector("button").disabled = false;

@@ -4,6 +4,7 @@ import { watch } from "./progress.js";
 import { offerRows } from "./rows.js";
 import { draw, fade, remove } from "./streams.js";
 import { written } from "./tables.js";
+import { isTransferring, offerUploads, recall } from "./upload.js";
 
 const page = document.getElementById("run").dataset;
 const path = `/v1/runs/${encodeURIComponent(page.run)}`;
@@ -51,8 +52,10 @@ function count() {
 // -- what happens --------------------------------------------------------------------
 
 function act(stream) {
-  if (!element("uploads") || stream.state !== "failed") return [];
-  return [make("button", { class: "plain", "data-delete": stream.id }, "Delete")];
+  if (!element("uploads") || isTransferring(stream.id)) return [];
+  const removal = make("button", { class: "plain", "data-delete": stream.id, "aria-label": `Delete the stream of partition ${stream.partition}` }, "Delete");
+  if (stream.state === "complete" || stream.state === "failed") return [removal];
+  return [make("button", { class: "plain", "data-again": stream.id }, `Choose ${recall(stream.id) ?? "its file"} again`), " ", removal];
 }
 
 function changed(event) {
@@ -85,12 +88,18 @@ const watching = watch(page.run, {
   },
   gone(error) {
     show(problem, error);
-    problem.prepend("This run is gone. ");
+    problem.prepend("This run is gone: ");
     element("uploads")?.remove();
     offline.hidden = true;
   },
 });
 setInterval(fade, 1000);
+
+const uploads = element("uploads") && offerUploads({
+  path, known: () => streams, options: () => described?.options ?? {},
+  // Other things than streams are in no event.
+  changed: () => { asked = ""; watching.again(); },
+});
 
 // -- what is done --------------------------------------------------------------------
 
@@ -105,26 +114,35 @@ async function attempt(work) {
   watching.again();
 }
 
-element("streams").addEventListener("click", (event) => {
-  const id = event.target.dataset?.delete;
-  if (id) attempt(() => request(`${path}/streams/${encodeURIComponent(id)}`, { method: "DELETE" }));
+// The first click asks, the second does it.
+function isSure(button, question) {
+  if (button.dataset.asked) return true;
+  const before = button.textContent;
+  button.dataset.asked = "1";
+  button.textContent = question;
+  button.addEventListener("blur", () => { delete button.dataset.asked; button.textContent = before; }, { once: true });
+  return false;
+}
+
+element("streams").addEventListener("click", ({ target }) => {
+  const { delete: id, again } = target.dataset;
+  if (id && isSure(target, "Really?")) attempt(() => request(`${path}/streams/${encodeURIComponent(id)}`, { method: "DELETE" }));
+  if (again) chooseAgain(again);
 });
 element("seal")?.addEventListener("click", () => attempt(() => request(`${path}/seal`, { method: "POST" })));
 
 const removal = element("delete");
 removal.hidden = false;
 removal.addEventListener("click", () => {
-  if (removal.dataset.asked) {
-    attempt(async () => { await request(path, { method: "DELETE" }); location.href = "/console/runs"; });
-    return;
-  }
-  removal.dataset.asked = "1";
-  removal.textContent = "Really delete it, with all of its streams and reports?";
+  if (!isSure(removal, "Really delete it, with all of its streams and reports?")) return;
+  attempt(async () => { await request(path, { method: "DELETE" }); location.href = "/console/runs"; });
 });
-removal.addEventListener("blur", () => { delete removal.dataset.asked; removal.textContent = "Delete this run"; });
+
+function chooseAgain(stream) {
+  const input = make("input", { type: "file", onchange: () => { problem.hidden = true; uploads.addAgain(stream, input.files[0], problem); } });
+  input.click();
+}
 
 offerRows(page.run);
-if (element("uploads")) {
-  element("uploads").hidden = false;
-}
+if (element("uploads")) element("uploads").hidden = false;
 if (page.state === "done") await import("./curves.js");
