@@ -25,6 +25,7 @@ DECLARED = {
         GET /v1/runs/{run}/streams      OPTIONS /v1/runs/{run}/streams
         GET /v1/runs/{run}/streams/{stream}     DELETE /v1/runs/{run}/streams/{stream}
         OPTIONS /v1/runs/{run}/streams/{stream} DELETE /v1/inputs/{name}/{digest}
+        GET /console/runs/new
     """,
     # One tile, one batch, a picture, a chunk, and what is computed for a view or a pipeline.
     QUICK: """
@@ -45,6 +46,7 @@ DECLARED = {
         POST /v1/datasets       GET /v1/datasets/{ident}/files/{number}
         POST /v1/datasets/{ident}/tiles GET /v1/datasets/{ident}/views/{name}/tiles
         GET /v1/datasets/{ident}/views/{name}/raw       GET /v1/pipelines/{ident}/batches
+        GET /console/runs/{ident}/about
         POST /v1/datasets/{ident}/reduce
     """,
 }

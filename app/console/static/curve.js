@@ -9,38 +9,40 @@ const MOST = 256 << 20;
 const STANDARD = [2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2500, 5000, 10000, 50000, 100000];
 
 // Reads the curves of summaries: {"<summary>/<calculation>/<type>": {periods, losses, points}} with
-// return periods descending. Points that lie closer than a pixel could show are left out.
+// return periods descending. Points that lie closer than a pixel could show are left out, but for
+// those on both sides of usual return periods, so that tables have exactly what the service computes.
 export async function readCurves(path, options) {
   const curves = {};
   const names = ["SummaryId", "EPCalc", "EPType", "ReturnPeriod", "Loss"];
-  let last = null;
+  let curve = null;
   let key = "";
   await readRecords(path, names, ([summary, calculation, type, period, loss]) => {
     const found = `${summary}/${calculation}/${type}`;
     if (found !== key) {
-      if (last) close(last);
+      if (curve) keepLast(curve);
       key = found;
-      last = curves[key] = { periods: [], losses: [], points: 0, end: null };
+      curve = curves[key] = { periods: [], losses: [], points: 0, last: null, usual: STANDARD.length - 1 };
     }
-    last.points += 1;
-    if (!(period > 0)) return;
-    const before = last.periods.at(-1);
-    last.end = [period, loss];
-    if (before === undefined || Math.log(before / period) >= STEP) {
-      last.periods.push(period);
-      last.losses.push(loss);
-      last.end = null;
-    }
+    curve.points += 1;
+    if (period > 0) take(curve, period, loss);
   }, { ...options, most: MOST });
-  if (last) close(last);
+  if (curve) keepLast(curve);
   return curves;
 }
 
-function close(curve) {
-  if (curve.end && curve.end[0] !== curve.periods.at(-1)) {
-    curve.periods.push(curve.end[0]);
-    curve.losses.push(curve.end[1]);
-  }
+function take(curve, period, loss) {
+  let isBesideUsual = false;
+  while (STANDARD[curve.usual] >= period) { isBesideUsual = true; curve.usual -= 1; }
+  if (isBesideUsual) keepLast(curve);
+  curve.last = [period, loss];
+  if (isBesideUsual || !curve.periods.length || Math.log(curve.periods.at(-1) / period) >= STEP) keepLast(curve);
+}
+
+function keepLast(curve) {
+  if (!curve.last) return;
+  curve.periods.push(curve.last[0]);
+  curve.losses.push(curve.last[1]);
+  curve.last = null;
 }
 
 // Losses of a curve at ascending return periods; between two points linear in the return period, and

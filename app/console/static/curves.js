@@ -87,7 +87,7 @@ function toggleType(type, on) {
 
 function otherRuns() {
   const input = make("input", { placeholder: "id of another run", size: "34", "aria-label": "Run to lay over" });
-  const add = make("form", { class: "inline", onsubmit: (event) => {
+  const add = make("form", { class: "joined", onsubmit: (event) => {
     event.preventDefault();
     const id = input.value.trim().split("/").pop();
     if (id) change({ runs: [...new Set([...list("runs"), id])].join(",") });

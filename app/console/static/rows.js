@@ -46,34 +46,37 @@ async function* bodies(run, report, signal) {
 }
 
 async function read(run, report, signal) {
-  let [kept, unsure, count, drawn] = [[], [], 0, 0];
+  let [kept, unsure, count, ending, drawn] = [[], [], 0, "", ""];
   const began = performance.now();
-  const draw = (ending) => {
+  const draw = () => {
+    if (drawn === `${count} ${ending}`) return;
+    drawn = `${count} ${ending}`;
     const rows = [...kept, ...unsure].slice(-LAST);
     const rate = written(Math.round(count / Math.max((performance.now() - began) / 1000, 0.1)));
-    said.textContent = `${written(count)} rows, ${rate} per second${ending ? ` · ${ending}` : ""}`;
+    said.textContent = `${written(count)} rows, ${rate} per second${ending && ` · ${ending}`}`;
     if (rows.length) place.replaceChildren(table(Object.keys(rows.at(-1)), rows.map((row) => Object.values(row).map(written)), `The last ${rows.length} rows of ${report}`));
-    drawn = performance.now();
   };
-  for await (const line of bodies(run, report, signal)) {
-    if (line.checkpoint) {
-      kept = [...kept, ...unsure].slice(-LAST);
-      unsure = [];
-    } else if (line.cut) {
-      count -= unsure.length;
-      unsure = [];
-    } else if (line.error) {
-      draw(`ended: ${line.error.detail}`);
-    } else if (line.end) {
-      draw(line.end.reason);
-    } else {
-      unsure.push(line);
-      count += 1;
+  const timer = setInterval(draw, DRAW);
+  try {
+    for await (const line of bodies(run, report, signal)) {
+      if (line.checkpoint) {
+        kept = [...kept, ...unsure].slice(-LAST);
+        unsure = [];
+      } else if (line.cut) {
+        count -= unsure.length;
+        unsure = [];
+      } else if (line.error) {
+        ending = `ended: ${line.error.detail}`;
+      } else if (line.end) {
+        ending = line.end.reason;
+      } else {
+        unsure.push(line);
+        count += 1;
+      }
     }
-    if (performance.now() - drawn > DRAW) {
-      draw("");
-      await new Promise((done) => { setTimeout(done); });
-    }
+  } finally {
+    clearInterval(timer);
+    draw();
   }
 }
 

@@ -95,6 +95,8 @@ GET    /v1/runs/{run}/progress?follow=false         | 200 | 404 | 404 | 403 | 20
 GET    /v1/runs/{run}/rows/melt                     | 200 | 404 | 404 | 403 | 403
 POST   /v1/runs/{run}/reports                       | 409 | 404 | 404 | 403 | 403
 GET    /v1/runs/{run}/reports/melt                  | 409 | 404 | 404 | 403 | 403
+GET    /console/runs/new                            | 200 | 200 | 200 | 403 | 200
+GET    /console/runs/{run}/about                    | 200 | 404 | 404 | 403 | 403
 GET    /metrics                                     | 200 | 200 | 200 | 200 | 200
 """.strip()
 """``has`` and ``not``: answered with 200, and the list has the thing of alice, or not."""
