@@ -1,4 +1,5 @@
-// Charts by uPlot, in the colours of the page.
+// Charts by uPlot 1.6.32, in the colours of the page. Its minified script is as its package has it, but
+// for an export at the end; uPlot.LICENSE.txt is its licence.
 import uPlot from "./uPlot.min.js";
 import { written } from "./tables.js";
 
@@ -25,10 +26,16 @@ function axes({ xTitle, yTitle, logarithmic, labels }) {
   ];
 }
 
+export function clear(element) {
+  drawn.get(element)?.();
+  drawn.delete(element);
+  delete element.dataset.milliseconds;
+}
+
 // Draws series over xs, ascending, in an element; whatever was there is replaced. A range of x that is
 // dragged is told to onZoom; a double click shows all again.
 export function chart(element, { xs, series, range = [null, null], onZoom, bars, labels, ...rest }) {
-  drawn.get(element)?.();
+  clear(element);
   const started = performance.now();
   const limits = [range[0] ?? xs[0], range[1] ?? xs.at(-1)];
   if (limits[0] >= limits[1]) limits.splice(0, 2, limits[0] / 1.1, limits[1] * 1.1);

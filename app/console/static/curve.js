@@ -2,7 +2,7 @@
 import { readRecords } from "./records.js";
 
 export const TYPES = { 1: "OEP", 3: "AEP", 2: "OEP TVaR", 4: "AEP TVaR" };
-export const CALCULATIONS = { 2: "full uncertainty", 4: "sample mean", 3: "per-sample mean", 1: "mean damage ratio" };
+export const CALCULATIONS = { 2: "full uncertainty", 4: "sample mean", 3: "per-sample mean", 1: "mean damage" };
 const STEP = 0.0125; // of the logarithm of return periods: some 1,100 points for six decades
 const MANY = 2000;
 const MOST = 256 << 20;

@@ -1,7 +1,7 @@
 // The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
 // is in the address, so that a link shows the same.
 import { json, make, post, show, state } from "./api.js";
-import { chart, colours } from "./chart.js";
+import { chart, clear, colours } from "./chart.js";
 import { CALCULATIONS, TYPES, lossesAt, readCurves, tabled, union } from "./curve.js";
 import { readLines, readRecords } from "./records.js";
 import { picker } from "./picker.js";
@@ -190,7 +190,7 @@ function describe(loaded, series) {
   const points = curves.reduce((sum, curve) => sum + curve.points, 0);
   const drawn = curves.reduce((sum, curve) => sum + curve.periods.length, 0);
   const absent = chosenSummaries.filter((id) => !series.some((each) => each.id === id));
-  const thinned = drawn < points ? `${written(drawn)} of ${written(points)} points are drawn, none further apart than 1.3 % of a return period; the csv has all` : `${written(points)} points`;
+  const thinned = drawn < points ? `${written(drawn)} of ${written(points)} points are drawn: those within 1.3 % of a return period of the one before are left out; the csv has all` : `${written(points)} points`;
   const money = state.get("currency") || "currency not stated";
   caption.replaceChildren(...said.flatMap((line) => [line, make("br")]),
     `${types().map((type) => TYPES[type]).join(", ")} · ${calculation} · ${money}`, make("br"), make("span", { class: "faint" }, thinned),
@@ -241,6 +241,7 @@ async function drawCurves(signal) {
   drawLinks(chosenSummaries);
   drawNumbers(years, series);
   if (!series.length) {
+    clear(canvas);
     canvas.replaceChildren(make("p", {}, "There is no such curve: choose another calculation, type or summary."));
     return;
   }
