@@ -6,12 +6,13 @@ const FIRST = 1; // seconds until the first attempt after a failure
 const LONGEST = 15;
 const AFTER_END = 5;
 
-export const isGone = (error) => error.status === 404 || error.status === 410;
+// Whether asking again would not help: the run is gone, or who asks may not see it.
+const isFinal = ({ status }) => status >= 400 && status < 500 && status !== 408 && status !== 429;
 
-// Until the run is gone calls
+// Until it is refused calls
 //   on.changed(event)     its streams are all of the run if it is whole, else those that changed
 //   on.offline(seconds)   until the next attempt; 0 once the service answers again
-//   on.gone(problem)
+//   on.refused(problem)
 export function watch(run, on) {
   const path = `/v1/runs/${encodeURIComponent(run)}`;
   let source = null;
@@ -54,7 +55,7 @@ export function watch(run, on) {
       on.changed({ ...described, streams, deleted: [], whole: after === null });
       timer = setTimeout(listen, AFTER_END * 1000);
     } catch (error) {
-      if (isGone(error)) { over = true; on.gone(error); return; }
+      if (isFinal(error)) { over = true; on.refused(error); return; }
       on.offline(wait);
       timer = setTimeout(ask, wait * 1000);
       wait = Math.min(2 * wait, LONGEST);

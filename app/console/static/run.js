@@ -86,9 +86,9 @@ const watching = watch(page.run, {
     offline.hidden = !seconds;
     if (seconds) offline.textContent = `The service does not answer. What you see may be old; trying again in ${seconds} s.`;
   },
-  gone(error) {
+  refused(error) {
     show(problem, error);
-    problem.prepend("This run is gone: ");
+    if (error.status === 404 || error.status === 410) problem.prepend("This run is gone: ");
     element("uploads")?.remove();
     offline.hidden = true;
   },
