@@ -312,3 +312,35 @@ def test_rows_are_shown_as_they_come(wide: Page, server: ServerProcess, client: 
         "[...document.querySelectorAll('#rows-table tbody tr')].map((r) => r.cells[0].innerText)"
     )
     assert shown == [plain(row["EventId"]) for row in rows[-50:]]
+
+
+def test_files_are_dropped_where_storage_is_blocked(
+    wide: Page, server: ServerProcess, client: Client
+) -> None:
+    """A faulty one is named with its place, and the others go on."""
+    run = client.runs.create("gul", ["selt"])
+    blocked = (
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }})"
+    )
+    wide.do("Page.addScriptToEvaluateOnNewDocument", source=blocked)
+    wide.open(f"{server.url}/console/runs/{run.id}")
+    wide.wait("!document.getElementById('uploads').hidden")
+    content = b"".join(generate_stream(SPEC))
+    wide.run(
+        "(() => { const dropped = new DataTransfer();"
+        f"const good = Uint8Array.from({list(content)}); const bad = good.slice(0, 1000);"
+        "dropped.items.add(new File([bad], 'p2.bin'));"
+        "dropped.items.add(new File([good], 'p1.bin'));"
+        "document.getElementById('drop-streams').dispatchEvent("
+        "new DragEvent('drop', {dataTransfer: dropped})) })()"
+    )
+    wide.wait("document.querySelector('#streams .state.complete') !== null")
+    wide.wait("document.querySelector('#streams .state.failed') !== null")
+    good, bad = client.runs.streams(run)
+    assert (good.partition, good.offset, bad.partition) == (1, len(content), 2)
+    fault = bad.fault
+    assert fault is not None
+    shown = wide.run("document.querySelectorAll('#streams tbody tr')[1].cells[6].innerText")
+    assert f"event {fault['event']}" in shown
+    assert f"offset {fault['offset']:,}" in shown
+    assert fault["detail"] in wide.run(f"{LAST}.innerText")
