@@ -11,13 +11,14 @@ import pytest
 
 from app.client import Client
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
-from tests.interop.browser import BROWSERS, find_browser
-from tests.interop.console.devtools import Page, chromium
+from tests.interop.browser import find_browser
+from tests.interop.console.chromium import Page, chromium
 from tests.scale import PURE_PYTHON
 from tests.server_process import ServerProcess
 
+BROWSER = find_browser()
 pytestmark = [
-    pytest.mark.skipif(find_browser() is None, reason=f"there is none of {', '.join(BROWSERS)}"),
+    pytest.mark.skipif(BROWSER is None, reason="no browser (apt-get install chromium)"),
     pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own"),
 ]
 SPEC = SampleSpec(events=600, summaries=3, samples=10)
@@ -46,18 +47,38 @@ def client(server: ServerProcess) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(params=[False, True], ids=["light", "dark-and-narrow"])
-def page(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
-    size = (420, 800) if request.param else (1280, 900)
-    with chromium(tmp_path / "profile", dark=request.param, size=size) as page:
-        yield page
-        assert page.complaints() == []
-
-
 @pytest.fixture
-def wide(tmp_path: Path) -> Iterator[Page]:
-    with chromium(tmp_path / "profile", size=(1280, 900)) as page:
+def wide() -> Iterator[Page]:
+    with chromium(str(BROWSER)) as page:
+        page.resize(1280, 900)
+        for domain in ("DOM", "Network"):
+            page.send(f"{domain}.enable")
         yield page
+
+
+@pytest.fixture(params=[False, True], ids=["light", "dark-and-narrow"])
+def page(wide: Page, request: pytest.FixtureRequest) -> Page:
+    if request.param:
+        wide.resize(420, 800, dark=True)
+    return wide
+
+
+def seen(page: Page, script: str) -> Any:  # noqa: ANN401 - JSON
+    """Wait until an expression is true, though parts of the page are not there yet."""
+    return page.wait(f"(() => {{ try {{ return {script} }} catch {{ return null }} }})()")
+
+
+def choose(page: Page, selector: str, file: Path) -> None:
+    """Choose a file in an input."""
+    root = page.send("DOM.getDocument")["root"]["nodeId"]
+    node = page.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+    page.send("DOM.setFileInputFiles", files=[str(file)], nodeId=node)
+
+
+def complaints(page: Page) -> list[str]:
+    """What the console said of errors."""
+    page.run("0")
+    return page.errors
 
 
 def make_run(client: Client, reports: list[str], **options: Any) -> str:  # noqa: ANN401
@@ -96,7 +117,7 @@ def test_curves_are_drawn_and_the_table_beside_them_has_their_numbers(
     page: Page, server: ServerProcess, client: Client, points: str
 ) -> None:
     page.open(f"{server.url}/console/runs/{points}?types=1,2,3,4&summaries=2&currency=EUR&plt=1")
-    page.wait("document.querySelectorAll('.canvas[data-milliseconds]').length === 2")
+    seen(page, "document.querySelectorAll('.canvas[data-milliseconds]').length === 2")
     header, *rows = page.run(TABLE)
     assert header[1:] == ["OEP", "OEP TVaR", "AEP", "AEP TVaR"]
     ept = client.runs.read(points, "ept", summary_ids="2").rows
@@ -112,6 +133,7 @@ def test_curves_are_drawn_and_the_table_beside_them_has_their_numbers(
     assert "Convergence" in means
     assert plain(client.runs.read(points, "aal", summary_ids="2").rows["MeanLoss"][0]) in means
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert complaints(page) == []
     for form in ("csv", "svg", "png"):
         link = page.run(
             f"[...document.querySelectorAll('.links a')].find((a) => a.text === '{form}').href"
@@ -123,36 +145,32 @@ def test_what_is_shown_is_in_the_address_and_found_by_keyboard(
     wide: Page, server: ServerProcess, whole: str
 ) -> None:
     wide.open(f"{server.url}/console/runs/{whole}")
-    wide.wait(DRAWN)
+    seen(wide, DRAWN)
     wide.run("document.querySelector('.picker input').focus()")
-    wide.do("Input.insertText", text="coa")
-    wide.wait("document.querySelector('.found button').innerText.includes('Coast')")
-    for key, code in (("Tab", 9), ("Enter", 13)):
-        text = {"text": "\r"} if key == "Enter" else {}
-        for kind in ("keyDown", "keyUp"):
-            wide.do(
-                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text
-            )
-    wide.wait("location.search.includes('summaries=1%2C2')")
-    wide.wait("document.querySelector('.picker').innerText.includes('2 · Coast')")
+    wide.send("Input.insertText", text="coa")
+    seen(wide, "document.querySelector('.found button').innerText.includes('Coast')")
+    for key in ("Tab", "Enter"):
+        wide.key(key)
+    seen(wide, "location.search.includes('summaries=1%2C2')")
+    seen(wide, "document.querySelector('.picker').innerText.includes('2 · Coast')")
     wide.run(
         "(() => { const input = document.querySelectorAll('fieldset')[2].querySelector('input');"
         "input.value = '20'; input.dispatchEvent(new Event('change')) })()"
     )
-    wide.wait("location.search.includes('from=20')")
-    wide.do("Page.reload")
-    wide.wait("document.querySelector('.canvas').chart.scales.x.min === 20")
+    seen(wide, "location.search.includes('from=20')")
+    wide.send("Page.reload")
+    seen(wide, "document.querySelector('.canvas').chart.scales.x.min === 20")
     assert wide.run("document.querySelectorAll('.chip').length") == 2
     assert HOSTILE in wide.run("document.querySelector('.picker').innerText")
     assert wide.run("document.querySelectorAll('main img').length") == 0
-    assert wide.complaints() == []
+    assert complaints(wide) == []
 
 
 def test_a_long_curve_is_thinned_where_no_screen_shows_it(
     wide: Page, server: ServerProcess, client: Client, whole: str
 ) -> None:
     wide.open(f"{server.url}/console/runs/{whole}?types=1&summaries=3")
-    wide.wait(DRAWN)
+    seen(wide, DRAWN)
     drawn = wide.run("(({data: [x, y]}) => [[...x], y])(document.querySelector('.canvas').chart)")
     ept = client.runs.read(whole, "ept", summary_ids="3").rows
     curve = ept[(ept["EPCalc"] == 2) & (ept["EPType"] == 1) & (ept["ReturnPeriod"] > 0)]
@@ -173,17 +191,17 @@ def test_runs_are_laid_over_each_other_and_subtracted(
 ) -> None:
     query = f"runs={whole}&summaries=2&types=1"
     wide.open(f"{server.url}/console/runs/{points}?{query}")
-    wide.wait(DRAWN)
+    seen(wide, DRAWN)
     header = wide.run(TABLE)[0]
     assert header[1:] == [f"OEP, run {points[:8]}", f"OEP, run {whole[:8]}"]
     wide.open(f"{server.url}/console/runs/{points}?{query}&diff=1")
     second = "document.querySelectorAll('#ep-table th')[1].innerText"
-    wide.wait(f"{DRAWN} && / . {points[:8]}$/.test({second})")
+    seen(wide, f"{DRAWN} && / . {points[:8]}$/.test({second})")
     # What one run has as a point, the other has between two of all of its points.
     usual = {"500", "250", "100", "50"}
     differences = [number(loss) for period, loss in wide.run(TABLE)[1:] if period in usual]
     assert differences == pytest.approx([0] * 4, abs=1)
-    assert wide.complaints() == []
+    assert complaints(wide) == []
 
 
 def test_a_report_that_was_not_made_is_offered(
@@ -191,10 +209,10 @@ def test_a_report_that_was_not_made_is_offered(
 ) -> None:
     run = make_run(client, ["melt"])
     wide.open(f"{server.url}/console/runs/{run}")
-    wide.wait("document.querySelector('form.card').innerText.includes('no EPT')")
+    seen(wide, "document.querySelector('form.card').innerText.includes('no EPT')")
     wide.run("document.querySelector('form.card input').value = '100, 50'")
     wide.run("document.querySelector('form.card').requestSubmit()")
-    wide.wait(DRAWN)
+    seen(wide, DRAWN)
     assert [row[0] for row in wide.run(TABLE)[1:]] == ["100", "50"]
     assert "variant=" in wide.run("location.search")
 
@@ -204,10 +222,10 @@ def test_the_list_shows_what_others_do_and_keeps_the_focus(
 ) -> None:
     first = client.runs.create("gul", ["melt"])
     wide.open(f"{server.url}/console/runs")
-    wide.wait(f"!!document.querySelector('#run-{first.id} a')")
+    seen(wide, f"!!document.querySelector('#run-{first.id} a')")
     wide.run(f"document.querySelector('#run-{first.id} a').focus()")
     second = client.runs.create("il", ["melt"])
-    wide.wait(f"!!document.getElementById('run-{second.id}')")
+    seen(wide, f"!!document.getElementById('run-{second.id}')")
     assert wide.run("document.activeElement.closest('tr').id") == f"run-{first.id}"
 
 
@@ -219,22 +237,23 @@ def test_a_run_is_created_filled_and_sealed_through_the_page(
     (tmp_path / "occurrence.bin").write_bytes(files["occurrence.bin"])
     (tmp_path / "summary_P1.bin").write_bytes(content)
     wide.open(f"{server.url}/console/runs/new")
-    wide.wait("document.querySelector('#new button').disabled === false")
+    seen(wide, "document.querySelector('#new button').disabled === false")
     wide.run("document.querySelector('#new').requestSubmit()")
-    run = wide.wait("document.getElementById('run').dataset.run")
-    wide.wait(
-        "document.getElementById('lacks').innerText.includes('the input occurrence; a stream')"
+    run = seen(wide, "document.getElementById('run').dataset.run")
+    seen(
+        wide,
+        "document.getElementById('lacks').innerText.includes('the input occurrence; a stream')",
     )
     assert wide.run("document.getElementById('seal').disabled")
-    wide.choose("#choose-inputs", [tmp_path / "occurrence.bin"])
-    wide.wait(f"{LAST}.innerText.includes('bound as occurrence')")
-    wide.choose("#choose-streams", [tmp_path / "summary_P1.bin"])
-    wide.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
+    choose(wide, "#choose-inputs", tmp_path / "occurrence.bin")
+    seen(wide, f"{LAST}.innerText.includes('bound as occurrence')")
+    choose(wide, "#choose-streams", tmp_path / "summary_P1.bin")
+    seen(wide, "document.getElementById('lacks').innerText === 'Nothing is missing.'")
     wide.run("document.getElementById('seal').click()")
-    wide.wait("document.getElementById('state').innerText === 'done'")
-    wide.wait(DRAWN)
+    seen(wide, "document.getElementById('state').innerText === 'done'")
+    seen(wide, DRAWN)
     assert client.runs.status(run).state == "done"
-    assert wide.complaints() == []
+    assert complaints(wide) == []
 
 
 def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: Path) -> None:
@@ -250,21 +269,23 @@ def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: 
         with Client(server.url) as client:
             run = client.runs.create("gul", ["selt"])
             wide.open(f"{server.url}/console/runs/{run.id}")
-            wide.wait("!document.getElementById('uploads').hidden")
+            seen(wide, "!document.getElementById('uploads').hidden")
             throttle = {"offline": False, "latency": 0, "downloadThroughput": -1}
-            wide.do("Network.emulateNetworkConditions", **throttle, uploadThroughput=700_000)
-            wide.choose("#choose-streams", [file])
-            wide.wait(
-                "!document.querySelector('#streams tbody tr').cells[2].innerText.startsWith('0')"
+            wide.send("Network.emulateNetworkConditions", **throttle, uploadThroughput=700_000)
+            choose(wide, "#choose-streams", file)
+            seen(
+                wide,
+                "!document.querySelector('#streams tbody tr').cells[2].innerText.startsWith('0')",
             )
             server.kill()
-            wide.wait(f"{LAST}.innerText.includes('does not answer')")
-            wide.wait("!document.getElementById('offline').hidden")
+            seen(wide, f"{LAST}.innerText.includes('does not answer')")
+            seen(wide, "!document.getElementById('offline').hidden")
             server.start()
-            wide.wait("document.getElementById('offline').hidden")
-            wide.do("Page.reload")
-            wide.wait(
-                "document.querySelector('[data-again]').innerText === 'Choose stream.bin again'"
+            seen(wide, "document.getElementById('offline').hidden")
+            wide.send("Page.reload")
+            seen(
+                wide,
+                "document.querySelector('[data-again]').innerText === 'Choose stream.bin again'",
             )
             (before,) = client.runs.streams(run)
             assert 0 < before.offset < len(content)
@@ -274,11 +295,11 @@ def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: 
                 " this.id = 'again'; document.body.append(this) };"
                 "document.querySelector('[data-again]').click()"
             )
-            wide.choose("#again", [other])
-            wide.wait("document.getElementById('problem').innerText.includes('begins otherwise')")
-            wide.do("Network.emulateNetworkConditions", **throttle, uploadThroughput=-1)
-            wide.choose("#choose-streams", [file])
-            wide.wait(f"{LAST}.innerText.includes('complete')")
+            choose(wide, "#again", other)
+            seen(wide, "document.getElementById('problem').innerText.includes('begins otherwise')")
+            wide.send("Network.emulateNetworkConditions", **throttle, uploadThroughput=-1)
+            choose(wide, "#choose-streams", file)
+            seen(wide, f"{LAST}.innerText.includes('complete')")
             (stream,) = client.runs.streams(run)
             again = client.runs.create("gul", ["selt"])
             client.runs.upload(again, content)
@@ -293,21 +314,21 @@ def test_a_run_that_was_deleted_meanwhile(
 ) -> None:
     run = client.runs.create("gul", ["melt"])
     wide.open(f"{server.url}/console/runs/{run.id}")
-    wide.wait("document.getElementById('lacks').innerText !== ''")
+    seen(wide, "document.getElementById('lacks').innerText !== ''")
     client.runs.delete(run)
-    wide.wait("document.getElementById('problem').innerText.startsWith('This run is gone')")
+    seen(wide, "document.getElementById('problem').innerText.startsWith('This run is gone')")
     assert wide.run("document.getElementById('uploads')") is None
 
 
 def test_rows_are_shown_as_they_come(wide: Page, server: ServerProcess, client: Client) -> None:
     run = client.runs.create("gul", ["selt"])
     wide.open(f"{server.url}/console/runs/{run.id}")
-    wide.wait("!document.getElementById('rows').hidden")
+    seen(wide, "!document.getElementById('rows').hidden")
     wide.run("document.getElementById('show-rows').click()")
     content = b"".join(generate_stream(SPEC))
     client.runs.upload(run, content)
     rows = client.losses.read("selt", content).rows
-    wide.wait(f"document.getElementById('rows-said').innerText.startsWith('{len(rows):,} rows')")
+    seen(wide, f"document.getElementById('rows-said').innerText.startsWith('{len(rows):,} rows')")
     shown = wide.run(
         "[...document.querySelectorAll('#rows-table tbody tr')].map((r) => r.cells[0].innerText)"
     )
@@ -322,9 +343,9 @@ def test_files_are_dropped_where_storage_is_blocked(
     blocked = (
         "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }})"
     )
-    wide.do("Page.addScriptToEvaluateOnNewDocument", source=blocked)
+    wide.send("Page.addScriptToEvaluateOnNewDocument", source=blocked)
     wide.open(f"{server.url}/console/runs/{run.id}")
-    wide.wait("!document.getElementById('uploads').hidden")
+    seen(wide, "!document.getElementById('uploads').hidden")
     content = b"".join(generate_stream(SPEC))
     wide.run(
         "(() => { const dropped = new DataTransfer();"
@@ -334,8 +355,8 @@ def test_files_are_dropped_where_storage_is_blocked(
         "document.getElementById('drop-streams').dispatchEvent("
         "new DragEvent('drop', {dataTransfer: dropped})) })()"
     )
-    wide.wait("document.querySelector('#streams .state.complete') !== null")
-    wide.wait("document.querySelector('#streams .state.failed') !== null")
+    seen(wide, "document.querySelector('#streams .state.complete') !== null")
+    seen(wide, "document.querySelector('#streams .state.failed') !== null")
     good, bad = client.runs.streams(run)
     assert (good.partition, good.offset, bad.partition) == (1, len(content), 2)
     fault = bad.fault
