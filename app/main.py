@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
 from app.console import routes as console_routes
+from app.console import routes_runs as console_runs_routes
 from app.console import routes_service as console_service_routes
 from app.console.pages import Pages
 from app.console.problems import ProblemPages
@@ -57,6 +58,7 @@ ROUTERS: tuple[Routes[Any], ...] = (
     routes_reductions.router,
     routes_tokens.router,
     console_routes.router,
+    console_runs_routes.router,
     console_service_routes.router,
     routes_operations.router,
 )

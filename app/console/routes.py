@@ -16,7 +16,6 @@ from app.datasets.routes import DatasetService
 from app.errors import BadRequestError, NotFoundError, ServiceError
 from app.http.dependencies import IdentityDep, Routes
 from app.parts import Parts
-from app.runs.describing import describe_briefly, describe_run, describe_stream
 from app.runs.service import RunService
 from app.server.lanes.table import FRONT, in_lane
 
@@ -139,36 +138,6 @@ async def asset(console: Console, digest: str, name: str) -> Response:
         raise NotFoundError("there is no such file of the console", hint="Load the page again")
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(found.content, headers=headers, media_type=found.media_type)
-
-
-@router.get("/console/runs")
-@in_lane(FRONT)
-async def runs(console: Console, who: IdentityDep, after: After = "") -> Response:
-    """List the runs of the caller."""
-    service = console.runs
-
-    def look() -> dict[str, Any]:
-        page = service.runs.page(who, after, PAGE)
-        alive = [run for run in page if not service.runs.is_expired(run)]
-        described = [describe_briefly(run, service.streams.count(run)) for run in alive]
-        return {"runs": described, "after": page[-1].id if len(page) == PAGE else None}
-
-    return console.pages.answer("runs", **await service.threads.start(look))
-
-
-@router.get("/console/runs/{ident}")
-@in_lane(FRONT)
-async def run(console: Console, who: IdentityDep, ident: str) -> Response:
-    """Show a run."""
-    service = console.runs
-
-    def look() -> dict[str, Any]:
-        record = service.runs.get(who, ident)
-        streams = service.streams.of(record)
-        described = describe_run(record, streams, service.losses.inputs.has)
-        return {"run": described, "streams": [describe_stream(stream) for stream in streams]}
-
-    return console.pages.answer("run", **await service.threads.start(look))
 
 
 @router.get("/console/datasets")

@@ -61,3 +61,17 @@ export const state = {
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
   },
 };
+
+// Looks again every so many seconds while the page is seen; the next wait begins once a look is over.
+export function whileVisible(seconds, look) {
+  let timer = 0;
+  const next = () => { timer = setTimeout(run, seconds * 1000); };
+  const run = async () => {
+    if (!document.hidden && await look() === false) return;
+    next();
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) { clearTimeout(timer); run(); }
+  });
+  next();
+}

@@ -79,5 +79,5 @@ def test_a_store_that_fails_tells_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         raise StoreError("the disk failed")
 
     with parts._resources:
-        monkeypatch.setattr(parts.storage.probe, "largest_usage", fail)
+        monkeypatch.setattr(parts.storage.heads, "largest_usage", fail)
         assert quotas(parts, Identity("bob", frozenset())) == []

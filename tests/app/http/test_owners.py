@@ -106,6 +106,8 @@ GET    /console/pipelines/{pipeline}                | 200 | 404 | 200 | 403 | 20
 GET    /console/samples/stream.bin                  | 200 | 200 | 200 | 200 | 200
 POST   /console/samples/scan                        | 200 | 200 | 200 | 403 | 403
 GET    /console/operations                          | 200 | 200 | 200 | 200 | 200
+GET    /console/runs/new                            | 200 | 200 | 200 | 403 | 200
+GET    /console/runs/{run}/about                    | 200 | 404 | 404 | 403 | 403
 GET    /metrics                                     | 200 | 200 | 200 | 200 | 200
 """.strip()
 """``has`` and ``not``: answered with 200, and the list has the thing of alice, or not."""

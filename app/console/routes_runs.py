@@ -1,0 +1,174 @@
+"""Pages of runs, and what they show that the public routes do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Annotated, Any, Literal, cast
+
+from fastapi import Query
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from app.errors import InputGoneError
+from app.http.dependencies import IdentityDep, Routes
+from app.http.identity import Identity
+from app.http.json_bodies import json_response
+from app.losses.inputs import KINDS
+from app.runs.describing import describe_briefly, describe_run, describe_stream
+from app.runs.records import RunRecord
+from app.runs.results.segments import stream_header
+from app.runs.service import RunService
+from app.runs.spec import RunSpec
+from app.server.lanes.table import FRONT, LONG, in_lane
+from app.service_error import ServiceError
+from app.state.base import StoreDamagedError
+from core.errors import CoreError
+from core.losses.inputs import SummaryInfo
+from core.losses.reports import REPORTS
+from core.slices import slices
+
+from .routes import After, Console
+
+_PAGE = 100
+"""Runs, or streams, on one page."""
+_LOOKS = 10
+"""Pages of runs that are looked through for those of one state."""
+_FOUND = 20
+"""Summaries that a search finds."""
+_ROWS = 1 << 12
+"""Summaries that are looked at between two checks of the budget."""
+_NAME = 200
+"""Characters of a description that are shown."""
+State = Literal["", "created", "uploading", "sealed", "computing", "done", "failed"]
+Wanted = Annotated[State, Query(alias="state", description="Only runs in this state")]
+Sought = Annotated[str, Query(max_length=200, description="Text in a summary or its description")]
+Ids = Annotated[str, Query(pattern=r"^[0-9]{1,10}(,[0-9]{1,10}){0,19}$|^$")]
+
+router = Routes(Console, "/console/runs", APIRoute, include_in_schema=False)
+
+
+@router.get("")
+@in_lane(FRONT)
+async def runs(
+    console: Console, who: IdentityDep, after: After = "", wanted: Wanted = ""
+) -> Response:
+    """List the runs of the caller."""
+    service = console.runs
+
+    def look() -> tuple[list[dict[str, Any]], str | None]:
+        found: list[dict[str, Any]] = []
+        last: str | None = after
+        for _ in range(_LOOKS):
+            page = service.runs.page(who, last or "", _PAGE)
+            found += [_describe(service, run) for run in page if _is_shown(service, run, wanted)]
+            last = page[-1].id if len(page) == _PAGE else None
+            if last is None or len(found) >= _PAGE // 2:
+                break
+        return found, last
+
+    found, last = await service.threads.start(look)
+    states = ("created", "uploading", "sealed", "computing", "done", "failed")
+    return console.pages.answer("runs", runs=found, after=last, state=wanted, states=states)
+
+
+def _is_shown(service: RunService, run: RunRecord, wanted: str) -> bool:
+    return not service.runs.is_expired(run) and wanted in {"", run.state}
+
+
+def _describe(service: RunService, run: RunRecord) -> dict[str, Any]:
+    brief = describe_briefly(run, service.streams.count(run))
+    return {**brief, "partitions": run.spec["options"].get("partitions")}
+
+
+@router.get("/new")
+@in_lane(FRONT)
+async def new_run(console: Console) -> Response:
+    """Offer to create a run."""
+    return console.pages.answer("new_run", reports=REPORTS.values())
+
+
+@router.get("/{ident}")
+@in_lane(FRONT)
+async def run(console: Console, who: IdentityDep, ident: str, after: After = "") -> Response:
+    """Show a run, and a page of its streams."""
+    service = console.runs
+
+    def look() -> dict[str, Any]:
+        record = service.runs.get(who, ident)
+        described = describe_run(record, service.streams.of(record), service.losses.inputs.has)
+        page = [describe_stream(stream) for stream in service.streams.page(record, after, _PAGE)]
+        last = page[-1]["id"] if len(page) == _PAGE else None
+        return {"run": described, "streams": page, "after": last}
+
+    rows = [name for name, report in REPORTS.items() if report.scope != "run"]
+    found = await service.threads.start(look)
+    return console.pages.answer("run", **found, inputs=KINDS, row_reports=rows)
+
+
+@router.get("/{ident}/about")
+@in_lane(LONG)
+async def about(
+    console: Console, who: IdentityDep, ident: str, q: Sought = "", ids: Ids = ""
+) -> Response:
+    """Tell samples and periods of a run, and which of its summaries are described so.
+
+    Without a text or ids these are the first ones; null where the run has no summary info.
+    """
+    service = console.runs
+
+    def look() -> dict[str, Any]:
+        record = service.runs.get(who, ident)
+        info = _summary_info(service, who, record)
+        numbers = {int(number) for number in ids.split(",") if number}
+        found = None if info is None else list(islice(_search(info, q, numbers), _FOUND))
+        return {
+            "run": record.id,
+            "perspective": record.spec["perspective"],
+            "samples": _samples(service, record),
+            "periods": _periods(service, who, record),
+            "columns": None if info is None else list(info.columns)[:_FOUND],
+            "summaries": found,
+        }
+
+    return json_response(await service.threads.start(look))
+
+
+def _summary_info(service: RunService, who: Identity, run: RunRecord) -> SummaryInfo | None:
+    digest = run.inputs.get("summary_info")
+    if digest is not None:
+        with suppress(InputGoneError):
+            return cast("SummaryInfo", service.losses.inputs.parsed(who, "summary_info", digest))
+    return None
+
+
+def _search(info: SummaryInfo, text: str, ids: set[int]) -> Iterator[dict[str, Any]]:
+    """Yield summaries by their ids, or else those whose id or description has a text."""
+    sought = text.casefold()
+    for a, b in slices(len(info.summary_ids), "summaries", _ROWS):
+        columns = (column[a:b].tolist() for column in info.columns.values())
+        for number, *texts in zip(info.summary_ids[a:b].tolist(), *columns, strict=True):
+            name = " · ".join(texts)
+            if number in ids if ids else sought in f"{number} {name}".casefold():
+                yield {"id": number, "name": name[:_NAME]}
+
+
+def _samples(service: RunService, run: RunRecord) -> int | None:
+    """Samples of the streams, as the first of them says; None if it does not say so yet."""
+    for stream in service.streams.page(run, "", 1):
+        with suppress(CoreError, ServiceError, StoreDamagedError):
+            policy = RunSpec.of(run).policy(service.losses)
+            header = stream_header(service.streams.stored(stream), policy)
+            return None if header is None else header.len_sample
+    return None
+
+
+def _periods(service: RunService, who: Identity, run: RunRecord) -> int | None:
+    """Periods of the occurrences; None without these."""
+    stated: int | None = run.spec["options"].get("no_of_periods")
+    digest = run.inputs.get("occurrence")
+    if stated is None and digest is not None:
+        with suppress(CoreError, ServiceError):
+            return service.losses.inputs.occurrence(who, digest, None).periods
+    return stated

@@ -1,0 +1,76 @@
+// Charts by uPlot 1.6.32, in the colours of the page. Its minified script is as its package has it, but
+// for an export at the end; uPlot.LICENSE.txt is its licence.
+import uPlot from "./uPlot.min.js";
+import { written } from "./tables.js";
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const colours = () => [1, 2, 3, 4, 5, 6, 7, 8].map((k) => css(`--curve-${k}`));
+const drawn = new WeakMap(); // the chart in an element, with what ends it
+
+const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+// 1, 2 and 5 of each decade of an axis, or only its 1 where there are many.
+function decades(_chart, _axis, low, high) {
+  const first = Math.floor(Math.log10(low));
+  const steps = Math.log10(high / low) > 3 ? [1] : [1, 2, 5];
+  const values = Array.from({ length: Math.ceil(Math.log10(high)) - first + 1 }, (_, k) => steps.map((step) => step * 10 ** (first + k)));
+  return values.flat().filter((value) => value >= low && value <= high);
+}
+
+function axes({ xTitle, yTitle, logarithmic, labels }) {
+  const look = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "12px system-ui", labelFont: "13px system-ui" };
+  const named = (_chart, values) => values.map((value) => labels[value] ?? "");
+  return [
+    { ...look, label: xTitle, labelSize: 22, ...(logarithmic && { splits: decades, values: (_chart, values) => values.map((value) => brief.format(value)), filter: (_chart, values) => values }), ...(labels && { values: named }) },
+    { ...look, label: yTitle, size: 64, labelSize: 22, values: (_chart, values) => values.map((value) => brief.format(value)) },
+  ];
+}
+
+export function clear(element) {
+  drawn.get(element)?.();
+  drawn.delete(element);
+  delete element.dataset.milliseconds;
+}
+
+// Draws series over xs, ascending, in an element; whatever was there is replaced. A range of x that is
+// dragged is told to onZoom; a double click shows all again.
+export function chart(element, { xs, series, range = [null, null], onZoom, bars, labels, ...rest }) {
+  clear(element);
+  const started = performance.now();
+  const limits = [range[0] ?? xs[0], range[1] ?? xs.at(-1)];
+  if (limits[0] >= limits[1]) limits.splice(0, 2, limits[0] / 1.1, limits[1] * 1.1);
+  const size = () => ({ width: element.clientWidth, height: Math.min(420, Math.max(260, element.clientWidth * 0.5)) });
+  const options = {
+    ...size(),
+    scales: { x: { time: false, distr: rest.logarithmic ? 3 : 1, range: bars ? [-1, xs.length] : (_chart, low, high) => [low, high] }, ...(bars && { y: { range: (_chart, _low, high) => [0, high * 1.05] } }) },
+    axes: axes({ ...rest, labels }),
+    cursor: { drag: { x: !bars, y: false }, focus: { prox: 24 } },
+    legend: { live: true },
+    series: [
+      { label: rest.xTitle, value: (_chart, value) => value === null ? "–" : labels?.[value] ?? written(value) },
+      ...series.map(({ name, colour, dash }) => ({
+        label: name, stroke: colour, dash, width: 2, spanGaps: false, points: { show: xs.length <= 60 && !bars },
+        value: (_chart, value) => written(value),
+        ...(bars && { paths: uPlot.paths.bars({ size: [0.7, 40] }), fill: colour }),
+      })),
+    ],
+    hooks: {
+      draw: [() => { element.dataset.milliseconds = (performance.now() - started).toFixed(1); }],
+      setSelect: [(self) => {
+        if (!self.select.width) return;
+        onZoom?.(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
+      }],
+    },
+  };
+  element.replaceChildren();
+  const made = new uPlot(options, [xs, ...series.map((each) => each.values)], element);
+  if (!bars) made.setScale("x", { min: limits[0], max: limits[1] });
+  made.over.addEventListener("dblclick", () => {
+    made.setScale("x", { min: xs[0], max: xs.at(-1) });
+    onZoom?.("", "");
+  });
+  const watch = new ResizeObserver(() => { if (element.clientWidth !== made.width) made.setSize(size()); });
+  watch.observe(element);
+  element.chart = made;
+  drawn.set(element, () => { watch.disconnect(); made.destroy(); });
+}

@@ -1,0 +1,382 @@
+// The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
+// is in the address, so that a link shows the same.
+import { json, make, post, show, state } from "./api.js";
+import { chart, clear, colours } from "./chart.js";
+import { CALCULATIONS, TYPES, lossesAt, readCurves, tabled, union } from "./curve.js";
+import { readLines, readRecords } from "./records.js";
+import { picker } from "./picker.js";
+import { table, written } from "./tables.js";
+
+const MOST_RUNS = 6;
+const MOST_SUMMARIES = 12;
+const BARS = 60;
+const root = document.getElementById("curves");
+const own = document.getElementById("run").dataset.run;
+const path = (run, rest) => `/v1/runs/${encodeURIComponent(run)}${rest}`;
+const short = (run) => run.slice(0, 8);
+const list = (name) => state.get(name).split(",").filter(Boolean);
+
+const facts = new Map(); // what is known of runs, by id: {about, run}
+const read = new Map(); // promises of curves by path
+const first = new Map(); // the first summary of a report by its path
+let turn = new AbortController();
+
+async function learn(run) {
+  if (!facts.has(run)) {
+    const [described, about] = await Promise.all([
+      json(path(run, "")), json(`/console/runs/${encodeURIComponent(run)}/about`),
+    ]);
+    facts.set(run, { described, about });
+  }
+  return facts.get(run);
+}
+
+// The variant of a run that has a report: the one asked for, its own, or any.
+function variantOf(run, report, wanted = "") {
+  const results = facts.get(run).described.results;
+  const having = Object.keys(results).filter((name) => results[name].reports.includes(report));
+  return [wanted, "own"].find((name) => having.includes(name)) ?? having[0] ?? null;
+}
+
+function reportPath(run, report, query) {
+  const variant = variantOf(run, report, run === own ? state.get("variant") : "");
+  const given = { ...query, set: state.get("set"), variant: variant === "own" ? "" : variant };
+  const search = new URLSearchParams(Object.entries(given).filter(([, value]) => value));
+  return path(run, `/reports/${report}?${search}`);
+}
+
+// -- the parts of the section --------------------------------------------------------
+
+const problem = make("p", { class: "problem", role: "alert", hidden: true });
+const busy = make("span", { class: "faint", role: "status" });
+const figure = make("figure", { class: "figure" });
+const caption = make("figcaption");
+const canvas = make("div", { class: "canvas", tabindex: "0", role: "group", "aria-label": "Exceedance curves; the table below has their numbers" });
+const numbers = make("div", { id: "ep-table" });
+const links = make("p", { class: "links" });
+const averages = make("div", { id: "averages" });
+const periods = make("div", { id: "by-period" });
+const offers = make("div");
+
+function choice(name, values, title, value = state.get(name, "2")) {
+  const select = make("select", { id: `choose-${name}`, onchange: () => change({ [name]: select.value }) });
+  for (const [each, text] of Object.entries(values)) select.append(make("option", { value: each }, text));
+  select.value = value;
+  return make("label", {}, title, select);
+}
+
+function text(name, title, attributes) {
+  const input = make("input", { value: state.get(name), ...attributes });
+  input.addEventListener("change", () => input.reportValidity() && change({ [name]: input.value.trim() }));
+  return make("label", {}, title, input);
+}
+
+function box(title, checked, onchange) {
+  const input = make("input", { type: "checkbox", onchange: () => onchange(input.checked) });
+  input.checked = checked;
+  return make("label", {}, input, title);
+}
+
+const types = () => list("types").length ? list("types") : ["1", "3"];
+const runs = () => [own, ...list("runs").filter((run) => run !== own)].slice(0, MOST_RUNS);
+
+function toggleType(type, on) {
+  const wanted = new Set(types());
+  if (on) wanted.add(type); else wanted.delete(type);
+  change({ types: Object.keys(TYPES).filter((each) => wanted.has(each)).join(",") });
+}
+
+function otherRuns() {
+  const input = make("input", { placeholder: "id of another run", size: "34", "aria-label": "Run to lay over" });
+  const add = make("form", { class: "joined", onsubmit: (event) => {
+    event.preventDefault();
+    const id = input.value.trim().split("/").pop();
+    if (id) change({ runs: [...new Set([...list("runs"), id])].join(",") });
+    input.value = "";
+  } }, input, make("button", { class: "plain" }, "Lay over"));
+  const chips = runs().slice(1).map((run) => make("button", {
+    class: "chip", "aria-label": `Remove run ${run}`,
+    onclick: () => change({ runs: list("runs").filter((each) => each !== run).join(",") }),
+  }, short(run), " ×"));
+  return make("span", {}, ...chips, add);
+}
+
+const controls = make("div", { class: "controls" });
+
+function drawControls() {
+  const variants = facts.get(own).described.results;
+  const withCurves = Object.keys(variants).filter((name) => variants[name].reports.includes("ept"));
+  const parts = [
+    make("fieldset", {}, make("legend", {}, "Curves"), ...Object.entries(TYPES).map(([type, title]) =>
+      box(title, types().includes(type), (on) => toggleType(type, on)))),
+    make("fieldset", {}, make("legend", {}, "Computed by"), choice("calc", CALCULATIONS, "Calculation"),
+      ...(withCurves.length > 1 ? [choice("variant", Object.fromEntries(withCurves.map((name) => [name, describeVariant(name, variants[name])])), "Variant", variantOf(own, "ept", state.get("variant")))] : []),
+      ...(document.getElementById("run").dataset.items ? [text("set", "Set", { inputmode: "numeric", pattern: "[1-9][0-9]*", size: "4" })] : []),
+      text("currency", "Currency", { pattern: "[A-Z]{3}", size: "4", placeholder: "EUR", title: "Three capital letters, such as EUR" })),
+    make("fieldset", {}, make("legend", {}, "Return periods"),
+      text("from", "from", { inputmode: "decimal", pattern: "[0-9.]+", size: "6" }), text("to", "to", { inputmode: "decimal", pattern: "[0-9.]+", size: "8" }),
+      make("button", { class: "plain", onclick: () => change({ from: "", to: "" }) }, "All")),
+    make("fieldset", {}, make("legend", {}, "Runs"), otherRuns(),
+      ...(runs().length === 2 ? [box("their difference", state.get("diff") === "1", (on) => change({ diff: on ? "1" : "" }))] : [])),
+    make("fieldset", {}, make("legend", {}, "Summaries"), picker({
+      run: own, chosen: () => chosenSummaries, most: MOST_SUMMARIES,
+      change: (ids) => change({ summaries: ids.join(",") }),
+    })),
+  ];
+  // What was typed last keeps the focus.
+  const focused = [...controls.querySelectorAll("input,select,button")].indexOf(document.activeElement);
+  controls.replaceChildren(...parts);
+  if (focused >= 0) controls.querySelectorAll("input,select,button")[focused]?.focus();
+}
+
+const describeVariant = (name, result) =>
+  name === "own" ? "of the run" : `${name}: ${Object.entries(result.options).map(([k, v]) => `${k} ${[v].flat().slice(0, 4).join(", ")}`).join("; ") || "other inputs"}`;
+
+// -- what is drawn -------------------------------------------------------------------
+
+let chosenSummaries = [];
+
+// The summaries of the address, or the first that the run has.
+async function summaries() {
+  const asked = list("summaries").map(Number).filter((id) => id > 0).slice(0, MOST_SUMMARIES);
+  if (asked.length) return asked;
+  const source = reportPath(own, "ept", { format: "bin" });
+  if (!first.has(source)) {
+    const response = await fetch(source, { headers: { Range: "bytes=0-3" } });
+    if (response.status !== 206) return [1];
+    first.set(source, new DataView(await response.arrayBuffer()).getInt32(0, true));
+  }
+  return [first.get(source)];
+}
+
+function curvesOf(run, ids, signal) {
+  const source = reportPath(run, "ept", { format: "bin", summary_ids: ids.join(",") });
+  if (!read.has(source)) {
+    const promise = readCurves(source, { signal, onWait: (of) => { busy.textContent = `Being computed (${of.done ?? 0} of ${of.total ?? "?"}) …`; } });
+    read.set(source, promise);
+    promise.catch(() => read.delete(source));
+  }
+  return read.get(source);
+}
+
+// The series to draw: one for each run, summary and type that there is.
+function seriesOf(loaded, ids, calculation) {
+  const all = [];
+  for (const [run, curves] of loaded) {
+    for (const id of ids) {
+      for (const type of types()) {
+        const curve = curves[`${id}/${calculation}/${type}`];
+        if (curve) all.push({ run, id, type, curve });
+      }
+    }
+  }
+  const name = ({ run, id, type }) => [TYPES[type], ids.length > 1 && `summary ${id}`, loaded.size > 1 && `run ${short(run)}`].filter(Boolean).join(", ");
+  const years = union(all.map((each) => each.curve));
+  const series = all.map((each) => ({ ...each, name: name(each), losses: lossesAt(each.curve, years) }));
+  if (loaded.size !== 2 || state.get("diff") !== "1") return { years, series };
+  const [first, second] = [...loaded.keys()];
+  const differences = series.filter((each) => each.run === second).flatMap((each) => {
+    const other = series.find((one) => one.run === first && one.id === each.id && one.type === each.type);
+    if (!other) return [];
+    const losses = each.losses.map((loss, k) => loss === null || other.losses[k] === null ? null : loss - other.losses[k]);
+    const title = `${TYPES[each.type]}, ${ids.length > 1 ? `summary ${each.id}, ` : ""}${short(second)} − ${short(first)}`;
+    return [{ ...each, name: title, losses, parts: [each.curve, other.curve] }];
+  });
+  return { years, series: differences };
+}
+
+function describe(loaded, series) {
+  const said = [...loaded.keys()].map((run) => {
+    const { perspective, samples, periods: years } = facts.get(run).about;
+    return [`run ${run}`, perspective, samples && `${written(samples)} samples`, years && `${written(years)} periods`].filter(Boolean).join(" · ");
+  });
+  const calculation = CALCULATIONS[state.get("calc", "2")];
+  const curves = series.flatMap((each) => each.parts ?? [each.curve]);
+  const points = curves.reduce((sum, curve) => sum + curve.points, 0);
+  const drawn = curves.reduce((sum, curve) => sum + curve.periods.length, 0);
+  const absent = chosenSummaries.filter((id) => !series.some((each) => each.id === id));
+  const thinned = drawn < points ? `${written(drawn)} of ${written(points)} points are drawn: those within 1.3 % of a return period of the one before are left out; the csv has all` : `${written(points)} points`;
+  const money = state.get("currency") || "currency not stated";
+  caption.replaceChildren(...said.flatMap((line) => [line, make("br")]),
+    `${types().map((type) => TYPES[type]).join(", ")} · ${calculation} · ${money}`, make("br"), make("span", { class: "faint" }, thinned),
+    absent.length ? ` · There is no such curve of summary ${absent.join(", ")}.` : "");
+}
+
+// Losses at return periods of the table, of all series.
+function drawNumbers(years, series) {
+  const at = tabled(years);
+  const place = new Map([...years].map((year, k) => [year, k]));
+  const columns = series.map((each) => {
+    if (at.every((year) => place.has(year))) return at.map((year) => each.losses[place.get(year)]);
+    const [one, other] = (each.parts ?? [each.curve]).map((curve) => lossesAt(curve, at));
+    return other ? one.map((loss, k) => loss === null || other[k] === null ? null : loss - other[k]) : one;
+  });
+  const rows = at.map((year, k) => [written(year), ...columns.map((column) => written(column[k]))])
+    .filter((_row, k) => columns.some((column) => column[k] !== null)).reverse();
+  numbers.replaceChildren(table(["Return period (years)", ...series.map((each) => each.name)], rows,
+    "Losses on these curves; between two points, linear in the return period."));
+}
+
+function drawLinks(ids) {
+  const query = { summary_ids: ids.join(",") };
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "";
+  const look = { ...query, theme: dark, currency: state.get("currency"), plot_tvar: types().some((type) => type % 2 === 0) ? "true" : "" };
+  links.replaceChildren("Of this run: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
+    [make("a", { href: reportPath(own, "ept", { format, ...given }) }, format), " "]));
+}
+
+async function drawCurves(signal) {
+  busy.textContent = "Reading …";
+  const missing = [];
+  const loaded = new Map();
+  for (const run of runs()) {
+    await learn(run);
+    if (variantOf(run, "ept")) loaded.set(run, null); else missing.push(run);
+  }
+  offers.replaceChildren(...missing.map((run) => offer(run, "ept", `Run ${short(run)} has no EPT, the table of curves.`)));
+  figure.hidden = !loaded.size;
+  if (!loaded.has(own)) { drawControls(); return; }
+  chosenSummaries = await summaries();
+  drawControls();
+  await Promise.all([...loaded.keys()].map(async (run) => { loaded.set(run, await curvesOf(run, chosenSummaries, signal)); }));
+  signal.throwIfAborted();
+  const calculation = state.get("calc", "2");
+  const { years, series } = seriesOf(loaded, chosenSummaries, calculation);
+  describe(loaded, series);
+  drawLinks(chosenSummaries);
+  drawNumbers(years, series);
+  if (!series.length) {
+    clear(canvas);
+    canvas.replaceChildren(make("p", {}, "There is no such curve: choose another calculation, type or summary."));
+    return;
+  }
+  const dashes = { 1: [], 3: [8, 4], 2: [2, 3], 4: [8, 3, 2, 3] };
+  const groups = [...new Set(series.map((each) => `${each.run}/${each.id}`))];
+  const many = groups.length > 1;
+  chart(canvas, {
+    xs: years, logarithmic: true, xTitle: "Return period (years)",
+    yTitle: `${state.get("diff") === "1" && loaded.size === 2 ? "Difference of losses" : "Loss"}${state.get("currency") ? ` (${state.get("currency")})` : ""}`,
+    range: [Number(state.get("from")) || null, Number(state.get("to")) || null],
+    onZoom: (from, to) => { state.set({ from: from && String(Number(from.toPrecision(4))), to: to && String(Number(to.toPrecision(4))) }); drawControls(); },
+    series: series.map((each, k) => ({
+      name: each.name, values: each.losses, dash: dashes[each.type],
+      colour: colours()[(many ? groups.indexOf(`${each.run}/${each.id}`) : k) % colours().length],
+    })),
+  });
+}
+
+// -- reports that the run does not have ----------------------------------------------
+
+function offer(run, report, detail) {
+  const input = report === "ept" && make("input", { size: "40", placeholder: "return periods such as 1000, 500, 250; every point without", "aria-label": "Return periods" });
+  const said = make("p", { class: "problem", role: "alert", hidden: true });
+  return make("form", { class: "card", onsubmit: async (event) => {
+    event.preventDefault();
+    const values = (input ? input.value : "").split(/[\s,;]+/).filter(Boolean).map(Number);
+    const body = { reports: [report], ...(values.length && { options: { return_periods: values } }) };
+    try {
+      const { variant } = await (await post(path(run, "/reports"), body)).json();
+      await computed(run, report, variant);
+      if (run === own && report === "ept") state.set({ variant: variant === "own" ? "" : variant });
+      location.reload();
+    } catch (error) { show(said, error); }
+  } }, make("p", {}, detail), input || "", " ", make("button", { class: "plain" }, `Compute ${report}`), said);
+}
+
+// Waits until a report that was asked for is there.
+async function computed(run, report, variant) {
+  const query = variant === "own" ? "" : `?variant=${variant}`;
+  for (;;) {
+    const response = await fetch(path(run, `/reports/${report}${query}`), { headers: { Range: "bytes=0-0", Accept: "application/octet-stream" } });
+    if (response.status !== 202) return;
+    const { done, total } = await response.json();
+    busy.textContent = `Computing ${report}: ${done ?? 0} of ${total ?? "?"} …`;
+    await new Promise((next) => { setTimeout(next, 500); });
+  }
+}
+
+// -- averages ------------------------------------------------------------------------
+
+const MEANS = { 1: "analytical", 2: "sample" };
+
+async function drawAverages(signal) {
+  const heading = make("h2", {}, "Average annual loss");
+  const having = runs().filter((run) => facts.has(run) && variantOf(run, "aal"));
+  if (!having.length) {
+    averages.replaceChildren(heading, offer(own, "aal", "The run has no AAL, the table of averages."));
+    return;
+  }
+  const query = { format: "ndjson", summary_ids: chosenSummaries.join(",") };
+  const rows = await Promise.all(having.map(async (run) => (await readLines(reportPath(run, "aal", query), { signal }))
+    .map((row) => [short(run), String(row.SummaryId), MEANS[row.SampleType] ?? String(row.SampleType), written(row.MeanLoss), written(row.SDLoss)])));
+  averages.replaceChildren(heading, table(["Run", "Summary", "Mean", "AAL", "Standard deviation"], rows.flat(), having.map((run) => figureLine("annual losses", run)).join("; ")));
+  if (variantOf(own, "alct")) {
+    const lines = await readLines(reportPath(own, "alct", query), { signal });
+    if (lines.length) averages.append(make("h3", {}, "Convergence"), table(Object.keys(lines[0]), lines.map((line) => Object.values(line).map(written)), figureLine("estimates by number of samples")));
+  }
+}
+
+function figureLine(what, run = own) {
+  const { perspective, samples, periods: years } = facts.get(run).about;
+  return [`run ${short(run)}`, perspective, state.get("currency") || "currency not stated", what, samples && `${written(samples)} samples`, years && `${written(years)} periods`].filter(Boolean).join(" · ");
+}
+
+// -- losses by period ----------------------------------------------------------------
+
+async function drawPeriods(signal) {
+  const heading = make("h2", {}, "Losses by period");
+  if (!variantOf(own, "mplt")) {
+    periods.replaceChildren(heading, offer(own, "mplt", "The run has no MPLT, the means of losses by period."));
+    return;
+  }
+  if (state.get("plt") !== "1") {
+    periods.replaceChildren(heading, make("button", { class: "plain", onclick: () => change({ plt: "1" }) }, "Show them"));
+    return;
+  }
+  const [summary] = chosenSummaries;
+  const sums = { 1: new Map(), 2: new Map() };
+  await readRecords(reportPath(own, "mplt", { format: "bin", summary_ids: String(summary) }), ["Period", "SampleType", "MeanLoss"], ([period, type, loss]) => {
+    const of = sums[type];
+    of?.set(period, (of.get(period) ?? 0) + loss);
+  }, { signal, most: 1 << 30 });
+  const kind = sums[2].size ? 2 : 1;
+  const top = [...sums[kind]].sort((a, b) => b[1] - a[1]).slice(0, BARS).sort((a, b) => a[0] - b[0]);
+  const area = make("div", { class: "canvas", role: "group", "aria-label": "Losses by period; the table below has the numbers" });
+  const said = `${figureLine(`${MEANS[kind]} mean losses of summary ${summary}`)} · the ${top.length} periods with most of ${written(sums[kind].size)} with any`;
+  periods.replaceChildren(heading, make("figure", { class: "figure" }, make("figcaption", {}, said), area),
+    make("details", {}, make("summary", {}, "The numbers"), table(["Period", "Loss"], top.map(([period, loss]) => [String(period), written(loss)]))),
+    make("button", { class: "plain", onclick: () => change({ plt: "" }) }, "Hide them"));
+  if (top.length) {
+    chart(area, {
+      xs: Float64Array.from(top.keys()), xTitle: "Period", yTitle: "Loss", bars: true, labels: top.map(([period]) => String(period)),
+      series: [{ name: "Loss", values: top.map(([, loss]) => loss), colour: colours()[0], dash: [] }],
+    });
+  }
+}
+
+// ------------------------------------------------------------------------------------
+
+async function change(values) {
+  state.set(values);
+  turn.abort();
+  turn = new AbortController();
+  const { signal } = turn;
+  problem.hidden = true;
+  try {
+    await drawCurves(signal);
+    await drawAverages(signal);
+    await drawPeriods(signal);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    show(problem, error);
+    if (error.status === 0) offers.replaceChildren(offer(own, "ept", "EPT at fewer return periods:"));
+  } finally {
+    if (!signal.aborted) busy.textContent = "";
+  }
+}
+
+figure.append(caption, canvas);
+root.append(make("h2", {}, "Exceedance curves"), controls, busy, problem, offers, figure, links, numbers, averages, periods);
+root.hidden = false;
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => change({}));
+change({});

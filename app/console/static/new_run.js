@@ -1,0 +1,64 @@
+// Creates a run of what the form says.
+import { post, show } from "./api.js";
+
+const form = document.getElementById("new");
+const problem = document.getElementById("problem");
+const needs = document.getElementById("needs");
+const chosen = () => [...form.querySelectorAll('[name="reports"]:checked')];
+const LISTED = { return_periods: true, quantiles: true };
+
+function neededInputs() {
+  return new Set(chosen().flatMap((box) => box.dataset.needs.split(" ")).filter(Boolean));
+}
+
+function adapt() {
+  const inputs = neededInputs();
+  const wanted = new Set([...inputs, ...chosen().map((box) => box.value)]);
+  for (const label of form.querySelectorAll("[data-for]")) {
+    label.hidden = !label.dataset.for.split(" ").some((name) => wanted.has(name));
+  }
+  const files = [...inputs].filter((name) => !form.elements[name]?.value);
+  needs.textContent = files.length ? `These reports need: ${files.join(", ")}. Upload them on the next page.` : "";
+}
+
+function number(text, name) {
+  const value = Number(text);
+  if (Number.isNaN(value)) throw new Error(`${name.replaceAll("_", " ")}: ${text} is no number`);
+  return value;
+}
+
+function spec() {
+  const options = { float_width: Number(form.elements.float_width.value), order: form.elements.order.value };
+  for (const name of ["partitions", "no_of_periods", "return_periods", "quantiles", "confidence"]) {
+    const text = form.elements[name].value.trim();
+    if (!text || form.elements[name].closest("label").hidden) continue;
+    options[name] = LISTED[name] ? text.split(/[\s,;]+/).map((each) => number(each, name)) : number(text, name);
+  }
+  const days = form.elements.days.value.trim();
+  return {
+    perspective: form.elements.perspective.value,
+    reports: chosen().map((box) => box.value),
+    options,
+    ...(days && { days: number(days, "days") }),
+  };
+}
+
+// The same key for the same form: an answer that was lost creates no second run.
+let key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+
+form.addEventListener("input", () => {
+  key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+  adapt();
+});
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  problem.hidden = true;
+  try {
+    const run = await (await post("/v1/runs", spec(), { headers: { "Idempotency-Key": key } })).json();
+    location.href = `/console/runs/${encodeURIComponent(run.id)}`;
+  } catch (error) {
+    show(problem, error);
+  }
+});
+adapt();
+form.querySelector("button").disabled = false;

@@ -1,0 +1,17 @@
+// Tables of numbers as people read them.
+import { make } from "./api.js";
+
+// A number with four digits at least, and none that a loss does not need.
+export function written(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "number") return String(value);
+  const digits = Math.abs(value) >= 1000 || Number.isInteger(value) ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 };
+  return value.toLocaleString("en", digits);
+}
+
+// Cells are text; of the first column headings.
+export function table(columns, rows, caption = "") {
+  return make("table", {}, ...(caption ? [make("caption", {}, caption)] : []),
+    make("thead", {}, make("tr", {}, ...columns.map((name) => make("th", { scope: "col", class: "number" }, name)))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell, k) => make(k ? "td" : "th", { scope: k ? null : "row", class: "number" }, cell))))));
+}

@@ -1,0 +1,367 @@
+"""Pages of runs in Chromium: curves, progress and uploads, as people use them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.client import Client
+from core.losses.samples import SampleSpec, generate_inputs, generate_stream
+from tests.interop.browser import find_browser
+from tests.interop.console.chromium import Page, chromium
+from tests.scale import PURE_PYTHON
+from tests.server_process import ServerProcess
+
+BROWSER = find_browser()
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no browser (apt-get install chromium)"),
+    pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own"),
+]
+SPEC = SampleSpec(events=600, summaries=3, samples=10)
+HOSTILE = "<img src=x onerror=alert(1)>"
+DRAWN = "document.querySelector('#curves .canvas').dataset.milliseconds"
+TABLE = (
+    "[...document.querySelectorAll('#ep-table tr')]"
+    ".map((row) => [...row.cells].map((cell) => cell.innerText))"
+)
+LAST = "document.getElementById('transfers').lastChild"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("server"))
+    try:
+        yield server
+        assert not server.failures()
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess) -> Iterator[Client]:
+    with Client(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def wide() -> Iterator[Page]:
+    with chromium(str(BROWSER)) as page:
+        page.resize(1280, 900)
+        for domain in ("DOM", "Network"):
+            page.send(f"{domain}.enable")
+        yield page
+
+
+@pytest.fixture(params=[False, True], ids=["light", "dark-and-narrow"])
+def page(wide: Page, request: pytest.FixtureRequest) -> Page:
+    if request.param:
+        wide.resize(420, 800, dark=True)
+    return wide
+
+
+def seen(page: Page, script: str) -> Any:  # noqa: ANN401 - JSON
+    """Wait until an expression is true, though parts of the page are not there yet."""
+    return page.wait(f"(() => {{ try {{ return {script} }} catch {{ return null }} }})()")
+
+
+def choose(page: Page, selector: str, file: Path) -> None:
+    """Choose a file in an input."""
+    root = page.send("DOM.getDocument")["root"]["nodeId"]
+    node = page.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+    page.send("DOM.setFileInputFiles", files=[str(file)], nodeId=node)
+
+
+def complaints(page: Page) -> list[str]:
+    """What the console said of errors."""
+    page.run("0")
+    return page.errors
+
+
+def make_run(client: Client, reports: list[str], **options: Any) -> str:  # noqa: ANN401
+    """A run that is done; its summaries have names that would be markup."""
+    files = generate_inputs(SPEC)
+    info = f'summary_id,Name\n1,"{HOSTILE}"\n2,Coast\n3,Hills\n'.encode()
+    inputs = {"occurrence": files["occurrence.bin"], "summary_info": info}
+    run = client.runs.create("gul", reports, inputs=inputs, **options)
+    client.runs.upload(run, b"".join(generate_stream(SPEC)))
+    client.runs.seal(run)
+    return run.id
+
+
+@pytest.fixture(scope="module")
+def points(client: Client) -> str:
+    """A run whose curves have a few return periods."""
+    reports = ["ept", "aal", "alct", "mplt"]
+    return make_run(client, reports, return_periods=[500, 250, 100, 50])
+
+
+@pytest.fixture(scope="module")
+def whole(client: Client) -> str:
+    """A run whose curves have every point."""
+    return make_run(client, ["ept"])
+
+
+def plain(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def test_curves_are_drawn_and_the_table_beside_them_has_their_numbers(
+    page: Page, server: ServerProcess, client: Client, points: str
+) -> None:
+    page.open(f"{server.url}/console/runs/{points}?types=1,2,3,4&summaries=2&currency=EUR&plt=1")
+    seen(page, "document.querySelectorAll('.canvas[data-milliseconds]').length === 2")
+    header, *rows = page.run(TABLE)
+    assert header[1:] == ["OEP", "OEP TVaR", "AEP", "AEP TVaR"]
+    ept = client.runs.read(points, "ept", summary_ids="2").rows
+    for period, *losses in rows:
+        at = ept[(ept["EPCalc"] == 2) & (ept["ReturnPeriod"] == int(period))]
+        wanted = [float(at[at["EPType"] == kind]["Loss"][0]) for kind in (1, 2, 3, 4)]
+        assert [number(loss) for loss in losses] == pytest.approx(wanted, abs=0.5)
+    assert [row[0] for row in rows] == ["500", "250", "100", "50"]
+    caption = page.run("document.querySelector('figcaption').innerText")
+    for part in (points, "gul", "10 samples", "6,000 periods", "full uncertainty", "EUR", "OEP"):
+        assert part in caption
+    means = page.run("document.getElementById('averages').innerText")
+    assert "Convergence" in means
+    assert plain(client.runs.read(points, "aal", summary_ids="2").rows["MeanLoss"][0]) in means
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert complaints(page) == []
+    for form in ("csv", "svg", "png"):
+        link = page.run(
+            f"[...document.querySelectorAll('.links a')].find((a) => a.text === '{form}').href"
+        )
+        assert page.run(f"fetch({json.dumps(link)}).then((answer) => answer.status)") == 200
+
+
+def test_what_is_shown_is_in_the_address_and_found_by_keyboard(
+    wide: Page, server: ServerProcess, whole: str
+) -> None:
+    wide.open(f"{server.url}/console/runs/{whole}")
+    seen(wide, DRAWN)
+    wide.run("document.querySelector('.picker input').focus()")
+    wide.send("Input.insertText", text="coa")
+    seen(wide, "document.querySelector('.found button').innerText.includes('Coast')")
+    for key in ("Tab", "Enter"):
+        wide.key(key)
+    seen(wide, "location.search.includes('summaries=1%2C2')")
+    seen(wide, "document.querySelector('.picker').innerText.includes('2 · Coast')")
+    wide.run(
+        "(() => { const input = document.querySelectorAll('fieldset')[2].querySelector('input');"
+        "input.value = '20'; input.dispatchEvent(new Event('change')) })()"
+    )
+    seen(wide, "location.search.includes('from=20')")
+    wide.send("Page.reload")
+    seen(wide, "document.querySelector('.canvas').chart.scales.x.min === 20")
+    assert wide.run("document.querySelectorAll('.chip').length") == 2
+    assert HOSTILE in wide.run("document.querySelector('.picker').innerText")
+    assert wide.run("document.querySelectorAll('main img').length") == 0
+    assert complaints(wide) == []
+
+
+def test_a_long_curve_is_thinned_where_no_screen_shows_it(
+    wide: Page, server: ServerProcess, client: Client, whole: str
+) -> None:
+    wide.open(f"{server.url}/console/runs/{whole}?types=1&summaries=3")
+    seen(wide, DRAWN)
+    drawn = wide.run("(({data: [x, y]}) => [[...x], y])(document.querySelector('.canvas').chart)")
+    ept = client.runs.read(whole, "ept", summary_ids="3").rows
+    curve = ept[(ept["EPCalc"] == 2) & (ept["EPType"] == 1) & (ept["ReturnPeriod"] > 0)]
+    known = {
+        (float(p), float(loss))
+        for p, loss in zip(curve["ReturnPeriod"], curve["Loss"], strict=True)
+    }
+    assert set(zip(*drawn, strict=True)) <= known
+    assert len(drawn[0]) < len(curve)
+    assert (drawn[0][0], drawn[0][-1]) == (curve["ReturnPeriod"].min(), curve["ReturnPeriod"].max())
+    gaps = [high / low for low, high in zip(drawn[0], drawn[0][1:], strict=False)]
+    dense = [gap for low, gap in zip(drawn[0], gaps, strict=False) if low < 100]
+    assert max(dense) < 1.03
+
+
+def test_runs_are_laid_over_each_other_and_subtracted(
+    wide: Page, server: ServerProcess, points: str, whole: str
+) -> None:
+    query = f"runs={whole}&summaries=2&types=1"
+    wide.open(f"{server.url}/console/runs/{points}?{query}")
+    seen(wide, DRAWN)
+    header = wide.run(TABLE)[0]
+    assert header[1:] == [f"OEP, run {points[:8]}", f"OEP, run {whole[:8]}"]
+    wide.open(f"{server.url}/console/runs/{points}?{query}&diff=1")
+    second = "document.querySelectorAll('#ep-table th')[1].innerText"
+    seen(wide, f"{DRAWN} && / . {points[:8]}$/.test({second})")
+    # What one run has as a point, the other has between two of all of its points.
+    usual = {"500", "250", "100", "50"}
+    differences = [number(loss) for period, loss in wide.run(TABLE)[1:] if period in usual]
+    assert differences == pytest.approx([0] * 4, abs=1)
+    assert complaints(wide) == []
+
+
+def test_a_report_that_was_not_made_is_offered(
+    wide: Page, server: ServerProcess, client: Client
+) -> None:
+    run = make_run(client, ["melt"])
+    wide.open(f"{server.url}/console/runs/{run}")
+    seen(wide, "document.querySelector('form.card').innerText.includes('no EPT')")
+    wide.run("document.querySelector('form.card input').value = '100, 50'")
+    wide.run("document.querySelector('form.card').requestSubmit()")
+    seen(wide, DRAWN)
+    assert [row[0] for row in wide.run(TABLE)[1:]] == ["100", "50"]
+    assert "variant=" in wide.run("location.search")
+
+
+def test_the_list_shows_what_others_do_and_keeps_the_focus(
+    wide: Page, server: ServerProcess, client: Client
+) -> None:
+    first = client.runs.create("gul", ["melt"])
+    wide.open(f"{server.url}/console/runs")
+    seen(wide, f"!!document.querySelector('#run-{first.id} a')")
+    wide.run(f"document.querySelector('#run-{first.id} a').focus()")
+    second = client.runs.create("il", ["melt"])
+    seen(wide, f"!!document.getElementById('run-{second.id}')")
+    assert wide.run("document.activeElement.closest('tr').id") == f"run-{first.id}"
+
+
+def test_a_run_is_created_filled_and_sealed_through_the_page(
+    wide: Page, server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    files = generate_inputs(SPEC)
+    content = b"".join(generate_stream(SPEC))
+    (tmp_path / "occurrence.bin").write_bytes(files["occurrence.bin"])
+    (tmp_path / "summary_P1.bin").write_bytes(content)
+    wide.open(f"{server.url}/console/runs/new")
+    seen(wide, "document.querySelector('#new button').disabled === false")
+    wide.run("document.querySelector('#new').requestSubmit()")
+    run = seen(wide, "document.getElementById('run').dataset.run")
+    seen(
+        wide,
+        "document.getElementById('lacks').innerText.includes('the input occurrence; a stream')",
+    )
+    assert wide.run("document.getElementById('seal').disabled")
+    choose(wide, "#choose-inputs", tmp_path / "occurrence.bin")
+    seen(wide, f"{LAST}.innerText.includes('bound as occurrence')")
+    choose(wide, "#choose-streams", tmp_path / "summary_P1.bin")
+    seen(wide, "document.getElementById('lacks').innerText === 'Nothing is missing.'")
+    wide.run("document.getElementById('seal').click()")
+    seen(wide, "document.getElementById('state').innerText === 'done'")
+    seen(wide, DRAWN)
+    assert client.runs.status(run).state == "done"
+    assert complaints(wide) == []
+
+
+def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: Path) -> None:
+    """And another file of the same length is told from the one that began."""
+    # Two commits of the service at least.
+    spec = SampleSpec(events=12_000, summaries=4, samples=50)
+    content = b"".join(generate_stream(spec))
+    file, other = tmp_path / "stream.bin", tmp_path / "other.bin"
+    file.write_bytes(content)
+    other.write_bytes(content[:100] + bytes(4) + content[104:])
+    server = ServerProcess(tmp_path / "service")
+    try:
+        with Client(server.url) as client:
+            run = client.runs.create("gul", ["selt"])
+            wide.open(f"{server.url}/console/runs/{run.id}")
+            seen(wide, "!document.getElementById('uploads').hidden")
+            throttle = {"offline": False, "latency": 0, "downloadThroughput": -1}
+            wide.send("Network.emulateNetworkConditions", **throttle, uploadThroughput=700_000)
+            choose(wide, "#choose-streams", file)
+            seen(
+                wide,
+                "!document.querySelector('#streams tbody tr').cells[2].innerText.startsWith('0')",
+            )
+            server.kill()
+            seen(wide, f"{LAST}.innerText.includes('does not answer')")
+            seen(wide, "!document.getElementById('offline').hidden")
+            server.start()
+            seen(wide, "document.getElementById('offline').hidden")
+            wide.send("Page.reload")
+            seen(
+                wide,
+                "document.querySelector('[data-again]').innerText === 'Choose stream.bin again'",
+            )
+            (before,) = client.runs.streams(run)
+            assert 0 < before.offset < len(content)
+            # The dialog of a file input cannot be driven: it is put into the page instead.
+            wide.run(
+                "HTMLInputElement.prototype.click = function () {"
+                " this.id = 'again'; document.body.append(this) };"
+                "document.querySelector('[data-again]').click()"
+            )
+            choose(wide, "#again", other)
+            seen(wide, "document.getElementById('problem').innerText.includes('begins otherwise')")
+            wide.send("Network.emulateNetworkConditions", **throttle, uploadThroughput=-1)
+            choose(wide, "#choose-streams", file)
+            seen(wide, f"{LAST}.innerText.includes('complete')")
+            (stream,) = client.runs.streams(run)
+            again = client.runs.create("gul", ["selt"])
+            client.runs.upload(again, content)
+            (sent,) = client.runs.streams(again)
+            assert (stream.digest, stream.complete) == (sent.digest, True)
+    finally:
+        server.kill()
+
+
+def test_a_run_that_was_deleted_meanwhile(
+    wide: Page, server: ServerProcess, client: Client
+) -> None:
+    run = client.runs.create("gul", ["melt"])
+    wide.open(f"{server.url}/console/runs/{run.id}")
+    seen(wide, "document.getElementById('lacks').innerText !== ''")
+    client.runs.delete(run)
+    seen(wide, "document.getElementById('problem').innerText.startsWith('This run is gone')")
+    assert wide.run("document.getElementById('uploads')") is None
+
+
+def test_rows_are_shown_as_they_come(wide: Page, server: ServerProcess, client: Client) -> None:
+    run = client.runs.create("gul", ["selt"])
+    wide.open(f"{server.url}/console/runs/{run.id}")
+    seen(wide, "!document.getElementById('rows').hidden")
+    wide.run("document.getElementById('show-rows').click()")
+    content = b"".join(generate_stream(SPEC))
+    client.runs.upload(run, content)
+    rows = client.losses.read("selt", content).rows
+    seen(wide, f"document.getElementById('rows-said').innerText.startsWith('{len(rows):,} rows')")
+    shown = wide.run(
+        "[...document.querySelectorAll('#rows-table tbody tr')].map((r) => r.cells[0].innerText)"
+    )
+    assert shown == [plain(row["EventId"]) for row in rows[-50:]]
+
+
+def test_files_are_dropped_where_storage_is_blocked(
+    wide: Page, server: ServerProcess, client: Client
+) -> None:
+    """A faulty one is named with its place, and the others go on."""
+    run = client.runs.create("gul", ["selt"])
+    blocked = (
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }})"
+    )
+    wide.send("Page.addScriptToEvaluateOnNewDocument", source=blocked)
+    wide.open(f"{server.url}/console/runs/{run.id}")
+    seen(wide, "!document.getElementById('uploads').hidden")
+    content = b"".join(generate_stream(SPEC))
+    wide.run(
+        "(() => { const dropped = new DataTransfer();"
+        f"const good = Uint8Array.from({list(content)}); const bad = good.slice(0, 1000);"
+        "dropped.items.add(new File([bad], 'p2.bin'));"
+        "dropped.items.add(new File([good], 'p1.bin'));"
+        "document.getElementById('drop-streams').dispatchEvent("
+        "new DragEvent('drop', {dataTransfer: dropped})) })()"
+    )
+    seen(wide, "document.querySelector('#streams .state.complete') !== null")
+    seen(wide, "document.querySelector('#streams .state.failed') !== null")
+    good, bad = client.runs.streams(run)
+    assert (good.partition, good.offset, bad.partition) == (1, len(content), 2)
+    fault = bad.fault
+    assert fault is not None
+    shown = wide.run("document.querySelectorAll('#streams tbody tr')[1].cells[6].innerText")
+    assert f"event {fault['event']}" in shown
+    assert f"offset {fault['offset']:,}" in shown
+    assert fault["detail"] in wide.run(f"{LAST}.innerText")
