@@ -1,0 +1,195 @@
+// The browser of a dataset of frames: an image of the scan, and what lies at a place of it.
+import { json, Problem, show, state } from "./api.js";
+import { floatOf, Interrupted, reduce, tiles } from "./arrays.js";
+import { fromText, reduction, toText, words } from "./detector.js";
+import { Handle } from "./handles.js";
+import { Picture, scaleBar } from "./image.js";
+
+const MOST = 1 << 22; // values of a picture; larger ones are thinned out, and say so
+const UNASKED = 2 ** 30; // bytes that are read for a first picture without being asked for
+const AGAIN = 2000; // milliseconds between two looks whether the service is back
+
+const page = document.querySelector("#browser");
+const id = page.dataset.id;
+const find = (selector) => page.querySelector(selector);
+const gone = document.querySelector("#gone"), trouble = document.querySelector("#trouble");
+
+trouble.querySelector("button").addEventListener("click", () => location.reload());
+const described = await json(`/v1/datasets/${encodeURIComponent(id)}`).catch((problem) => fail(problem));
+if (described?.sig_shape?.length === 2 && described.nav_shape.length) await start(described);
+
+function fail(problem) {
+  show(trouble.querySelector("p"), problem);
+  trouble.hidden = false;
+}
+
+async function start(dataset) {
+  const nav = dataset.nav_shape, frame = dataset.sig_shape;
+  const scan = [nav.at(-2) ?? 1, nav.at(-1)];
+  const planes = nav.slice(0, -2);
+  const plane = planes.map((count, axis) => clampWhole(state.get("plane").split(",")[axis], count));
+  const running = new Map(), waiting = new Map();
+  let over = false;
+  page.hidden = false;
+
+  // Runs what fills a picture, in place of what did before; tells how far it is and how it fails.
+  async function run(figure, job) {
+    running.get(figure)?.abort();
+    waiting.delete(figure);
+    if (over) return;
+    const control = new AbortController();
+    running.set(figure, control);
+    const bar = figure.querySelector("progress");
+    bar.hidden = false;
+    bar.removeAttribute("value");
+    try {
+      await job({ signal: control.signal, progress: (part) => { bar.value = part; } });
+      trouble.hidden = true;
+      await check(control.signal);
+    } catch (problem) {
+      if (control.signal.aborted) return;
+      if (!isGone(problem)) broken(problem);
+      else { waiting.set(figure, job); wait(); }
+    } finally {
+      if (running.get(figure) === control) { bar.hidden = true; running.delete(figure); }
+    }
+  }
+
+  // What was read is of the version of the page, if that is still the present one.
+  async function check(signal) {
+    const { fingerprint } = await json(`/v1/datasets/${encodeURIComponent(id)}`, { signal });
+    if (fingerprint !== dataset.fingerprint) {
+      throw new Problem(412, {
+        detail: `The dataset has changed: its fingerprint was ${dataset.fingerprint} and is ${fingerprint}`,
+        hint: "Load the page again to see the present data", code: "data-changed",
+      });
+    }
+  }
+
+  function broken(problem) {
+    fail(problem);
+    over = [404, 410, 412].includes(problem.status);
+    trouble.querySelector("button").hidden = !over;
+    if (!over) return;
+    for (const control of running.values()) control.abort();
+    page.classList.add("stale");
+  }
+
+  async function wait() {
+    if (!gone.hidden) return;
+    gone.hidden = false;
+    do await new Promise((done) => { setTimeout(done, AGAIN); });
+    while (!(await fetch("/readyz").then((answer) => answer.ok, () => false)));
+    gone.hidden = true;
+    for (const [figure, job] of [...waiting]) run(figure, job);
+  }
+
+  const look = (name, map) => {
+    const [chosen, low, high, log] = state.get(name).split(",");
+    const limits = [Number(low || 1), Number(high || 99)];
+    const good = limits[0] >= 0 && limits[0] < limits[1] && limits[1] <= 100;
+    return { map: ["gray", "viridis", "inferno", "cividis", "coolwarm"].includes(chosen) ? chosen : map,
+      low: good ? limits[0] : 1, high: good ? limits[1] : 99, log: log === "log" };
+  };
+  const keep = () => state.set({
+    place: toText(place.value), detector: toText(detector.value), plane: plane.join(","),
+    nav: lookText(image.look), frame: lookText(picture.look),
+  });
+  const image = new Picture(find("#scan"), look("nav", "viridis"), () => keep());
+  const picture = new Picture(find("#frame"), look("frame", "inferno"), () => keep());
+
+  const corner = plane.map((at) => [at, at + 1]);
+  const whole = () => [...corner, ...(nav.length > 1 ? [[0, scan[0]]] : []), [0, scan[1]]];
+  const region = ({ y0, y1, x0, x1 }) => [...corner, ...(nav.length > 1 ? [[y0, y1]] : []), [x0, x1]];
+
+  const thin = Math.ceil(Math.sqrt(Math.max(1, (frame[0] * frame[1]) / MOST)));
+  const seen = frame.map((length) => length - (length % thin));
+  const pixels = thin > 1 ? { sig: seen.map((length) => [0, length]), bin: { sig: thin } } : {};
+  const frameSize = seen.map((length) => length / thin);
+  const every = Math.ceil(Math.sqrt(Math.max(1, (scan[0] * scan[1]) / MOST)));
+
+  function showFrame(shape) {
+    const many = shape.kind !== "point";
+    const what = { point: `Frame at ${words(shape)}`, rectangle: `Sum over the frames of a ${words(shape)}`, sum: "Sum over all frames" }[shape.kind];
+    picture.caption.textContent = `${what} …`;
+    return run(picture.figure, async (how) => {
+      let values = new Float32Array(frameSize[0] * frameSize[1]);
+      if (many) {
+        const select = { nav: shape.kind === "sum" ? whole() : region(shape) };
+        ({ values } = await reduce(id, { select, ...pixels }, { op: "sum" }, how));
+      } else {
+        const select = { nav: region({ y0: shape.y, y1: shape.y + 1, x0: shape.x, x1: shape.x + 1 }) };
+        const dtype = thin > 1 ? "<f8" : floatOf(dataset.corrected_dtype ?? dataset.dtype);
+        values = dtype === "<f8" ? new Float64Array(values.length) : values;
+        await tiles(id, { select, dtype, missing: "nan", ...pixels }, how, (tile) => place2d(values, frameSize[1], tile));
+      }
+      picture.set(values, ...frameSize, thin);
+      const none = !many && values.every(Number.isNaN);
+      picture.caption.textContent = [none ? `There is no frame at ${words(shape)}` : what,
+        thin > 1 ? `; each pixel is the sum of ${thin} × ${thin}` : ""].join("");
+    });
+  }
+
+  function showImage(shape) {
+    const what = words(shape);
+    image.caption.textContent = `Exact ${what} …`;
+    return run(image.figure, async (how) => {
+      const nav = whole().map(([from, to]) => [from, to, to - from > 1 ? every : 1]);
+      const { values } = await reduce(id, { select: { nav } }, reduction(shape), how);
+      image.set(values, ...scan.map((length) => Math.ceil(length / every)), every);
+      image.caption.textContent = `Exact: ${what}${every > 1 ? `; every ${every}th position of a row, every ${every}th row` : ""}`;
+    });
+  }
+
+  const place = new Handle(find("#scan .stage"), find("#scan .shape"), ["point", "rectangle", "sum"], scan,
+    fromText(state.get("place"), ["point", "rectangle", "sum"], scan), (shape, { ended }) => {
+      if (shape.kind === "point") image.point([shape.y, shape.x]);
+      if (ended) keep();
+      // A frame is small: it is shown while the pointer moves. Sums wait until it rests.
+      if (ended || (shape.kind === "point" && !running.has(picture.figure))) showFrame(shape);
+    });
+  const detector = new Handle(find("#frame .stage"), find("#frame .shape"), ["sum", "disk", "annulus", "rectangle"], frame,
+    fromText(state.get("detector"), ["sum", "disk", "annulus", "rectangle"], frame), (shape, { ended }) => {
+      picture.point(middle(shape));
+      if (!ended) return;
+      keep();
+      showImage(shape);
+    });
+  find("#scan .stage").classList.toggle("strip", nav.length === 1);
+  if (place.value.kind === "point") image.point([place.value.y, place.value.x]);
+  picture.point(middle(detector.value));
+  scaleBar(find("#scan .scale"), dataset.axes[nav.length - 1], scan[1]);
+  scaleBar(find("#frame .scale"), dataset.axes[nav.length + 1], seen[1]);
+
+  await showFrame(place.value);
+  const bytes = dataset.frames * dataset.frame_bytes;
+  const ask = find("#compute");
+  ask.addEventListener("click", () => { ask.hidden = true; showImage(detector.value); });
+  ask.hidden = bytes <= UNASKED;
+  if (ask.hidden) await showImage(detector.value);
+  else image.caption.textContent = `The image of this scan takes a look at ${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}
+
+const lookText = ({ map, low, high, log }) => [map, low, high, log ? "log" : "linear"].join(",");
+
+function clampWhole(text, count) {
+  const value = Number(text ?? 0);
+  return Number.isInteger(value) && value >= 0 && value < count ? value : 0;
+}
+
+const isGone = (problem) =>
+  problem instanceof Interrupted || problem instanceof TypeError || (problem instanceof Problem && problem.status === 503);
+
+// The pixel of a frame in the middle of a shape.
+function middle(shape) {
+  if (shape.kind === "rectangle") return [Math.floor((shape.y0 + shape.y1) / 2), Math.floor((shape.x0 + shape.x1) / 2)];
+  return [Math.round(shape.y ?? 0), Math.round(shape.x ?? 0)];
+}
+
+// Puts a tile of one frame, whose last axes are rows and columns, in its place.
+function place2d(values, columns, { values: part, shape, origin }) {
+  const [height, width] = shape.slice(-2), [top, left] = origin.slice(-2);
+  for (let row = 0; row < height; row += 1) {
+    values.set(part.subarray(row * width, (row + 1) * width), (top + row) * columns + left);
+  }
+}

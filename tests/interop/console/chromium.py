@@ -1,0 +1,164 @@
+"""Chromium without a screen, driven by its DevTools protocol."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from websockets.sync.client import ClientConnection, connect
+
+SECONDS = 30.0
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--remote-debugging-port=0",
+    # No host but the service can be reached.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+_KEYS = {
+    "ArrowUp": 38,
+    "ArrowDown": 40,
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "Tab": 9,
+    "Enter": 13,
+    "+": 187,
+    "-": 189,
+}
+
+
+class Page:
+    """The one page of a browser.
+
+    Attributes:
+        errors: what its console said that is an error, and exceptions.
+    """
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._number = 0
+        self.errors: list[str] = []
+        for domain in ("Page", "Runtime", "Log"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        self._connection.send(json.dumps(message))
+        while True:
+            answer = json.loads(self._connection.recv(SECONDS))
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise AssertionError(f"{method}: {answer['error']}")
+                return dict(answer["result"])
+            self._note(answer)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        method, parameters = event.get("method"), event.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(str(parameters["exceptionDetails"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+            entry = parameters["entry"]
+            self.errors.append(f"{entry['text']} {entry.get('url', '')}")
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] == "error":
+            self.errors.append(str(parameters["args"]))
+
+    def open(self, url: str) -> Self:
+        """Load a page."""
+        self.send("Page.navigate", url=url)
+        self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+        return self
+
+    def run(self, script: str) -> Any:
+        """Evaluate an expression; promises are awaited."""
+        result = self.send(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        if "exceptionDetails" in result:
+            raise AssertionError(str(result["exceptionDetails"]))
+        return result["result"].get("value")
+
+    def wait(self, condition: str, seconds: float = SECONDS) -> Any:
+        """Wait until an expression is true; return its value."""
+        end = time.monotonic() + seconds
+        while not (value := self.run(condition)):
+            if time.monotonic() > end:
+                text = self.run("document.querySelector('main')?.innerText")
+                raise AssertionError(f"not true: {condition}\n{text}\n{self.errors}")
+            time.sleep(0.02)
+        return value
+
+    def text(self, selector: str) -> str:
+        """Return the text that is seen of an element."""
+        return str(self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
+
+    def mouse(self, kind: str, x: float, y: float) -> None:
+        """Send ``mousePressed``, ``mouseMoved`` or ``mouseReleased``."""
+        pressed = {"button": "left", "buttons": 0 if kind == "mouseReleased" else 1}
+        self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, clickCount=1, **pressed)
+
+    def key(self, name: str, modifiers: int = 0) -> None:
+        """Press a key; modifiers 8 is Shift."""
+        code = {"key": name, "windowsVirtualKeyCode": _KEYS.get(name, 0), "modifiers": modifiers}
+        text = {"Enter": "\r"}.get(name, name if len(name) == 1 else "")
+        self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **code)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **code)
+
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Change the size of the window, and whether the user prefers a dark page."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    def save(self, path: Path) -> None:
+        """Write a picture of the whole page."""
+        shot = self.send("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextmanager
+def chromium(browser: str) -> Iterator[Page]:
+    """Start a browser of its own; give its page."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        profile = Path(name)
+        command = [browser, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            with connect(_address(profile), max_size=None) as connection:
+                yield Page(connection)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _address(profile: Path) -> str:
+    """Return where the page of a browser is driven, once it has started."""
+    active, end = profile / "DevToolsActivePort", time.monotonic() + SECONDS
+    while not (active.exists() and len(active.read_text().split()) == 2):
+        assert time.monotonic() < end, "the browser does not start"
+        time.sleep(0.05)
+    port = int(active.read_text().split()[0])
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        connection.request("GET", "/json")
+        pages = json.loads(connection.getresponse().read())
+        connection.close()
+        for page in pages:
+            if page["type"] == "page":
+                return str(page["webSocketDebuggerUrl"])
+        assert time.monotonic() < end, "the browser has no page"
+        time.sleep(0.05)
