@@ -4,6 +4,7 @@ import { floatOf, Interrupted, reduce, tiles } from "./arrays.js";
 import { fromText, reduction, toText, words } from "./detector.js";
 import { Handle } from "./handles.js";
 import { Picture, scaleBar } from "./image.js";
+import { Preview } from "./preview.js";
 
 const MOST = 1 << 22; // values of a picture; larger ones are thinned out, and say so
 const UNASKED = 2 ** 30; // bytes that are read for a first picture without being asked for
@@ -29,7 +30,7 @@ async function start(dataset) {
   const planes = nav.slice(0, -2);
   const plane = planes.map((count, axis) => clampWhole(state.get("plane").split(",")[axis], count));
   const running = new Map(), waiting = new Map();
-  let over = false;
+  let over = false, preview = null, drawn = 0;
   page.hidden = false;
 
   // Runs what fills a picture, in place of what did before; tells how far it is and how it fails.
@@ -72,6 +73,7 @@ async function start(dataset) {
     trouble.querySelector("button").hidden = !over;
     if (!over) return;
     for (const control of running.values()) control.abort();
+    preview = null;
     page.classList.add("stale");
   }
 
@@ -130,7 +132,31 @@ async function start(dataset) {
     });
   }
 
+  // The copy that shows what a detector sees while it moves: asked for once one is chosen.
+  const copying = find("#copying");
+  async function copy() {
+    if (preview || running.has(copying) || copying.dataset.none) return;
+    copying.hidden = false;
+    await run(copying, async (how) => {
+      preview = await Preview.fetch(id, corner, Math.min(nav.length, 2), scan, frame, how);
+      if (!preview) copying.dataset.none = true;
+    });
+    copying.hidden = true;
+  }
+
+  function showPreview(shape, since) {
+    running.get(image.figure)?.abort();
+    cancelAnimationFrame(drawn);
+    if (!preview || over || shape.kind === "sum") return;
+    drawn = requestAnimationFrame(() => {
+      image.set(preview.image(shape), ...scan);
+      image.caption.textContent = `${preview.words}: ${words(shape)}; the exact image follows on release`;
+      performance.measure("preview", { start: since });
+    });
+  }
+
   function showImage(shape) {
+    cancelAnimationFrame(drawn);
     const what = words(shape);
     image.caption.textContent = `Exact ${what} …`;
     return run(image.figure, async (how) => {
@@ -149,11 +175,12 @@ async function start(dataset) {
       if (ended || (shape.kind === "point" && !running.has(picture.figure))) showFrame(shape);
     });
   const detector = new Handle(find("#frame .stage"), find("#frame .shape"), ["sum", "disk", "annulus", "rectangle"], frame,
-    fromText(state.get("detector"), ["sum", "disk", "annulus", "rectangle"], frame), (shape, { ended }) => {
+    fromText(state.get("detector"), ["sum", "disk", "annulus", "rectangle"], frame), (shape, { ended, since }) => {
       picture.point(middle(shape));
-      if (!ended) return;
+      if (!ended) { showPreview(shape, since); return; }
       keep();
       showImage(shape);
+      if (shape.kind !== "sum") copy();
     });
   find("#scan .stage").classList.toggle("strip", nav.length === 1);
   if (place.value.kind === "point") image.point([place.value.y, place.value.x]);
@@ -168,6 +195,7 @@ async function start(dataset) {
   ask.hidden = bytes <= UNASKED;
   if (ask.hidden) await showImage(detector.value);
   else image.caption.textContent = `The image of this scan takes a look at ${(bytes / 2 ** 30).toFixed(1)} GiB`;
+  if (detector.value.kind !== "sum") copy();
 }
 
 const lookText = ({ map, low, high, log }) => [map, low, high, log ? "log" : "linear"].join(",");
