@@ -1,5 +1,5 @@
 // The browser of a dataset of frames: an image of the scan, and what lies at a place of it.
-import { json, Problem, show, state } from "./api.js";
+import { json, make, Problem, show, state } from "./api.js";
 import { floatOf, Interrupted, reduce, tiles } from "./arrays.js";
 import { fromText, reduction, toText, words } from "./detector.js";
 import { Handle } from "./handles.js";
@@ -100,9 +100,9 @@ async function start(dataset) {
   const image = new Picture(find("#scan"), look("nav", "viridis"), () => keep());
   const picture = new Picture(find("#frame"), look("frame", "inferno"), () => keep());
 
-  const corner = plane.map((at) => [at, at + 1]);
-  const whole = () => [...corner, ...(nav.length > 1 ? [[0, scan[0]]] : []), [0, scan[1]]];
-  const region = ({ y0, y1, x0, x1 }) => [...corner, ...(nav.length > 1 ? [[y0, y1]] : []), [x0, x1]];
+  const corner = () => plane.map((at) => [at, at + 1]);
+  const whole = () => [...corner(), ...(nav.length > 1 ? [[0, scan[0]]] : []), [0, scan[1]]];
+  const region = ({ y0, y1, x0, x1 }) => [...corner(), ...(nav.length > 1 ? [[y0, y1]] : []), [x0, x1]];
 
   const thin = Math.ceil(Math.sqrt(Math.max(1, (frame[0] * frame[1]) / MOST)));
   const seen = frame.map((length) => length - (length % thin));
@@ -138,7 +138,7 @@ async function start(dataset) {
     if (preview || running.has(copying) || copying.dataset.none) return;
     copying.hidden = false;
     await run(copying, async (how) => {
-      preview = await Preview.fetch(id, corner, Math.min(nav.length, 2), scan, frame, how);
+      preview = await Preview.fetch(id, corner(), Math.min(nav.length, 2), scan, frame, how);
       if (!preview) copying.dataset.none = true;
     });
     copying.hidden = true;
@@ -187,6 +187,20 @@ async function start(dataset) {
   picture.point(middle(detector.value));
   scaleBar(find("#scan .scale"), dataset.axes[nav.length - 1], scan[1]);
   scaleBar(find("#frame .scale"), dataset.axes[nav.length + 1], seen[1]);
+
+  // Axes before the last two: one number each.
+  find("#planes").append(...planes.map((count, axis) => make("label", {}, dataset.axes[axis].name, make("input", {
+    type: "number", min: 0, max: count - 1, step: 1, value: plane[axis], class: "short",
+    onchange: ({ target }) => {
+      if (!target.reportValidity() || target.value === "") return;
+      plane[axis] = target.valueAsNumber;
+      running.get(copying)?.abort();
+      preview = null;
+      keep();
+      showFrame(place.value);
+      showImage(detector.value).then(() => detector.value.kind !== "sum" && copy());
+    },
+  }))));
 
   await showFrame(place.value);
   const bytes = dataset.frames * dataset.frame_bytes;
