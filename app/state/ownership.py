@@ -235,9 +235,11 @@ class Namespaces:
     def _missing(self, ident: str) -> HeadMissingError:
         return HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
 
-    def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
-        """List up to ``limit`` ids of an owner after ``after``, in order."""
-        return [owned.ident for owned in self._page(namespace(owner), after, limit)]
+    def ids(
+        self, owner: str, after: str = "", limit: int = 1000, *, prefix: str = ""
+    ) -> list[str]:
+        """List up to ``limit`` ids of an owner that begin so, after ``after``, in order."""
+        return [owned.ident for owned in self._page(namespace(owner), after, limit, prefix)]
 
     def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
         """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
@@ -251,11 +253,11 @@ class Namespaces:
         start = f"{space}.{after}" if after else ""
         return self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
 
-    def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
-        """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
+    def all_ids(self, after: str = "", limit: int = 1000, *, prefix: str = "") -> list[str]:
+        """List up to ``limit`` ids of all owners that begin so, after ``after``, each once."""
         found: set[str] = set()
-        for prefix in self._prefixes():
-            found |= {owned.ident for owned in self._page(prefix, after, limit)}
+        for space in self._prefixes():
+            found |= {owned.ident for owned in self._page(space, after, limit, prefix)}
         return sorted(found)[:limit]
 
     def of_all(self) -> Iterator[Owned]:
@@ -279,9 +281,9 @@ class Namespaces:
             yield from page
             after = page[-1].ident
 
-    def _page(self, prefix: str, after: str, limit: int) -> list[Owned]:
-        start = f"{prefix}.{after}" if after else ""
-        page = self._store.list(self._kind, f"{prefix}.", start, limit)
+    def _page(self, space: str, after: str, limit: int, prefix: str = "") -> list[Owned]:
+        start = f"{space}.{after}" if after else ""
+        page = self._store.list(self._kind, f"{space}.{prefix}", start, limit)
         return [Owned.of(head) for head in page.heads]
 
     def _prefixes(self) -> Iterator[str]:
