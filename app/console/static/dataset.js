@@ -1,9 +1,10 @@
 // The browser of a dataset of frames: an image of the scan, and what lies at a place of it.
-import { json, make, Problem, show, state } from "./api.js";
+import { json, make, post, Problem, show, state } from "./api.js";
 import { floatOf, Interrupted, reduce, tiles } from "./arrays.js";
 import { fromText, reduction, toText, words } from "./detector.js";
 import { Handle } from "./handles.js";
 import { Picture, scaleBar } from "./image.js";
+import { contiguous, ofImage, ofView, showLines } from "./lines.js";
 import { Preview } from "./preview.js";
 
 const MOST = 1 << 22; // values of a picture; larger ones are thinned out, and say so
@@ -40,7 +41,7 @@ async function start(dataset) {
     if (over) return;
     const control = new AbortController();
     running.set(figure, control);
-    const bar = figure.querySelector("progress");
+    const bar = figure.querySelector("progress") ?? make("progress");
     bar.hidden = false;
     bar.removeAttribute("value");
     try {
@@ -93,10 +94,14 @@ async function start(dataset) {
     return { map: ["gray", "viridis", "inferno", "cividis", "coolwarm"].includes(chosen) ? chosen : map,
       low: good ? limits[0] : 1, high: good ? limits[1] : 99, log: log === "log" };
   };
-  const keep = () => state.set({
-    place: toText(place.value), detector: toText(detector.value), plane: plane.join(","),
-    nav: lookText(image.look), frame: lookText(picture.look),
-  });
+  const keep = () => {
+    find("#lines").replaceChildren();
+    find("#crop").hidden = detector.value.kind !== "rectangle";
+    state.set({
+      place: toText(place.value), detector: toText(detector.value), plane: plane.join(","),
+      nav: lookText(image.look), frame: lookText(picture.look),
+    });
+  };
   const image = new Picture(find("#scan"), look("nav", "viridis"), () => keep());
   const picture = new Picture(find("#frame"), look("frame", "inferno"), () => keep());
 
@@ -187,6 +192,27 @@ async function start(dataset) {
   picture.point(middle(detector.value));
   scaleBar(find("#scan .scale"), dataset.axes[nav.length - 1], scan[1]);
   scaleBar(find("#frame .scale"), dataset.axes[nav.length + 1], seen[1]);
+
+  // The service keeps the view whose lines are written: curl and zarr need a name for it.
+  async function write() {
+    const lines = find("#lines"), shape = place.value, box = detector.value;
+    const chosen = shape.kind === "sum" ? whole() : region(shape.kind === "rectangle" ? shape : { y0: shape.y, y1: shape.y + 1, x0: shape.x, x1: shape.x + 1 });
+    const sig = find("#crop input").checked && box.kind === "rectangle" ? [[box.y0, box.y1], [box.x0, box.x1]] : null;
+    const lengths = [...chosen, ...(sig ?? frame.map((length) => [0, length]))].map(([from, to]) => to - from);
+    const view = { select: { nav: chosen }, ...(sig && { sig }) };
+    const bytes = Number((dataset.corrected_dtype ?? dataset.dtype).slice(2));
+    const holes = dataset.sync.frames_inserted_start || dataset.sync.frames_inserted_end;
+    await run(lines, async ({ signal }) => {
+      const answer = await post(`/v1/datasets/${encodeURIComponent(id)}/views`, contiguous(view, lengths, bytes, holes), { signal });
+      const stored = await answer.json(), keyed = "keyed" in page.dataset;
+      lines.replaceChildren();
+      showLines(lines, `Frames, ${stored.shape.join(" × ")} of ${stored.dtype}`, ofView(location.origin, id, chosen, sig, stored, keyed));
+      const all = corner().length ? { select: { nav: whole() } } : {};
+      showLines(lines, `Image of the scan: ${words(box)}`, ofImage(location.origin, id, all, reduction(box), keyed));
+    });
+  }
+  find("#write").addEventListener("click", write);
+  find("#crop").hidden = detector.value.kind !== "rectangle";
 
   // Axes before the last two: one number each.
   find("#planes").append(...planes.map((count, axis) => make("label", {}, dataset.axes[axis].name, make("input", {
