@@ -235,9 +235,7 @@ class Namespaces:
     def _missing(self, ident: str) -> HeadMissingError:
         return HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
 
-    def ids(
-        self, owner: str, after: str = "", limit: int = 1000, *, prefix: str = ""
-    ) -> list[str]:
+    def ids(self, owner: str, after: str = "", limit: int = 1000, *, prefix: str = "") -> list[str]:
         """List up to ``limit`` ids of an owner that begin so, after ``after``, in order."""
         return [owned.ident for owned in self._page(namespace(owner), after, limit, prefix)]
 

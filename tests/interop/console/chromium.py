@@ -53,7 +53,7 @@ class Page:
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
-    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         """Call a method of the protocol."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
@@ -82,7 +82,7 @@ class Page:
         self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
         return self
 
-    def run(self, script: str) -> Any:
+    def run(self, script: str) -> Any:  # noqa: ANN401 - JSON
         """Evaluate an expression; promises are awaited."""
         result = self.send(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
@@ -91,7 +91,7 @@ class Page:
             raise AssertionError(str(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    def wait(self, condition: str, seconds: float = SECONDS) -> Any:
+    def wait(self, condition: str, seconds: float = SECONDS) -> Any:  # noqa: ANN401 - JSON
         """Wait until an expression is true; return its value."""
         end = time.monotonic() + seconds
         while not (value := self.run(condition)):
