@@ -17,9 +17,6 @@ const find = (selector) => page.querySelector(selector);
 const gone = document.querySelector("#gone"), trouble = document.querySelector("#trouble");
 
 trouble.querySelector("button").addEventListener("click", () => location.reload());
-const described = await json(`/v1/datasets/${encodeURIComponent(id)}`).catch((problem) => fail(problem));
-if (described?.sig_shape?.length === 2 && described.nav_shape.length) await start(described);
-
 function fail(problem) {
   show(trouble.querySelector("p"), problem);
   trouble.hidden = false;
@@ -154,7 +151,8 @@ async function start(dataset) {
     cancelAnimationFrame(drawn);
     if (!preview || over || shape.kind === "sum") return;
     drawn = requestAnimationFrame(() => {
-      image.set(preview.image(shape), ...scan);
+      const { values, rows, columns } = preview.image(shape, every);
+      image.set(values, rows, columns, every);
       image.caption.textContent = `${preview.words}: ${words(shape)}; the exact image follows on release`;
       performance.measure("preview", { start: since });
     });
@@ -172,21 +170,23 @@ async function start(dataset) {
     });
   }
 
-  const place = new Handle(find("#scan .stage"), find("#scan .shape"), ["point", "rectangle", "sum"], scan,
+  const place = new Handle(find("#scan .stage"), find("#scan .shape"), scan, scan.map((n) => Math.ceil(n / every) * every),
     fromText(state.get("place"), ["point", "rectangle", "sum"], scan), (shape, { ended }) => {
       if (shape.kind === "point") image.point([shape.y, shape.x]);
       if (ended) keep();
       // A frame is small: it is shown while the pointer moves. Sums wait until it rests.
       if (ended || (shape.kind === "point" && !running.has(picture.figure))) showFrame(shape);
     });
-  const detector = new Handle(find("#frame .stage"), find("#frame .shape"), ["sum", "disk", "annulus", "rectangle"], frame,
+  const detector = new Handle(find("#frame .stage"), find("#frame .shape"), frame, seen,
     fromText(state.get("detector"), ["sum", "disk", "annulus", "rectangle"], frame), (shape, { ended, since }) => {
       picture.point(middle(shape));
       if (!ended) { showPreview(shape, since); return; }
+      ask.hidden = true;
       keep();
       showImage(shape);
       if (shape.kind !== "sum") copy();
     });
+  const ask = find("#compute");
   find("#scan .stage").classList.toggle("strip", nav.length === 1);
   if (place.value.kind === "point") image.point([place.value.y, place.value.x]);
   picture.point(middle(detector.value));
@@ -230,12 +230,15 @@ async function start(dataset) {
 
   await showFrame(place.value);
   const bytes = dataset.frames * dataset.frame_bytes;
-  const ask = find("#compute");
-  ask.addEventListener("click", () => { ask.hidden = true; showImage(detector.value); });
-  ask.hidden = bytes <= UNASKED;
-  if (ask.hidden) await showImage(detector.value);
-  else image.caption.textContent = `The image of this scan takes a look at ${(bytes / 2 ** 30).toFixed(1)} GiB`;
-  if (detector.value.kind !== "sum") copy();
+  const begin = async () => {
+    ask.hidden = true;
+    await showImage(detector.value);
+    if (detector.value.kind !== "sum") copy();
+  };
+  ask.addEventListener("click", begin);
+  if (bytes <= UNASKED) return begin();
+  ask.hidden = false;
+  image.caption.textContent = `This scan holds ${(bytes / 2 ** 30).toFixed(1)} GiB: its image is computed when you ask for it`;
 }
 
 const lookText = ({ map, low, high, log }) => [map, low, high, log ? "log" : "linear"].join(",");
@@ -261,3 +264,6 @@ function place2d(values, columns, { values: part, shape, origin }) {
     values.set(part.subarray(row * width, (row + 1) * width), (top + row) * columns + left);
   }
 }
+
+const described = await json(`/v1/datasets/${encodeURIComponent(id)}`).catch((problem) => fail(problem));
+if (described?.sig_shape?.length === 2 && described.nav_shape.length) await start(described);

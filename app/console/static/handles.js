@@ -6,13 +6,14 @@ const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 const NEAR = 8; // pixels of the screen
 const REST = 300; // milliseconds after a key, after which a move has ended
 
-// A shape of one of these kinds on a stage, which holds a canvas and an <svg> above it.
+// A shape on a stage, which holds a canvas and an <svg> above it.
+// The picture shows `shown` rows and columns, which are a few more or fewer where it is thinned out.
 // `changed(shape, {ended, since})` is told every move, and again when it has ended.
 export class Handle {
-  constructor(stage, controls, kinds, shape, value, changed) {
-    Object.assign(this, { stage, controls, kinds, shape, value, changed });
+  constructor(stage, controls, shape, shown, value, changed) {
+    Object.assign(this, { stage, controls, shape, shown, value, changed });
     this.svg = stage.querySelector("svg");
-    this.svg.setAttribute("viewBox", `0 0 ${shape[1]} ${shape[0]}`);
+    this.svg.setAttribute("viewBox", `0 0 ${shown[1]} ${shown[0]}`);
     this.build();
     this.show();
     stage.addEventListener("pointerdown", (event) => this.down(event));
@@ -29,12 +30,12 @@ export class Handle {
   place(event) {
     const box = this.stage.getBoundingClientRect();
     const part = (at, start, length, count) => ((at - start) / length) * count - 0.5;
-    return [part(event.clientY, box.top, box.height, this.shape[0]), part(event.clientX, box.left, box.width, this.shape[1])];
+    return [part(event.clientY, box.top, box.height, this.shown[0]), part(event.clientX, box.left, box.width, this.shown[1])];
   }
 
   down(event) {
     if (event.button !== 0) return;
-    const near = (NEAR * this.shape[1]) / this.stage.getBoundingClientRect().width;
+    const near = (NEAR * this.shown[1]) / this.stage.getBoundingClientRect().width;
     const move = hold(this.value, this.place(event), near, this.shape);
     if (!move) return;
     event.preventDefault();

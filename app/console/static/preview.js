@@ -72,8 +72,9 @@ export class Preview {
     return { places: Int32Array.from(places), parts: Float64Array.from(parts) };
   }
 
-  // The image of a detector, of the size of the scan; each position has the mean of its block.
-  image(detector) {
+  // The image of a detector, {values, rows, columns}: of every nth position of the scan, each with
+  // the mean of its block.
+  image(detector, every) {
     const { places, parts } = this.weights(detector);
     const [rows, columns, height, width] = this.size;
     const [down, right] = this.scan.map((n) => Math.min(n, this.nav));
@@ -83,10 +84,12 @@ export class Preview {
       for (let k = 0; k < places.length; k += 1) sum += this.values[from + places[k]] * parts[k];
       small[at] = sum / (down * right);
     }
-    const [all, across] = this.scan;
-    return Float64Array.from({ length: all * across }, (_, at) => {
+    const [all, across] = this.scan.map((n) => Math.ceil(n / every));
+    const values = Float64Array.from({ length: all * across }, (_, at) => {
       const row = Math.floor(at / across), column = at - row * across;
-      return small[Math.min(rows - 1, Math.floor(row / down)) * columns + Math.min(columns - 1, Math.floor(column / right))];
+      const up = Math.min(rows - 1, Math.floor((row * every) / down));
+      return small[up * columns + Math.min(columns - 1, Math.floor((column * every) / right))];
     });
+    return { values, rows: all, columns: across };
   }
 }

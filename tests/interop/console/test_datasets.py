@@ -28,6 +28,8 @@ pytestmark = [
 ]
 
 FRAMES = np.random.default_rng(5).integers(0, 1000, (12, 16, 24, 32)).astype("<u2")
+FINE = np.random.default_rng(6).integers(0, 9, (5, 6, 131, 130)).astype(">i2")
+LARGE = np.random.default_rng(7).integers(0, 9, (1, 2, 2101, 2003)).astype("u1")
 EXACT = "document.querySelector('#scan figcaption')?.textContent.startsWith('Exact:')"
 SETTLED = f"{EXACT} && !document.querySelector('figcaption + progress:not([hidden])')"
 AXES = [
@@ -49,6 +51,9 @@ def server(roots: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     np.save(roots / "line.npy", FRAMES[0] > 500)
     np.save(roots / "planes.npy", FRAMES[:4].reshape(2, 2, 16, 24, 32).astype("<f8") / 7)
     FRAMES[:8].tofile(roots / "short.raw")
+    np.save(roots / "fine.npy", FINE)
+    np.save(roots / "large.npy", LARGE)
+    np.save(roots / "complex.npy", FRAMES[:2].astype("<c8"))
     server = ServerProcess(tmp_path_factory.mktemp("service"), dataset_roots=roots)
     try:
         with Client(server.url) as client:
@@ -59,6 +64,9 @@ def server(roots: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
             register(id="planes", files=["planes.npy"], nav_shape=[2, 2, 16], sig_shape=[24, 32])
             partial = {"format": "raw", "dtype": "<u2", "file_header": 0, "partial": True}
             register(id="short", files=["short.raw"], **partial, **shapes)
+            register(id="fine", files=["fine.npy"], nav_shape=[5, 6], sig_shape=[131, 130])
+            register(id="large", files=["large.npy"], nav_shape=[1, 2], sig_shape=[2101, 2003])
+            register(id="complex", files=["complex.npy"], nav_shape=[2, 16], sig_shape=[24, 32])
         yield server
     finally:
         server.kill()
@@ -174,6 +182,59 @@ def test_a_detector_that_is_dragged_has_a_preview_and_then_the_exact_image(
     moved = detector(page)
     assert moved != start
     holds(page, "scan", (FRAMES * covered(moved)).sum((2, 3)))
+
+
+def test_a_preview_of_whole_blocks_is_exact(page: Page, server: ServerProcess) -> None:
+    page.open(f"{server.url}/console/datasets/fine?detector=rectangle:3,9,30,90").wait(SETTLED)
+    page.wait("document.querySelector('#copying').hidden")
+    x, y = middle(page, "frame", 6, 60)
+    page.mouse("mousePressed", x, y)
+    page.wait("document.querySelector('#scan figcaption').textContent.startsWith('Preview')")
+    assert re.search("binned by 1 . 1 positions and 3 . 3 pixels", page.text("#scan figcaption"))
+    holds(page, "scan", FINE[:, :, 3:9, 30:90].sum((2, 3)))
+    page.mouse("mouseReleased", x, y)
+    page.wait(SETTLED)
+
+
+def test_copies_for_previews_keep_their_bound(page: Page, server: ServerProcess) -> None:
+    page.open(f"{server.url}/console/datasets/fine").wait(SETTLED)
+    found = page.run("""(async () => {
+        const script = document.querySelector('script[type=module]').src;
+        const { blocks } = await import(script.replace('dataset.js', 'preview.js'));
+        const lengths = [1, 7, 256, 2048, 100000], found = [];
+        for (const a of lengths) for (const b of lengths) for (const most of [1, Math.min(a, b)]) {
+            for (const frame of [[1, 1], [128, 128], [64, 4096], [8192, 8192]]) {
+                found.push([a, b, most, frame, blocks([a, b], frame, most)]);
+            }
+        }
+        return found;
+    })()""")
+    for a, b, most, frame, copy in found:
+        if copy is None:
+            # No blocks are large enough.
+            assert (a // most) * (b // most) * (max(frame) // min(frame)) > 1 << 24
+            continue
+        assert np.prod(copy["size"]) <= 1 << 24
+        assert copy["nav"] <= most
+        assert copy["sig"] <= min(frame)
+
+
+def test_a_frame_that_is_too_large_for_a_picture_is_binned_and_says_so(
+    page: Page, server: ServerProcess
+) -> None:
+    page.open(f"{server.url}/console/datasets/large?place=point:0,1").wait(SETTLED)
+    assert re.fullmatch(
+        "Frame at 0, 1; each pixel is the sum of 2 . 2", page.text("#frame figcaption")
+    )
+    whole = LARGE[0, 1, :2100, :2002].astype(int).reshape(1050, 2, 1001, 2).sum((1, 3))
+    holds(page, "frame", whole)
+
+
+def test_what_cannot_be_shown_is_told(page: Page, server: ServerProcess) -> None:
+    page.open(f"{server.url}/console/datasets/complex")
+    page.wait("document.querySelector('#trouble').innerText.includes('complex')")
+    # The browser notes every refused request.
+    page.errors[:] = [error for error in page.errors if "422" not in error]
 
 
 def test_a_detector_is_moved_by_keys_and_by_its_numbers(page: Page, server: ServerProcess) -> None:
