@@ -17,6 +17,7 @@ const find = (selector) => page.querySelector(selector);
 const gone = document.querySelector("#gone"), trouble = document.querySelector("#trouble");
 
 trouble.querySelector("button").addEventListener("click", () => location.reload());
+
 function fail(problem) {
   show(trouble.querySelector("p"), problem);
   trouble.hidden = false;
@@ -28,7 +29,7 @@ async function start(dataset) {
   const planes = nav.slice(0, -2);
   const plane = planes.map((count, axis) => clampWhole(state.get("plane").split(",")[axis], count));
   const running = new Map(), waiting = new Map();
-  let over = false, preview = null, drawn = 0;
+  let over = false, blamed = null, preview = null, drawn = 0;
   page.hidden = false;
 
   // Runs what fills a picture, in place of what did before; tells how far it is and how it fails.
@@ -43,11 +44,11 @@ async function start(dataset) {
     bar.removeAttribute("value");
     try {
       await job({ signal: control.signal, progress: (part) => { bar.value = part; } });
-      trouble.hidden = true;
+      if (blamed === figure) trouble.hidden = true;
       await check(control.signal);
     } catch (problem) {
       if (control.signal.aborted) return;
-      if (!isGone(problem)) broken(problem);
+      if (!isGone(problem)) broken(figure, problem);
       else { waiting.set(figure, job); wait(); }
     } finally {
       if (running.get(figure) === control) { bar.hidden = true; running.delete(figure); }
@@ -65,8 +66,9 @@ async function start(dataset) {
     }
   }
 
-  function broken(problem) {
+  function broken(figure, problem) {
     fail(problem);
+    blamed = figure;
     over = [404, 410, 412].includes(problem.status);
     trouble.querySelector("button").hidden = !over;
     if (!over) return;

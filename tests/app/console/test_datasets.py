@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.console.pages import Pages
 from tests.app.harness import Post, Service, ask
 from tests.scale import PURE_PYTHON
 
@@ -74,6 +75,24 @@ def test_a_page_tells_format_shape_axes_with_units_and_files_as_text(place: Serv
     assert "<b>nm" not in text
     assert 'data-id="scan"' in text
     assert "/dataset.js" in text
+
+
+def test_metadata_of_files_is_text() -> None:
+    described = {
+        "id": "scan",
+        "format": "dm",
+        "items": {},
+        "files": [],
+        "immutable": False,
+        "growing": False,
+        "fingerprint": "0",
+        "metadata": {"<b>": "<i>", "keys": {"</td>": ["<script>", 1, None]}, "items": 3},
+    }
+    text = bytes(Pages().answer("dataset", dataset=described).body).decode()
+    assert "&lt;b&gt;" in text
+    assert "&lt;i&gt;" in text
+    for tag in ("<b>", "<i>", "<script>"):
+        assert tag not in text
 
 
 def test_a_page_tells_that_frames_are_missing(place: Service) -> None:
