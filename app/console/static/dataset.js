@@ -16,7 +16,7 @@ const id = page.dataset.id;
 const find = (selector) => page.querySelector(selector);
 const gone = document.querySelector("#gone"), trouble = document.querySelector("#trouble");
 
-trouble.querySelector("button").addEventListener("click", () => location.reload());
+for (const button of document.querySelectorAll(".reload")) button.addEventListener("click", () => location.reload());
 
 function fail(problem) {
   show(trouble.querySelector("p"), problem);
@@ -55,15 +55,21 @@ async function start(dataset) {
     }
   }
 
-  // What was read is of the version of the page, if that is still the present one.
+  // What was read is of the version of the page, if that is still the present one. Data that is
+  // declared growing keeps what it had: the page goes on showing that.
   async function check(signal) {
-    const { fingerprint } = await json(`/v1/datasets/${encodeURIComponent(id)}`, { signal });
-    if (fingerprint !== dataset.fingerprint) {
-      throw new Problem(412, {
-        detail: `The dataset has changed: its fingerprint was ${dataset.fingerprint} and is ${fingerprint}`,
-        hint: "Load the page again to see the present data", code: "data-changed",
-      });
-    }
+    const now = await json(`/v1/datasets/${encodeURIComponent(id)}`, { signal });
+    if (now.fingerprint === dataset.fingerprint) return;
+    if (dataset.growing && now.growing && now.frames >= dataset.frames) { grown(now.frames); return; }
+    throw new Problem(412, {
+      detail: `The dataset has changed: its fingerprint was ${dataset.fingerprint} and is ${now.fingerprint}`,
+      hint: "Load the page again to see the present data", code: "data-changed",
+    });
+  }
+
+  function grown(frames) {
+    find("#grown").hidden = false;
+    find("#grown span").textContent = `There are ${frames.toLocaleString("en")} frames now; this page shows ${dataset.frames.toLocaleString("en")}.`;
   }
 
   function broken(figure, problem) {

@@ -312,6 +312,17 @@ def test_copied_lines_fetch_just_what_is_shown(
     assert np.array_equal(run_lines(page, tmp_path, "zarr"), part)
 
 
+def test_what_is_of_several_tiles_is_fetched_as_one_array(
+    page: Page, server: ServerProcess, tmp_path: Path
+) -> None:
+    page.open(f"{server.url}/console/datasets/large?place=sum").wait(SETTLED)
+    page.run("document.querySelector('#write').click()")
+    lines = page.wait("document.querySelector('#lines [data-tool=curl]')?.textContent")
+    subprocess.run(["/bin/sh", "-c", lines], cwd=tmp_path, check=True, timeout=30)
+    expression = lines.partition("# ")[2].replace("frames.raw", str(tmp_path / "frames.raw"))
+    assert np.array_equal(eval(expression, {"numpy": np}), LARGE)  # noqa: S307 - as a person would
+
+
 def test_a_dataset_that_changes_under_the_page_is_told_and_loaded_again(
     browser: Page, server: ServerProcess, roots: Path
 ) -> None:
@@ -335,6 +346,23 @@ def test_a_dataset_that_changes_under_the_page_is_told_and_loaded_again(
     click(page, "scan", 1, 7)
     page.wait("!document.querySelector('#trouble').hidden")
     assert page.text("#trouble button") == "Load the page again"
+
+
+def test_a_dataset_that_grows_is_shown_as_it_was_and_that_is_told(
+    page: Page, server: ServerProcess, roots: Path
+) -> None:
+    FRAMES[0].tofile(roots / "growing.raw")
+    spec = {"format": "raw", "dtype": "<u2", "file_header": 0, "growing": True}
+    with Client(server.url) as client:
+        client.datasets.register(id="growing", files=["growing.raw"], sig_shape=[24, 32], **spec)
+    page.open(f"{server.url}/console/datasets/growing").wait(SETTLED)
+    with (roots / "growing.raw").open("ab") as file:
+        file.write(FRAMES[1].tobytes())
+    click(page, "scan", 0, 3)
+    page.wait("!document.querySelector('#grown').hidden")
+    assert page.text("#grown span") == "There are 32 frames now; this page shows 16."
+    assert page.run("document.querySelector('#trouble').hidden")
+    holds(page, "frame", FRAMES[0, 3])
 
 
 def test_a_service_that_goes_away_is_told_and_goes_on(browser: Page, server: ServerProcess) -> None:
