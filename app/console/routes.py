@@ -47,6 +47,7 @@ class Console:
 # Pages keep their state in the query, which scripts read.
 router = Routes(Console, "", APIRoute, include_in_schema=False)
 After = Annotated[str, Query(max_length=128, description="List things after this id")]
+Prefix = Annotated[str, Query(max_length=128, description="List ids that begin so")]
 
 
 @router.get("/")
@@ -142,12 +143,15 @@ async def asset(console: Console, digest: str, name: str) -> Response:
 
 @router.get("/console/datasets")
 @in_lane(FRONT)
-async def datasets(console: Console, who: IdentityDep, after: After = "") -> Response:
+async def datasets(
+    console: Console, who: IdentityDep, after: After = "", prefix: Prefix = ""
+) -> Response:
     """List the datasets that the caller may read."""
     service = console.datasets
-    ids = await service.threads.start(service.catalogue.ids, who, after, PAGE, None)
-    last = ids[-1] if len(ids) == PAGE else None
-    return console.pages.answer("datasets", datasets=ids, after=last)
+    ids = service.catalogue.ids
+    found = await service.threads.start(ids, who, after, PAGE, None, prefix)
+    last = found[-1] if len(found) == PAGE else None
+    return console.pages.answer("datasets", datasets=found, after=last, prefix=prefix)
 
 
 @router.get("/console/datasets/{ident}")

@@ -202,7 +202,12 @@ class Catalogue:
         return (others[0].owner, ident), _parsed(others[0].head.value)
 
     def ids(
-        self, who: Identity, after: str = "", limit: int = 1000, owner: str | None = None
+        self,
+        who: Identity,
+        after: str = "",
+        limit: int = 1000,
+        owner: str | None = None,
+        prefix: str = "",
     ) -> list[str]:
         """List up to ``limit`` ids after ``after``, in order.
 
@@ -211,14 +216,15 @@ class Catalogue:
             after: list only ids after this one.
             limit: maximum number of ids.
             owner: whose datasets, for ``admin``; None for everybody's.
+            prefix: list only ids that begin so.
         """
         if not who.is_admin:
-            own = self._registered.ids(who.owner, after, limit)
+            own = self._registered.ids(who.owner, after, limit, prefix=prefix)
         elif owner:
-            return self._registered.ids(owner, after, limit)
+            return self._registered.ids(owner, after, limit, prefix=prefix)
         else:
-            own = self._registered.all_ids(after, limit)
-        fixed = [ident for ident in self._entries if ident > after and who.may_read(ident)]
+            own = self._registered.all_ids(after, limit, prefix=prefix)
+        fixed = (i for i in self._entries if i > after and i.startswith(prefix) and who.may_read(i))
         return sorted({*own, *fixed})[:limit]
 
     def notice_for(self, who: Identity) -> str | None:

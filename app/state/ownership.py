@@ -235,9 +235,9 @@ class Namespaces:
     def _missing(self, ident: str) -> HeadMissingError:
         return HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
 
-    def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
-        """List up to ``limit`` ids of an owner after ``after``, in order."""
-        return [owned.ident for owned in self.page(owner, "", after, limit)]
+    def ids(self, owner: str, after: str = "", limit: int = 1000, *, prefix: str = "") -> list[str]:
+        """List up to ``limit`` ids of an owner that begin so, after ``after``, in order."""
+        return [owned.ident for owned in self.page(owner, prefix, after, limit)]
 
     def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
         """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
@@ -249,11 +249,12 @@ class Namespaces:
         """List the heads of things as ``page`` does: to look at many takes a third of the time."""
         return self._heads(namespace(owner), prefix, after, limit)
 
-    def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
-        """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
+    def all_ids(self, after: str = "", limit: int = 1000, *, prefix: str = "") -> list[str]:
+        """List up to ``limit`` ids of all owners that begin so, after ``after``, each once."""
         found: set[str] = set()
-        for prefix in self._prefixes():
-            found |= {Owned.of(head).ident for head in self._heads(prefix, "", after, limit)}
+        for space in self._prefixes():
+            heads = self._heads(space, prefix, after, limit)
+            found |= {Owned.of(head).ident for head in heads}
         return sorted(found)[:limit]
 
     def of_all(self) -> Iterator[Owned]:

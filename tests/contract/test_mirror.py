@@ -243,6 +243,7 @@ ACROSS: dict[str, str] = {
     "tests/client/losses/test_service.py": "posts to the service itself, cut and uncut",
     "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
+    "tests/app/console/test_datasets.py": "pages of datasets, from a running service",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
     "tests/app/datasets/files/test_cursors.py": "places in app/datasets/files/seekable.py",
     "tests/app/datasets/test_own_decoders.py": "decoders of the operator's own, on opening",

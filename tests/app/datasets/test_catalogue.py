@@ -16,7 +16,7 @@ from app.datasets.files.roots import Roots
 from app.datasets.opened import OpenDataset
 from app.datasets.spec import parse_dataset
 from app.errors import DataChangedError, InvalidOptionError, problem_of
-from app.http.identity import SINGLE_USER
+from app.http.identity import SINGLE_USER, Identity
 from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
@@ -365,3 +365,19 @@ def test_corrected_values_have_a_type_of_their_own(desk: Desk) -> None:
     plain, corrected = (desk.register(id="a"), desk.register(corrections={"gain": "gain.npy"}))
     types = [(d["dtype"], d["corrected_dtype"]) for d in (plain.describe(), corrected.describe())]
     assert types == [("<u2", None), ("<u2", "<f4")]
+
+
+def test_names_are_listed_by_how_they_begin_whoever_declared_them(desk: Desk) -> None:
+    shapes = {"nav_shape": [2, 2], "sig_shape": list(FRAME)}
+    for ident in ("ab", "abc", "b"):
+        desk.register(id=ident, **shapes)
+    entries = [parse_dataset({"id": name, "files": ["scan.npy"]}) for name in ("abd", "bc")]
+    fixed = {entry.id: entry for entry in entries}
+    catalogue = Catalogue(desk.store, Roots([desk.root]), fixed, BufferPool(1))
+    alice = Identity("alice", frozenset({"read:ab*"}), "0" * 12)
+    assert catalogue.ids(SINGLE_USER, prefix="ab") == ["ab", "abc", "abd"]
+    assert catalogue.ids(alice, prefix="ab") == ["abd"]
+    assert catalogue.ids(alice, prefix="b") == []
+    assert catalogue.ids(SINGLE_USER, "ab", 2, prefix="ab") == ["abc", "abd"]
+    assert catalogue.ids(SINGLE_USER, owner=SINGLE_USER.owner, prefix="b") == ["b"]
+    catalogue.close()

@@ -60,6 +60,11 @@ def test_lists_are_of_one_owner_or_of_all(store: MemoryStateStore) -> None:
     assert things.ids("nobody") == []
     assert things.all_ids() == ["a", "b", "d", "e", "z" * 128]
     assert things.all_ids(after="a", limit=2) == ["b", "d"]
+    things.create("alice", "da", {})
+    assert things.ids("alice", prefix="d") == ["d", "da"]
+    assert things.ids("alice", after="d", prefix="d") == ["da"]
+    assert things.all_ids(prefix="d") == ["d", "da"]
+    things.delete("alice", "da")
     assert {owned.owner for owned in things.of_anyone("d")} == {"alice", "bob"}
     assert [owned.ident for owned in things.all("alice")] == ["b", "d", "e"]
 
