@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -21,6 +22,10 @@ from tests.app.runs.requests import Uploader, stream
 from tests.trace_sink import Sink
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+# Exporters go on telling that receivers are gone, in threads that outlive the tests.
+logging.getLogger("opentelemetry").propagate = False
+logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 
 @pytest.fixture
