@@ -171,8 +171,8 @@ def test_what_streams_and_occurrences_do_not_share_is_counted(
     lines = logged(capsys)
     absent = lines["events never occur, so they have no rows by period"]
     assert (absent["level"], absent["events"], absent["of"]) == ("warning", 29, 30)
-    unused = lines["events of the occurrence file are not in the streams"]
-    assert (unused["events"], unused["of"]) == (2, 3)
+    text = "events of the occurrence file are not in the streams: is a partition missing?"
+    assert (lines[text]["level"], lines[text]["events"], lines[text]["of"]) == ("warning", 2, 3)
     assert lines["period weights do not sum to 1"]["sum"] == 0.9
     keys = {tuple(line.split(",")[:6]) for line in rows(tmp_path / "splt.csv")}
     assert keys == {
@@ -559,6 +559,16 @@ def test_an_aggregation_imports_only_the_libraries_that_it_needs(
     command = [sys.executable, "-c", SPARING, *args, "--out", str(tmp_path), "--force"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
+    files = "summary.bin", "--occurrence", "occurrence.bin"
+    for report, option, said in (
+        ("psept", ("--curves", "F"), b"PSEPT has none of the curves F. Name some of its curves W"),
+        ("aal", ("--tvar", "weight"), b"tvar is given, but EPT or PSEPT is not wanted"),
+    ):
+        ended = server("aggregate", *files, "--reports", report, *option, cwd=run_directory)
+        assert (ended.returncode, said in ended.stderr) == (2, True)
 
 
 def test_aggregate_needs_a_stream() -> None:
