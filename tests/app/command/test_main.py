@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -571,6 +572,17 @@ def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
         assert (ended.returncode, said in ended.stderr) == (2, True)
 
 
+def test_names_of_the_other_program_and_of_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        ("post x.bin", "post is a command of thalweg: thalweg post"),
+        ("aggregate x.bin --rp 5", "Did you mean --return-periods?"),
+        ("aggregate missing.bin -o x.csv --report melt", "missing.bin"),
+    ):
+        with contextlib.suppress(SystemExit):
+            main(words.split())
+        assert said in capsys.readouterr().err
+
+
 def test_aggregate_needs_a_stream() -> None:
     master, terminal = os.openpty()
     try:
@@ -703,7 +715,7 @@ def test_rows_of_some_summaries_and_events(
     run = ["aggregate", str(stream), "--reports", "ept", "--occurrence", str(occurrence)]
     assert main([*run, "--event-ids", "1", "--out", str(tmp_path / "ept.csv")]) == 2
     assert (
-        "ept has no column EventId. Leave --event-ids out, or ask for ept apart"
+        "ept has no column EventId. Leave --event-ids out, or ask for reports that have"
         in capsys.readouterr().err
     )
 
