@@ -58,6 +58,10 @@ _HINTS = {
         "thalweg datasets list prints those there are, thalweg datasets register adds one",
         "client.datasets.list() lists those there are, client.datasets.register(…) adds one",
     ),
+    "Give the run a summary_xref, which says what to add up, and upload it again": _Hint(
+        "Give it: thalweg run input RUN summary_xref FILE; and upload it again",
+        'Give it: client.runs.put_input(run, "summary_xref", Path(…)); and upload it again',
+    ),
     "Register the pipeline it belongs to and use its id": _Hint(
         "Give the spec that it is of, unchanged, or begin without it",
         "Give the spec that it is of, unchanged, or begin with after=None",
@@ -68,7 +72,25 @@ _HINTS = {
     ),
 }
 """By the code of the problem, or by the hint where one code is of many problems."""
-_CASTING = re.compile(r"casting=(\w+)")
+_NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
+"""Details of answers that know no such path, by our service and by others."""
+_VALUE = re.compile(r"(casting|sets)=(\w+)")
+
+
+def _reworded(hint: str, *, command: bool) -> str:
+    if command and "without after" in hint:
+        return "Start over without the state or token file"
+    # Frames are how this package reads several sets.
+    hint = hint.removesuffix(", or use format=frames")
+    return _VALUE.sub(_as_option if command else _as_argument, hint)
+
+
+def _as_option(value: re.Match[str]) -> str:
+    return f"--{value[1]} {value[2]}"
+
+
+def _as_argument(value: re.Match[str]) -> str:
+    return f"{value[1]}={value[2]}" if value[2].isdecimal() else f'{value[1]}="{value[2]}"'
 
 
 def hint_of(problem: Problem, *, command: bool = False) -> str | None:
@@ -76,11 +98,11 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     own: str | None = problem.get("hint")
     if own is not None and own.startswith("PUT the file to"):
         return "Give a file as a Path; text is a digest"
+    if problem.get("detail") in _NO_ROUTE:
+        return f"There is no such route: is {'--url' if command else 'the url'} that of a service?"
     hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
-    if hint is None and command and own is not None and "without after" in own:
-        return "Start over without the state or token file"
     if hint is None:
-        return own and _CASTING.sub(r"--casting \1" if command else r'casting="\1"', own)
+        return own and _reworded(own, command=command)
     if problem.get("state") == "failed":
         return own  # what has failed is not waited for: the service says what to do instead
     names = [""] if hint.member is None else problem.get(hint.member)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from core.losses.format import SUMMARY_HEADER_SIZE
 from core.losses.header import parse_header
 from core.losses.inputs import Occurrence
 from core.losses.ledger.calendar import ledger_bound, make_calendar
-from core.losses.reports import REPORTS
+from core.losses.reports import REPORTS, check_options, choose_reports
 from core.losses.reports.report import RunOptions
 from core.losses.summaries import SummarySets
 
@@ -35,6 +36,10 @@ from .reading import announce_compiling, log_ends, named_streams
 
 if TYPE_CHECKING:
     from app.losses.pictures.drawing import PictureFiles
+
+
+_MANY = 0.01
+"""Share of the occurring events from which on it is no chance that they are in no stream."""
 
 
 def _log_events(rows: Rows) -> None:
@@ -115,6 +120,7 @@ def _aggregate(args: argparse.Namespace) -> int:
     sets = read_sets(args)
     pictures = _pictures(args, sets)
     job = job_of(args, sets)
+    check_options(choose_reports(job.reports), job.options)
     streams = job.streams
     announce_compiling()
     taps = {} if pictures is None else dict(pictures.taps)
@@ -212,6 +218,7 @@ def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence, merged: 
     # With summary sets, events without a summary count as occurring.
     unused = max(occurring - (events - absent), 0)
     if unused:
-        log.info(
-            "events of the occurrence file are not in the streams", events=unused, of=occurring
-        )
+        text, level = "events of the occurrence file are not in the streams", logging.INFO
+        if unused >= _MANY * occurring:
+            text, level = f"{text}: is a partition missing?", logging.WARNING
+        log.log(level, text, events=unused, of=occurring)

@@ -117,6 +117,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         help=f"comma-separated: {','.join(REPORTS)} (default events)",
     )
     parser.add_argument(
+        "-o",
         "--out",
         default=STDOUT,
         metavar="DIR|FILE",
@@ -298,7 +299,11 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
         help="tables of one report, .csv, .bin or .parquet, each ascending by event",
     )
     parser.add_argument(
-        "--out", default=STDOUT, metavar="FILE", help="merged table (default: standard output)"
+        "-o",
+        "--out",
+        default=STDOUT,
+        metavar="FILE",
+        help="merged table (default: standard output)",
     )
     _add_force(parser)
     _add_live(parser, "rows")
@@ -314,7 +319,7 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     text = "number of files, which the events share in their order"
     parser.add_argument("--partitions", type=_count, required=True, metavar="N", help=text)
     text = "directory for FILE_P1.bin and so on"
-    _add_value(parser, "--out", text, ".", metavar="DIR")
+    parser.add_argument("-o", "--out", default=".", metavar="DIR", help=f"{text} (default .)")
     _add_force(parser)
     _add_policy(parser)
 
@@ -323,6 +328,7 @@ def add_summarise(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``summarise``."""
     _add_streams(parser, "files or fifos of items")
     parser.add_argument(
+        "-o",
         "--out",
         default=STDOUT,
         metavar="DIR",
@@ -380,7 +386,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     from core.losses.samples import SampleSpec  # noqa: PLC0415 - as the module says
 
     spec = SampleSpec()
-    parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
+    parser.add_argument("-o", "--out", required=True, metavar="DIR", help="directory to write to")
     _add_force(parser)
     parser.add_argument(
         "--kind", choices=("summary", "gul"), default="summary", help="default summary"

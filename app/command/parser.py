@@ -233,6 +233,20 @@ _COMMANDS = {
 imported as they are asked for: the engine takes a second, which ``serve`` saves."""
 
 
+_OF_CLIENT = (
+    "post",
+    "run",
+    "inputs",
+    "datasets",
+    "tiles",
+    "batches",
+    "pipelines",
+    "stages",
+    "token",
+)
+"""Commands of the other program, for who takes one for the other."""
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that takes no abbreviated options, and names the nearest of what is unknown."""
 
@@ -254,7 +268,9 @@ class _Parser(argparse.ArgumentParser):
         self._refuse(message, choice[1], re.findall(r"[\w-]+", choice[2]))
 
     def _refuse(self, message: str, word: str, known: Sequence[str]) -> NoReturn:
-        nearest = get_close_matches(word, known, 1)
+        if word in _OF_CLIENT and "aggregate" in known:
+            super().error(f"{word} is a command of thalweg: thalweg {word}")
+        nearest = get_close_matches({"--rp": "--return-periods"}.get(word, word), known, 1)
         super().error(f"{message}. Did you mean {nearest[0]}?" if nearest else message)
 
 

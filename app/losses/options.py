@@ -11,6 +11,7 @@ from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
+from core.losses.reports import check_options
 from core.losses.reports.report import RunOptions
 from core.losses.summaries import SummarySets
 
@@ -18,7 +19,7 @@ from .inputs import Inputs
 from .pictures.drawing import PICTURES
 from .pictures.options import PictureForm, PictureOptions, can_draw
 from .request import LossRequest, require_whole_stream
-from .schemas import LossQuery, ReportsQuery
+from .schemas import LossQuery, PassOptions, ReportsQuery
 from .selection import parse_selection, parse_sets
 from .service import LossService
 
@@ -80,6 +81,7 @@ def read_options(
         expect_bytes=_expected_bytes(query, headers),
         partial=partial,
     )
+    check_options(request.tables, request.options)
     if request.sets is not None:
         _check_one_set(form, request.sets)
     if query.after is not None:
@@ -124,6 +126,11 @@ def read_policy(query: LossQuery, losses: LossService) -> Policy:
     )
 
 
+def read_run_options(query: PassOptions) -> RunOptions:
+    """Return how a query has reports of whole runs computed."""
+    return RunOptions(query.confidence, query.curves, query.tvar)
+
+
 def read_request(  # noqa: PLR0913 - each is another part of the request
     who: Identity,
     reports: tuple[str, ...],
@@ -143,7 +150,7 @@ def read_request(  # noqa: PLR0913 - each is another part of the request
         reports=reports,
         policy=read_policy(query, losses),
         inputs=_read_inputs(who, query, losses.inputs),
-        options=RunOptions(query.confidence, query.curves, query.tvar),
+        options=read_run_options(query),
         sets=_read_sets(who, query, losses.inputs),
         info=None if info is None else losses.inputs.parsed(who, "summary_info", info),
         named=_named(query),

@@ -69,7 +69,7 @@ class RowSelection:
             if value is not None and column not in columns:
                 raise InvalidOptionError(
                     f"the report {report} has no column {column}",
-                    hint=f"Leave {option} out, or ask for {report} apart from other reports",
+                    hint=f"Leave {option} out, or ask for reports that have the column",
                     option=option,
                 )
 

@@ -13,14 +13,16 @@ from pydantic import ValidationError
 from app.errors import InvalidOptionError, NotAcceptableError
 from app.http.identity import RUNS, Identity, require
 from app.http.media_types import PICTURE_TYPES
+from app.losses.options import read_run_options
 from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, can_draw
 from app.losses.request import parse_reports
+from app.losses.schemas import PassOptions
 from app.losses.selection import RowSelection
 from app.run_errors import ReportMissingError, ReportNotReadyError
 from app.service_error import ServiceError
 from core.errors import CoreError
-from core.losses.reports import REPORTS
+from core.losses.reports import REPORTS, check_curves, check_options
 from core.losses.reports.report import RETURN_PERIODS
 
 from .records import RunRecord
@@ -109,6 +111,9 @@ class RunReportsService:
             options = self._sealing.spec(run, variant).options
         except ValidationError as e:
             raise invalid(e) from e
+        tables = [REPORTS[report] for report in reports]
+        check_curves(tables, read_run_options(options))
+        check_options(tables, read_run_options(PassOptions.model_construct(**body.options)))
         own = RunSpec.of(run).options
         for fixed in ("float_width", "nan", "negative", "sample_order", "partitions"):
             if getattr(options, fixed) != getattr(own, fixed):

@@ -12,15 +12,16 @@ from pydantic_core import PydanticCustomError
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import taken_inputs
-from app.losses.options import read_policy, read_request
+from app.losses.options import read_policy, read_request, read_run_options
 from app.losses.pictures.options import Theme
 from app.losses.request import LossRequest
 from app.losses.schemas import LossQuery, PassOptions, ReportName, RunInputName, given
+from app.losses.selection import parse_selection, parse_sets
 from app.losses.service import LossService
 from app.times import MAX_DAYS
 from app.wording import wording
 from core.losses.policy import Policy
-from core.losses.reports import REPORTS
+from core.losses.reports import REPORTS, check_options
 from core.losses.reports.report import ANY_KIND
 
 from .records import MAX_PARTITION, RunRecord
@@ -295,7 +296,9 @@ class RunSpec:
             numbers = getattr(options, name)
             if numbers is not None and name in self.inputs:
                 raise InvalidOptionError(
-                    f"{name} are given as an option and as an input", option=name
+                    f"{name} are given as an option and as an input",
+                    hint="Give one of them; those of a run stay as it was created",
+                    option=name,
                 )
             values[name] = None if numbers is None else ",".join(map(repr, numbers))
         values |= dict(self.inputs)
@@ -331,14 +334,18 @@ class RunSpec:
         Raises:
             CoreError, ServiceError: one is invalid, or does not fit the reports.
         """
-        if not self.missing:
-            self.request(who, losses)
-            return
+        query = self.query()
+        check_options([REPORTS[name] for name in self.reports], read_run_options(query))
+        # Whatever else is missing: a value that is wrong can never be mended.
+        for name in _LISTS:
+            if getattr(self.options, name) is not None:
+                losses.inputs.parsed(who, name, getattr(query, name))
+        parse_selection(query.summary_ids, None)
+        if query.sets is not None:
+            parse_sets(query.sets)
         ready = tuple(name for name in self.reports if not self._lacks(name))
         if ready:
-            self.request(who, losses, ready)
-        else:
-            self.query()
+            self.request(who, losses, ready if self.missing else None)
 
     def _lacks(self, report: str) -> bool:
         return any(need.name in self.missing for need in REPORTS[report].needs)

@@ -250,7 +250,7 @@ class Runs:
         """
         if not run.is_open:
             raise RunSealedError(
-                f"the run is {run.state} and takes no more streams",
+                f"the run is {run.state} and takes no more streams or inputs",
                 hint="Create another run",
                 state=run.state,
             )

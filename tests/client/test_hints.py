@@ -53,6 +53,20 @@ CASES = [
         "client.pipelines()",
     ),
     (
+        {"code": "option", "hint": "Choose one with sets=1, or use format=frames"},
+        "Choose one with --sets 1",
+        "Choose one with sets=1",
+    ),
+    (
+        {
+            "code": "unsupported-stream",
+            "hint": "Give the run a summary_xref, which says what to add up, and upload it again",
+        },
+        "thalweg run input RUN summary_xref FILE",
+        'client.runs.put_input(run, "summary_xref", Path(…))',
+    ),
+    ({"code": "not-found", "detail": "Not Found"}, "is --url that of a", "is the url that of a"),
+    (
         {"code": "casting", "hint": "Request a wider dtype, or casting=clip or wrap"},
         "Request a wider dtype, or --casting clip or wrap",
         'Request a wider dtype, or casting="clip" or wrap',

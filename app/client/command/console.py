@@ -31,8 +31,10 @@ EXIT_BROKEN_PIPE = 141
 EXIT_TERMINATED = 143
 
 _OPTIONS = "|".join({*INPUTS, *LossOptions.__annotations__, *RunOptions.__annotations__})
-_NAMES = re.compile(rf"(?<![\w./-])(?=\w+_)({_OPTIONS})=?(?!\w|/|\.\w)")
+_NAMES = re.compile(rf"(?<!run input RUN )(?<![\w./-])(?=\w+_)({_OPTIONS})=?(?!\w|/|\.\w)")
 """Options as the service and Python name them, unless they are words or parts of a path."""
+_MEMBERS = re.compile(r"\b(reports)\.\d+|\boptions\.(\w+)|\binputs\.(\w+)")
+"""Members of the body that creates a run, each of which is an option."""
 _USAGE = frozenset({"option", "report", "not-acceptable", "unprocessable"})
 """Codes of problems that lie in how a command was called."""
 _INTERVAL = 0.1
@@ -69,9 +71,12 @@ def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
         text = f"{path}: {error.strerror}" if known else f"there is no folder {path.parent}"
     elif isinstance(error, ProblemError):
         text = error.said(hint_of(error.problem, command=True))
+        text = _MEMBERS.sub(lambda name: f"--{name[name.lastindex or 0].replace('_', '-')}", text)
         source = error.problem.get("source")
         if source in INPUTS and (file := getattr(args, source, None)) is not None:
             text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)
+    if isinstance(error.__cause__, ConnectionRefusedError):
+        text += " Name it with --url or THALWEG_URL"
     return _NAMES.sub(lambda name: f"--{name[1].replace('_', '-')}", text)
 
 

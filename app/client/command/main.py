@@ -41,11 +41,26 @@ _LONGEST = 255
 """Characters of the name of a file."""
 
 
+_OF_SERVER = (
+    *("aggregate", "merge", "split", "summarise", "inspect", "sample", "oasis"),
+    *("serve", "openapi", "doctor", "key", "keys", "state", "worker", "warmup"),
+)
+"""Commands of the other program, for who takes one for the other."""
+_MEANT = {
+    "--rp": "Did you mean --return-periods?",
+    "--summary-ids": "It is an option of thalweg post, run create and run fetch",
+    "--event-ids": "It is an option of thalweg post and run fetch",
+}
+"""Options that are elsewhere, or have another name."""
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that names the nearest of its commands where there is none of a name."""
 
     def error(self, message: str) -> NoReturn:
         choice = re.search(r"COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice and choice[1] in _OF_SERVER and "post" in choice[2]:
+            super().error(f"{choice[1]} is a command of thalweg-server: thalweg-server {choice[1]}")
         known = re.findall(r"[\w-]+", choice[2]) if choice else []
         nearest = get_close_matches(choice[1], known, 1) if choice else []
         super().error(f"{message}. Did you mean {nearest[0]}?" if nearest else message)
@@ -168,7 +183,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     if unknown:
         known = set(re.findall(r"--([a-z-]+)", args.parser.format_help()))
         nearest = get_close_matches(unknown[0].partition("=")[0].lstrip("-"), known, 1)
-        meant = f"Did you mean --{nearest[0]}?" if nearest else args.parser.description or ""
+        meant = _MEANT.get(unknown[0].partition("=")[0]) or (
+            f"Did you mean --{nearest[0]}?" if nearest else args.parser.description or ""
+        )
         args.parser.error(f"there is no option {unknown[0]}. {meant}".rstrip(". "))
     # Words after an option, which argparse takes to have been left out before it.
     name = next((name for name in ("value", "reduction", "file") if hasattr(args, name)), None)

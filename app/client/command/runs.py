@@ -123,7 +123,7 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
     )
     fetch.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
     fetch.add_argument(
-        "--report", "--reports", type=names, metavar="LIST", help="default: all of the run"
+        "--report", "--reports", type=names, metavar="LIST", help="default: all of the variant"
     )
     fetch.add_argument(
         "-o", "--out", type=Path, default=Path(), help="file, or directory (default: this one)"
@@ -139,7 +139,9 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
         "--summary-ids", metavar="LIST", help="only these summaries, such as 1,5,10-20"
     )
     fetch.add_argument("--event-ids", metavar="LIST", help="only these events, such as 1,5,10-20")
-    fetch.add_argument("--variant", help="of further reports, as their request was answered")
+    fetch.add_argument(
+        "--variant", help="of further reports, as compute printed it (default own: of the run)"
+    )
     fetch.add_argument("--quiet", action="store_true", help="report errors only")
     add_force(fetch)
 
@@ -234,7 +236,9 @@ def _delete(args: argparse.Namespace, client: Client) -> None:
 
 
 def _fetch(args: argparse.Namespace, client: Client) -> None:
-    reports: list[str] = args.report or client.runs.status(args.id).document["reports"]
+    if args.format and args.out.suffix[1:] in {*_FORMATS} - {args.format} and not args.out.is_dir():
+        raise ValueError(f"--out {args.out} does not end in {args.format}")
+    reports: list[str] = args.report or _computed(args, client.runs.status(args.id))
     files, options = _files(args, reports), given(args, _CHOICES)
     folder = args.out if len(files) > 1 or args.out.is_dir() else None
     with writing([out for out, *_ in files], folder, {"run": args.id, **options}, force=args.force):
@@ -246,6 +250,15 @@ def _fetch(args: argparse.Namespace, client: Client) -> None:
                 size = client.runs.report(args.id, report, out, form, **choice)
                 if not args.quiet:
                     say(f"{out}: {size:,} bytes")
+
+
+def _computed(args: argparse.Namespace, run: Run) -> list[str]:
+    """The reports of a variant; without one, those of the run and those computed since."""
+    result = run.document.get("results", {}).get(args.variant or "own")
+    if result is None and args.variant:
+        raise ValueError(f"the run has no variant {args.variant}, or it is still being computed")
+    found: list[str] = (result or run.document)["reports"]
+    return found
 
 
 def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, int | None]]:
@@ -391,6 +404,8 @@ def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
 
 
 def _upload(args: argparse.Namespace, client: Client) -> int:
+    if Path(args.id).is_file():
+        raise ValueError(f"{args.id} is a file: thalweg run upload RUN FILE…, with the run first")
     parts, directory = _parts(args, client), _directory(args)
     directory.mkdir(parents=True, exist_ok=True)
     bars = make_bars(args, [part.partition for part in parts])

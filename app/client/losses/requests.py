@@ -35,9 +35,10 @@ INPUTS_OF = {
     "occurrence": ("melt", *_OF_PERIODS, *_OF_RUNS),
     "no_of_periods": ("melt", *_OF_PERIODS, *_OF_RUNS),
     "periods": (*_OF_PERIODS, *_OF_RUNS),
-    "return_periods": ("ept", "psept"),
+    **dict.fromkeys(("return_periods", "curves", "tvar"), ("ept", "psept")),
+    "confidence": ("aal", "alct"),
 }
-"""Reports that each input is for: the service refuses one that none of a request takes."""
+"""Reports that each input or option is for: the service refuses what none of a request takes."""
 PART_SIZE = 16 << 20
 """Bytes of a part: some milliseconds of work, and little to send again after a cut."""
 _LISTS = {"quantiles": float, "return_periods": int}

@@ -255,7 +255,10 @@ class Connection:
         if cause is not None:
             raise cause
         place = f"{self._address.host}:{self._address.port}"
-        return ConnectionFailed(f"connection to {place}: {str(error) or type(error).__name__}")
+        text = str(error) or type(error).__name__
+        if isinstance(error, ConnectionRefusedError):
+            text = "refused: is the service running?"
+        return ConnectionFailed(f"connection to {place}: {text}")
 
 
 class _Sender:

@@ -157,7 +157,7 @@ async def put_run_input(
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file and bind it to a run that is not sealed."""
-    record = await service.threads.start(_open_run, service, who, run)
+    record = await service.threads.start(_open_run, service, who, run, name)
 
     async def handle(exchange: Exchange) -> None:
         answer, created = await receive_input(exchange, request, service.losses, who, name, query)
@@ -167,9 +167,11 @@ async def put_run_input(
     return ExchangeResponse(handle)
 
 
-def _open_run(service: RunService, who: Identity, ident: str) -> RunRecord:
+def _open_run(service: RunService, who: Identity, ident: str, name: str) -> RunRecord:
     run = service.runs.own(who, ident)
     service.runs.check_open(run)
+    # Refuses a list that is an option of the run.
+    RunSpec.of(replace(run, inputs={name: ""})).query()
     return run
 
 

@@ -27,6 +27,8 @@ from .rows import (
 
 _CSV: Final = np.dtype([("quantile", "<f8")])
 _BIN: Final = np.dtype([("quantile", "<f4")])
+_TINY: Final = np.finfo(np.float32).tiny
+"""Small integers, as of return periods, are numbers below it if their bytes are taken for f4."""
 
 
 def parse_quantiles(data: Data, source: str | None = None) -> NDArray[np.float32]:
@@ -80,6 +82,9 @@ def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
     rows.limit_points("quantile")
     values = rows.data["quantile"]
     rows.require((values >= 0) & (values <= 1), "quantile", "is not in 0 to 1")
+    if rows.origin.base is not None:
+        good = (values == 0) | (values >= _TINY)
+        rows.require(good, "quantile", "is none: the file looks like return periods")
     # abs() makes 0 of -0, which would show in reports.
     quantiles: NDArray[np.float32] = np.abs(values.astype(np.float32))
     # Their bits order as they do, and sort as integers.
@@ -136,7 +141,7 @@ def return_periods_from_text(text: str, source: str | None = None) -> ReturnPeri
     Raises:
         InputError: a value is not a return period or comes twice, or there is none.
     """
-    example = "A list of return periods is like 200,100,50"
+    example = "Return periods are whole numbers of years, such as 200,100,50"
     return _sorted(_checked_years(_listed(text, _YEARS_CSV, example, source)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..events import StreamHeader
 from .annual import AAL, AAL_MEAN, ALCT
 from .event_tables import EVENTS, MELT, MPLT, QELT, QPLT, SELT, SPLT
 from .exceedance import EPT, PSEPT
-from .report import ANY_KIND, Column, Input, Report
+from .report import ANY_KIND, Column, Input, Report, RunOptions
 
 __all__ = ["EVENTS", "MELT", "MPLT", "QELT", "QPLT", "REPORTS", "SELT", "SPLT", "Column", "Report"]
 
@@ -89,6 +90,39 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
             raise ReportError(
                 f"{entry.noun} are given, but {names} is not wanted",
                 hint=f"Add {names.lower()}, or leave {entry.name} out",
+            )
+
+
+def check_options(reports: Sequence[Report], options: RunOptions) -> None:
+    """Refuse options without effect on these reports, and reports without a curve.
+
+    Raises:
+        ReportError: naming the report and the option.
+    """
+    check_curves(reports, options)
+    for entry in fields(options):
+        if getattr(options, entry.name) != entry.default and not any(
+            entry.name in report.options for report in reports
+        ):
+            takers = [name.upper() for name, row in REPORTS.items() if entry.name in row.options]
+            names = " or ".join(takers)
+            raise ReportError(
+                f"{entry.name} is given, but {names} is not wanted",
+                hint=f"Add {names.lower()}, or leave {entry.name} out",
+            )
+
+
+def check_curves(reports: Sequence[Report], options: RunOptions) -> None:
+    """Refuse a report of curves none of which is wanted.
+
+    Raises:
+        ReportError: naming the report, and its curves.
+    """
+    for report in reports:
+        if report.curves and set(report.curves).isdisjoint(options.curves):
+            raise ReportError(
+                f"{report.name.upper()} has none of the curves {options.curves}",
+                hint=f"Name some of its curves {', '.join(report.curves)}, or leave curves out",
             )
 
 

@@ -212,12 +212,15 @@ AAL_MEAN = OF_RUN(
 AAL = OF_RUN(
     name="aal",
     title="Average annual loss table",
+    # Of its picture, which shows how far samples agree.
+    options=("confidence",),
     columns=(*AAL_MEAN.columns, _DEVIATION),
     calculate=_Averages,
 )
 ALCT = OF_RUN(
     name="alct",
     title="Average loss convergence table",
+    options=("confidence",),
     columns=(
         SUMMARY_ID,
         amount("MeanLoss", 6, "Average annual loss of the subset of samples"),

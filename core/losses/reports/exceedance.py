@@ -257,10 +257,12 @@ EPT, PSEPT = (
         title=title,
         columns=(SUMMARY_ID, label, *_POINT),
         takes=(PERIODS, RETURN_PERIODS),
+        options=("curves", "tvar"),
+        curves=curves,
         calculate=partial(_ExceedanceTable, name),
     )
-    for name, title, label in (
-        ("ept", "Exceedance probability table", integer("EPCalc", _EP_CALC)),
-        ("psept", "Per-sample exceedance probability table", integer("SampleId", "Sample")),
+    for name, title, curves, label in (
+        ("ept", "Exceedance probability table", "FfSsMm", integer("EPCalc", _EP_CALC)),
+        ("psept", "Per-sample exceedance probability table", "Ww", integer("SampleId", "Sample")),
     )
 )

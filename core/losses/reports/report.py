@@ -118,6 +118,10 @@ class Report:
     """Inputs without which it cannot be computed."""
     takes: tuple[Input, ...] = ()
     """Inputs it can be computed without."""
+    options: tuple[str, ...] = ()
+    """Names of the ``RunOptions`` that it depends on."""
+    curves: str = ""
+    """Letters of its curves, if it has any."""
     table: str = ""
     """Table of the pass it is computed from, if that is not the one that has its name."""
     expand: Callable[[Setting], Expander] | None = None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -171,8 +172,8 @@ def test_what_streams_and_occurrences_do_not_share_is_counted(
     lines = logged(capsys)
     absent = lines["events never occur, so they have no rows by period"]
     assert (absent["level"], absent["events"], absent["of"]) == ("warning", 29, 30)
-    unused = lines["events of the occurrence file are not in the streams"]
-    assert (unused["events"], unused["of"]) == (2, 3)
+    text = "events of the occurrence file are not in the streams: is a partition missing?"
+    assert (lines[text]["level"], lines[text]["events"], lines[text]["of"]) == ("warning", 2, 3)
     assert lines["period weights do not sum to 1"]["sum"] == 0.9
     keys = {tuple(line.split(",")[:6]) for line in rows(tmp_path / "splt.csv")}
     assert keys == {
@@ -561,6 +562,27 @@ def test_an_aggregation_imports_only_the_libraries_that_it_needs(
     assert done.stdout.split() == []
 
 
+def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
+    files = "summary.bin", "--occurrence", "occurrence.bin"
+    for report, option, said in (
+        ("psept", ("--curves", "F"), b"PSEPT has none of the curves F. Name some of its curves W"),
+        ("aal", ("--tvar", "weight"), b"tvar is given, but EPT or PSEPT is not wanted"),
+    ):
+        ended = server("aggregate", *files, "--reports", report, *option, cwd=run_directory)
+        assert (ended.returncode, said in ended.stderr) == (2, True)
+
+
+def test_names_of_the_other_program_and_of_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        ("post x.bin", "post is a command of thalweg: thalweg post"),
+        ("aggregate x.bin --rp 5", "Did you mean --return-periods?"),
+        ("aggregate missing.bin -o x.csv --report melt", "missing.bin"),
+    ):
+        with contextlib.suppress(SystemExit):
+            main(words.split())
+        assert said in capsys.readouterr().err
+
+
 def test_aggregate_needs_a_stream() -> None:
     master, terminal = os.openpty()
     try:
@@ -693,7 +715,7 @@ def test_rows_of_some_summaries_and_events(
     run = ["aggregate", str(stream), "--reports", "ept", "--occurrence", str(occurrence)]
     assert main([*run, "--event-ids", "1", "--out", str(tmp_path / "ept.csv")]) == 2
     assert (
-        "ept has no column EventId. Leave --event-ids out, or ask for ept apart"
+        "ept has no column EventId. Leave --event-ids out, or ask for reports that have"
         in capsys.readouterr().err
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import app.client
-from app.client import Uploading
+from app.client import ProblemError, Run, Uploading
 from app.client.command.arguments import ranges
-from app.client.command.console import Bars
+from app.client.command.console import Bars, told
 from app.client.command.main import main
+from app.client.command.runs import _computed
 
 from ..fakes.clock import FakeClock
 from ..fakes.exchange import Fault
@@ -333,6 +336,60 @@ def test_wrong_usage(service: FakeService, capsys: pytest.CaptureFixture[str]) -
         assert upload(service, *wrong) == 2, wrong
     assert not service.seen
     assert "stdin is one stream" in capsys.readouterr().err
+
+
+def test_a_file_in_the_place_of_the_run(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p1.bin").write_bytes(DATA)
+    assert upload(service, "p1.bin", RUN) == 2
+    assert "p1.bin is a file: thalweg run upload RUN FILE" in capsys.readouterr().err
+    assert run(service, "fetch", RUN, "--format", "png", "-o", "big.csv") == 2
+    assert "--out big.csv does not end in png" in capsys.readouterr().err
+    assert not service.seen
+
+
+def test_the_reports_to_fetch_are_those_of_the_variant() -> None:
+    of_results = {"own": {"reports": ["melt", "ept"]}, "v1": {"reports": ["aal"]}}
+    known = Run(RUN, "done", None, {"reports": ["melt"], "results": of_results})
+    for variant, reports in ((None, ["melt", "ept"]), ("v1", ["aal"])):
+        assert _computed(argparse.Namespace(variant=variant), known) == reports
+    with pytest.raises(ValueError, match="no variant v2"):
+        _computed(argparse.Namespace(variant="v2"), known)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (f"run compute {RUN} --report ept --rp 5", "Did you mean --return-periods?"),
+        (f"run compute {RUN} --report ept --summary-ids 5", "run fetch"),
+        ("aggregate x.bin", "aggregate is a command of thalweg-server"),
+        (f"run compute {RUN} --report ept --return-periods 250y", "whole number of years"),
+    ],
+)
+def test_options_and_commands_that_are_elsewhere(
+    capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words.split())
+    assert said in capsys.readouterr().err
+
+
+def test_a_service_that_is_not_running(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert main(["run", "list", "--retries", "0", "--url", f"http://127.0.0.1:{port}"]) == 3
+    said = capsys.readouterr().err
+    assert "refused: is the service running? Name it with --url or THALWEG_URL" in said
+
+
+def test_members_of_a_run_are_told_as_options() -> None:
+    problem = {"code": "option", "detail": "options.return_periods.1 must be a whole number"}
+    assert "--return-periods.1 must be" in told(ProblemError(422, problem))
+    problem = {"code": "option", "detail": "reports.0: there is no report 'x'"}
+    assert "--reports: there is no" in told(ProblemError(422, problem))
+    problem = {"code": "seal-refused", "detail": "no", "inputs": ["return_periods"]}
+    assert "run input RUN return_periods FILE" in told(ProblemError(409, problem))
 
 
 def test_ranges() -> None:

@@ -55,6 +55,11 @@ def test_quantile_csv_is_refused(data: bytes, message: str) -> None:
         (struct.pack("<ff", 0, 0.5)[:-1], "record 2 is cut off after 3 of 4 bytes", 4),
         (struct.pack("<ff", 0, 1.5), "record 2: quantile 1.5 is not in 0 to 1", 4),
         (struct.pack("<f", np.nan), "record 1: quantile nan is not in 0 to 1", 0),
+        (
+            struct.pack("<fii", 0, 250, 100),
+            "record 2: quantile ",
+            4,
+        ),
         (struct.pack("<fff", 0, 0.5, 0), "record 3: quantile 0.0 is already in record 1", 8),
     ],
 )

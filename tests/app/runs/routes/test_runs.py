@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -36,6 +37,37 @@ def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -
     assert up.ask("PUT", f"{up.path}/inputs/items", b"no").status == 404
     answer = up.ask("PUT", f"{up.path}/inputs/summary_info", b"summary_id,name\n1,a\n")
     assert "tables of runs have no joined columns" in is_problem(answer, "option")["detail"]
+
+
+def test_a_list_that_is_an_option_is_bound_to_no_input(service: Service) -> None:
+    up = Uploader(service, reports=["ept"], options={"return_periods": [100]})
+    answer = up.ask("PUT", f"{up.path}/inputs/return_periods", b"return_period\n50\n")
+    found = is_problem(answer, "option", 422, option="return_periods")
+    assert "as an option and as an input" in found["detail"]
+    assert up.describe()["inputs"] == {}
+
+
+@pytest.mark.parametrize(
+    ("report", "options", "detail"),
+    [
+        ("psept", {"curves": "FS"}, "PSEPT has none of the curves FS"),
+        ("ept", {"curves": "W", "summary_ids": "3"}, "EPT has none of the curves W"),
+        ("melt", {"curves": "F"}, "curves is given, but EPT or PSEPT is not wanted"),
+        ("aal", {"tvar": "weight"}, "tvar is given, but EPT or PSEPT is not wanted"),
+        ("ept", {"confidence": 0.9}, "confidence is given, but AAL or ALCT is not wanted"),
+    ],
+)
+def test_options_without_effect_are_refused_of_runs_and_posts(
+    service: Service, report: str, options: dict[str, object], detail: str
+) -> None:
+    answer = create(service, {**RUN, "reports": [report], "options": options})
+    assert is_problem(answer, "report", 422)["detail"] == detail
+    if report != "melt":
+        put = put_input(service, "occurrence", b"1,1,1\n", query="?no_of_periods=9").json()
+        options = options | {"occurrence": put["digest"], "no_of_periods": 9}
+    query = f"/v1/losses/{report}?{urlencode(options)}"
+    answer = Uploader(service).ask("POST", query, stream())
+    assert is_problem(answer, "report", 422)["detail"] == detail
 
 
 def test_occurrences_without_their_number_of_periods_are_refused_when_given(
@@ -95,6 +127,10 @@ def test_options_are_those_of_posts(service: Service) -> None:
         ({"options": {"partitions": 0}}, "options.partitions"),
         ({"options": {"partitions": 10_001}}, "options.partitions"),
         ({"options": {"quantiles": [2.0]}}, "quantiles"),
+        # Whatever input is missing besides:
+        ({"reports": ["ept"], "options": {"return_periods": [0]}}, "return_periods"),
+        ({"reports": ["ept"], "options": {"summary_ids": "x"}}, "summary_ids"),
+        ({"reports": ["ept"], "options": {"sets": [1, 1]}}, "sets"),
         ({"options": {"partitions": True}}, "options.partitions"),
         ({"options": {"partitions": 1.0}}, "options.partitions"),
         ({"options": {"partitions": "1"}}, "options.partitions"),
