@@ -33,7 +33,9 @@ EXIT_TERMINATED = 143
 _OPTIONS = "|".join({*INPUTS, *LossOptions.__annotations__, *RunOptions.__annotations__})
 _NAMES = re.compile(rf"(?<![\w./-])(?=\w+_)({_OPTIONS})=?(?!\w|/|\.\w)")
 """Options as the service and Python name them, unless they are words or parts of a path."""
-_USAGE = frozenset({"option", "report", "not-acceptable", "unprocessable"})
+_USAGE = frozenset(
+    {"option", "report", "not-acceptable", "unprocessable", "pipeline", "shape", "selection"}
+)
 """Codes of problems that lie in how a command was called."""
 _INTERVAL = 0.1
 """Seconds between two drawings."""

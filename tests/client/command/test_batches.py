@@ -173,7 +173,7 @@ def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: 
         (2, [TEXT, "--rank", "2", "--world", "2"]),
         (2, [TEXT, "--world", "0"]),
         (1, [TEXT, "--world", "5"]),
-        (1, ["{}"]),
+        (2, ["{}"]),
         (1, [TEXT, "--after", "a b"]),
     ],
 )
