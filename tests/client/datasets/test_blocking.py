@@ -159,10 +159,16 @@ def test_what_is_no_index_of_the_scan(scan: Dataset, monkeypatch: pytest.MonkeyP
         with pytest.raises(IndexError, match=f"{wrong!r} is no index of the scan: give integers"):
             scan[wrong]
     asked: list[Any] = []
-    monkeypatch.setattr(FakeScan, "summary", lambda _self, view: asked.append(view))
-    with pytest.raises(Exception):  # noqa: B017, PT011 - the answer is of no matter
+    summary = FakeScan.summary
+
+    def note(self: FakeScan, view: Any) -> dict[str, Any]:  # noqa: ANN401
+        asked.append(view)
+        return summary(self, {})
+
+    monkeypatch.setattr(FakeScan, "summary", note)
+    with pytest.raises(IndexError, match="positions have no frame"):  # the answer is of all
         scan[::-1]
-    assert asked == [{"select": {"frames": [2, 3, 0, 1]}}]
+    assert asked == [{"select": {"frames": [3, 4, 5, 0, 1, 2]}}]
 
 
 def test_what_cannot_be_reduced(scan: Dataset) -> None:
