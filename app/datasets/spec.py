@@ -251,10 +251,10 @@ def _invalid(name: str, problem: str, hint: str | None = None) -> InvalidOptionE
     return InvalidOptionError(f"{name} {problem}", hint=hint, option=name)
 
 
-def _string(spec: Mapping[str, Any], name: str) -> str | None:
+def _string(spec: Mapping[str, Any], name: str, what: str = "a string") -> str | None:
     value = spec.get(name)
     if value is not None and (not isinstance(value, str) or not value):
-        raise _invalid(name, f"is {value!r:.80}, not a string")
+        raise _invalid(name, f"is {value!r:.80}, not {what}")
     return value
 
 
@@ -271,10 +271,10 @@ def _array(spec: Mapping[str, Any]) -> str | None:
 
 
 def _strings(value: Any, name: str) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _invalid(name, "is not an array of strings")
-    if not all(isinstance(item, str) and item for item in value):
-        raise _invalid(name, "is not an array of strings")
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(isinstance(item, str) and item for item in value):
+        hint = f"Write {json.dumps([value])}" if value and isinstance(value, str) else None
+        raise _invalid(name, "is not an array of strings", hint)
     return tuple(value)
 
 
@@ -348,7 +348,8 @@ def _corrections(value: Any) -> CorrectionSpec:  # noqa: ANN401 - JSON
     excluded = value.get("excluded")
     if excluded is not None and not isinstance(excluded, str):
         excluded = _pixels(excluded)
-    return CorrectionSpec(_string(value, "dark"), _string(value, "gain"), excluded)
+    dark, gain = (_string(value, name, "a file") for name in ("dark", "gain"))
+    return CorrectionSpec(dark, gain, excluded)
 
 
 def _pixels(value: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - JSON

@@ -174,7 +174,8 @@ class LabelsSource(Indexed):
 def no_labels(dataset: Opened, found: str, scan: tuple[int, ...]) -> OptionError:
     """Return the error that labels do not fit a scan."""
     return OptionError(
-        f"the labels {dataset.spec.id!r} have {found}, but the scan has {list(scan)}",
+        f"the labels {dataset.spec.id!r} have {found}, but the scan {list(scan)} has"
+        f" {math.prod(scan):,} positions",
         hint="Give one for each position: an array of the shape of the scan, or rows of a table",
     )
 

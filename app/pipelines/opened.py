@@ -160,9 +160,10 @@ class OpenPipeline:
         return batches is not None and self.pipeline.sequence(state) >= batches
 
     def notes(self, state: State) -> list[str]:
-        """Tell people why no batch follows a state, if not because all have come."""
-        first = state == self.pipeline.initial
-        return [f"there is no batch: {self.pipeline.emptiness()}"] if first else []
+        """Tell people why no batch follows a state, or which items were left out."""
+        if state == self.pipeline.initial:
+            return [f"there is no batch: {self.pipeline.emptiness()}"]
+        return self.pipeline.notes
 
     def describe(self) -> dict[str, Any]:
         """Describe the pipeline, as JSON values."""
@@ -179,6 +180,7 @@ class OpenPipeline:
             "state_numbers": len(pipeline.initial) + len(self.tokens.pins),
             "memory": pipeline.memory,
             "resume_work": pipeline.resume_work,
+            "notes": pipeline.notes,
             "token": self.tokens.token(pipeline.initial),
         }
 

@@ -77,6 +77,7 @@ def make_batches(
         del step
         yield batch
         if batch.last:
+            times.notes = pipeline.notes
             return
         state, skipped = batch.state, every - 1
 

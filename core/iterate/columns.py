@@ -183,7 +183,7 @@ def check_positions(positions: Indices, length: int | None) -> Indices:
     return positions
 
 
-def unique_names(names: Iterable[str], field: str) -> None:
+def unique_names(names: Iterable[str], field: str, hint: str | None = None) -> None:
     """Check that names differ.
 
     Raises:
@@ -192,7 +192,7 @@ def unique_names(names: Iterable[str], field: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise PipelineError(f"the name {name!r} occurs twice", field=field)
+            raise PipelineError(f"the name {name!r} occurs twice", field=field, hint=hint)
         seen.add(name)
 
 

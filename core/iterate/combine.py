@@ -44,7 +44,11 @@ class _Names:
                 fields.append((field.name, replace(field, name=name)))
             self._fields.append(fields)
         self.schema = tuple(field for fields in self._fields for _, field in fields)
-        unique_names((field.name for field in self.schema), "names")
+        unique_names(
+            (field.name for field in self.schema),
+            "names",
+            hint='Give each input a name, such as "names": ["a", "b"]: its x is then a.x.',
+        )
 
     def joined(self, blocks: Sequence[Block]) -> Block:
         """One block with the columns of all inputs under their new names."""

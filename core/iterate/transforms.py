@@ -81,7 +81,10 @@ class _Args:
             if candidate.dtype.kind not in kinds:
                 raise _refuse(f"field {name!r} has dtype {candidate.dtype}")
             if scalar and (candidate.ragged or candidate.shape):
-                raise _refuse(f"field {name!r} is not one number per item")
+                raise _refuse(
+                    f"field {name!r} is not one number per item",
+                    "Filter by a field of one number, such as a label; one of arrays has none.",
+                )
             return candidate
         raise _refuse(
             f"field is {name!r}", f"Give one of {', '.join(f.name for f in self.schema)}."

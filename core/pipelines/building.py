@@ -55,6 +55,7 @@ class Builder:
     ) -> None:
         self.bounds = bounds
         self.costs: list[tuple[StageSpec, Cost]] = []
+        self.notes: list[str] = []
         self._open = open_source
         self._wrap = wrap
         self._measuring = True
@@ -125,7 +126,15 @@ class Builder:
             self._blocks = blocks
         # Inputs that share give one block together, however it is divided.
         self._blocks += [max(sizes)] if operation.shares and sizes else sizes
-        return self._build(BuildContext(spec, path, self._open, inputs), demand)
+        built = self._build(BuildContext(spec, path, self._open, inputs), demand)
+        lengths = [stage.length or 0 for stage in inputs if isinstance(stage, Indexed)]
+        used = built.length if spec.op == "zip" and isinstance(built, Indexed) else None
+        if used is not None and used < max(lengths):
+            self.notes.append(
+                f"zip (stage {spec.place}) uses {used:,} of the {max(lengths):,} items of its"
+                " longest input"
+            )
+        return built
 
     def _next(self, spec: StageSpec, inner: Stage, path: Path, demand: Demand) -> Stage:
         if OPERATIONS[spec.op].make is None:

@@ -167,8 +167,6 @@ class Operation:
     """Whether it makes batches of items."""
     random_access: Condition = never
     """Whether the stage before it must be indexed."""
-    alternative: str | None = None
-    """Ends the hint for a stage without random access: what to do instead of moving it."""
     sequential: Condition = never
     """Whether it is always sequential, even after an indexed stage."""
     reorders: bool = False

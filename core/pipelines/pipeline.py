@@ -63,10 +63,19 @@ class Pipeline:
         stepper: produces the batches.
         cost: the sum over all stages.
         blocks: bytes of the blocks that all stages hold for one batch.
+        notes: what people should know of its data, such as items that are left out.
     """
 
-    def __init__(self, spec: PipelineSpec, stepper: Stepper, cost: Cost, blocks: int) -> None:
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        stepper: Stepper,
+        cost: Cost,
+        blocks: int,
+        notes: Sequence[str] = (),
+    ) -> None:
         self.spec = spec
+        self.notes = list(notes)
         self._stepper = stepper
         self._batching = stepper.batching
         # The length of ragged items is not known before they are read.
@@ -242,7 +251,7 @@ def build_pipeline(
     batches = _batch_costs(spec.stages[cut:], stepper, builder.block_bytes)
     total = bounded([*builder.costs, *batches], bounds)
     cost = Cost(BASE_BYTES + total.memory, total.resume_work)
-    pipeline = Pipeline(spec, stepper, cost, builder.block_bytes)
+    pipeline = Pipeline(spec, stepper, cost, builder.block_bytes, builder.notes)
     _check_state_size(spec, stepper, bounds)
     _check_names(batch, pipeline.schema)
     return pipeline

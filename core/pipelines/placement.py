@@ -116,16 +116,30 @@ def _random_access(stage: StageSpec, seen: _Seen) -> None:
     if before is None:
         return
     if operation.random_access(stage.options):
-        instead = f", or {operation.alternative}" if operation.alternative else ""
         raise stage.error(
             f"needs random access, but {before.op} before it is sequential",
-            hint=f"Put {stage.op} before {before.op}{instead}.",
+            hint=_order(stage, before),
         )
     if operation.epochs is not None and not seen.outermost:
         raise stage.error(
             f"cannot follow {before.op} inside an input",
             hint="Repeat the whole pipeline, after the stage that combines the inputs.",
         )
+
+
+def _order(stage: StageSpec, before: StageSpec) -> str:
+    """How to give a stage random access that follows a sequential one."""
+    inner = [item for stages in before.inputs for item in stages if is_sequential(item)]
+    found = inner[0] if inner else before
+    if inner and found.inputs:
+        return _order(stage, found)
+    if found.op == stage.op:
+        return "Remove one."
+    if inner:
+        return f"Put {found.op} after {stage.op}, not into an input of {before.op}."
+    if before.inputs:
+        return f'Give {before.op} the order "quota".'
+    return f"Put {stage.op} before {before.op}."
 
 
 def _epochs(stage: StageSpec, seen: _Seen) -> None:

@@ -28,7 +28,9 @@ def reference_of(name: str) -> dict[str, Any]:
     """
     entries = reference()
     if name not in entries["stages"]:
-        hint = f"{names_hint(name, entries['stages'])}."
+        kinds = [kind for kind in _FUNCTIONS if name in entries[kind]]
+        known = f"{names_hint(name, entries['stages'])}."
+        hint = f"It is a function of the stage {kinds[0]}." if kinds else known
         raise PipelineError(f"there is no stage {name[:60]!r}", hint=hint)
     functions = {"functions": entries[name]} if name in _FUNCTIONS else {}
     return {"stage": name, **entries["stages"][name], **functions}

@@ -163,7 +163,9 @@ def _to_integers(values: Array, out: Array, casting: Casting) -> None:
         if not fits.all():
             wrong = values[~fits].flat[0]
             part = math.isfinite(wrong) and wrong != np.trunc(wrong)
-            hint = _HINT.replace("wider", "floating") if part else _HINT
+            hint = (
+                f"{_HINT.replace('wider', 'floating')}, which cut fractions off" if part else _HINT
+            )
             raise CastingError(f"{out.dtype.str} cannot hold the value {wrong!s}", hint=hint)
         np.copyto(out, truncated, casting="unsafe")
         return

@@ -90,8 +90,10 @@ class Corrections:
         if excluded.ndim != 2 or excluded.shape[1] != len(shape):  # noqa: PLR2004
             raise ShapeError(f"excluded pixels need {len(shape)} coordinates each")
         pixels = np.asarray(excluded, np.int64)
-        if (pixels < 0).any() or (pixels >= np.array(shape)).any():
-            raise ShapeError(f"an excluded pixel is outside a frame of {list(shape)}")
+        outside = ((pixels < 0) | (pixels >= np.array(shape))).any(axis=1)
+        if outside.any():
+            wrong = pixels[outside][0].tolist()
+            raise ShapeError(f"the excluded pixel {wrong} is outside a frame of {list(shape)}")
         bad = {tuple(map(int, pixel)) for pixel in pixels}
         return [self._patch(pixel, bad) for pixel in sorted(bad)]
 

@@ -23,6 +23,7 @@ from ..pipelines.selection import is_token
 from ..transport.frames import Array
 from .arguments import PIPELINE, count, new_command, spec_of
 from .console import say
+from .targets import add_force, begin
 
 _ID = re.compile("[0-9a-f]{32}")
 """Name of a registered pipeline."""
@@ -43,6 +44,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     batches.add_argument("spec", metavar="SPEC", help=about)
     batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
     batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="directory for .npy files")
+    add_force(batches)
     where = batches.add_mutually_exclusive_group()
     where.add_argument(
         "--token-file", type=Path, metavar="F", help="resume from it, and keep it up to date"
@@ -62,10 +64,11 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
     known = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
     spec = client.pipeline_info(args.spec)["spec"] if known else spec_of(args.spec, "", PIPELINE)
+    pipeline = client.pipeline(spec)
     if args.out is not None:
-        _make_directory(args.out)
+        _begin(args, pipeline, after)
     try:
-        _read(args, client.pipeline(spec), after)
+        _read(args, pipeline, after)
     except ProblemError as e:
         if args.token_file is not None and e.code.startswith("token-"):
             way_out = "remove the file to begin with batch 0, or give another for another spec"
@@ -102,11 +105,16 @@ def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> No
         say("; ".join([f"{done} batches{ended}", *batches.notes]))
 
 
-def _make_directory(path: Path) -> None:
+def _begin(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> None:
+    """Mark the directory as of the pipeline; after a token, another rank and world go on in it."""
+    command: dict[str, Any] = {"pipeline": pipeline.id}
+    if after is None:
+        command |= {"fingerprint": pipeline.fingerprint, "rank": args.rank, "world": args.world}
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        begin(args.out.glob("*.npy"), args.out, command, force=args.force)
     except (FileExistsError, NotADirectoryError) as e:
-        raise ValueError(f"--out is a directory for .npy files, but {path} cannot be one") from e
+        problem = f"--out is a directory for .npy files, but {args.out} cannot be one"
+        raise ValueError(problem) from e
 
 
 def read_token(path: Path) -> str | None:

@@ -35,7 +35,9 @@ _NAMES = re.compile(rf"(?<!run input RUN )(?<![\w./-])(?=\w+_)({_OPTIONS})=?(?!\
 """Options as the service and Python name them, unless they are words or parts of a path."""
 _MEMBERS = re.compile(r"\b(reports)\.\d+|\boptions\.(\w+)|\binputs\.(\w+)")
 """Members of the body that creates a run, each of which is an option."""
-_USAGE = frozenset({"option", "report", "not-acceptable", "unprocessable"})
+_USAGE = frozenset(
+    {"option", "report", "not-acceptable", "unprocessable", "pipeline", "shape", "selection"}
+)
 """Codes of problems that lie in how a command was called."""
 _INTERVAL = 0.1
 """Seconds between two drawings."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,8 @@ def writing(
         ValueError: a file is there.
     """
     content = {"files": [path.name for path in paths], **command}
-    marker = StateFile(None if folder is None else folder / _MARKER, "thalweg_begun")
-    begun = marker.load(lambda found: content.items() <= found.items())
-    taken = next((path for path in paths if path.is_file()), None)
-    if taken is not None and not (begun or force):
-        raise ValueError(f"{taken} exists: give --force to replace it, or another -o")
     made = folder is not None and not folder.exists()
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    marker.save(content)
+    marker = begin(paths, folder, content, force=force)
     try:
         yield
     except BaseException:
@@ -54,3 +47,22 @@ def writing(
                     folder.rmdir()
         raise
     marker.remove()
+
+
+def begin(
+    paths: Iterable[Path], folder: Path | None, command: Mapping[str, Any], *, force: bool
+) -> StateFile:
+    """Make the folder, and mark it as the command's; the arguments are those of ``writing``.
+
+    Raises:
+        ValueError: a file is there.
+    """
+    marker = StateFile(None if folder is None else folder / _MARKER, "thalweg_begun")
+    begun = marker.load(lambda found: command.items() <= found.items())
+    taken = next((path for path in paths if path.is_file()), None)
+    if taken is not None and not (begun or force):
+        raise ValueError(f"{taken} exists: give --force to replace it, or another -o")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    marker.save(command)
+    return marker

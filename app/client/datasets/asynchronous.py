@@ -130,7 +130,7 @@ class AsyncDataset:
             ThalwegError: the service refused, or could not be reached.
         """
         axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
-        if not all(isinstance(axis, int | np.integer | slice) for axis in axes):
+        if not all(isinstance(axis, int | np.integer) or _is_forward(axis) for axis in axes):
             return await self._frames_at(axes)
         shape, sig = await self.nav_shape(), await self.sig_shape()
         axes = (*map(_clipped, axes, shape), *axes[len(shape) :])
@@ -143,6 +143,9 @@ class AsyncDataset:
     async def _frames_at(self, axes: tuple[Any, ...]) -> Array:
         if any(axis is Ellipsis for axis in axes):
             raise IndexError("... stands for axes of frames too: write : for an axis of the scan")
+        wrong = [axis for axis in axes if np.size(axis) and np.asarray(axis).dtype.kind in "fcUS"]
+        if wrong:
+            raise IndexError(f"{wrong[0]!r} is no index of the scan: give integers, as scan[5, 7]")
         shape = await self.nav_shape()
         positions = np.arange(math.prod(shape)).reshape(shape)[axes]
         view = await self.view(frames=positions.ravel())
@@ -264,6 +267,10 @@ def _spec_of(view: AsyncView | None) -> Info | None:
     if not isinstance(view, AsyncView | None):
         raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
     return None if view is None else view.spec
+
+
+def _is_forward(axis: Any) -> bool:  # noqa: ANN401 - of __getitem__
+    return isinstance(axis, slice) and (axis.step is None or axis.step > 0)
 
 
 def _clipped(axis: Any, length: int) -> Any:  # noqa: ANN401 - of __getitem__

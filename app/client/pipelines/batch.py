@@ -84,7 +84,10 @@ class Batch(Mapping[str, Column]):
     __hash__ = object.__hash__
 
     def __getitem__(self, name: str) -> Column:
-        return self.columns[name]
+        try:
+            return self.columns[name]
+        except KeyError as e:
+            raise KeyError(f"there is no field {name!r}, only {', '.join(self)}") from e
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)

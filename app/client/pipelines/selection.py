@@ -47,6 +47,8 @@ class Position:
         if not isinstance(known, Mapping) or not {"token"} <= set(known) <= {"token", "skip"}:
             raise StateError('a state of batches is {"token": ...}')
         token, skip = state["token"], state.get("skip", 0)
+        if not isinstance(token, str | Mapping | None):
+            raise StateError(f"a token is a string, such as batch.token, not {token!r}")
         if token is not None and not is_token(token):
             meant = ': give after=state["token"]' if isinstance(token, Mapping) else ""
             raise StateError(f"the token of the state is malformed{meant}")

@@ -136,7 +136,7 @@ def _shuffle(context: BuildContext) -> Stage:
             return BlockShuffle(context.indexed, size=size, seed=seed_, path=path)
         case "overlap":
             return OverlapShuffle(context.indexed, size=size, seed=seed_, path=path)
-    return ReservoirShuffle(context.items, size=size, seed=seed_, path=path)
+    return ReservoirShuffle(context.indexed, size=size, seed=seed_, path=path)
 
 
 def _shuffle_cost(sizing: Sizing) -> Cost:
@@ -159,8 +159,7 @@ SHUFFLE = Operation(
     },
     make=_shuffle,
     cost=_shuffle_cost,
-    random_access=lambda options: not _has_reservoir(options),
-    alternative='use kind "reservoir"',
+    random_access=always,
     sequential=_has_reservoir,
     reorders=True,
     samples=tuple(Sample({"kind": kind, "size": 2}) for kind in ("block", "overlap", "reservoir")),

@@ -283,11 +283,14 @@ def test_labels_stay_with_their_frames(place: Place, labels: Array, form: dict[s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": "turned"}, r"'turned' have the shape \[6, 5, 1\], but the scan has \[5, 6\]"),
+        (
+            {"labels": "turned"},
+            r"'turned' have the shape \[6, 5, 1\], but the scan \[5, 6\] has 30 positions",
+        ),
         ({"labels": "lines"}, "the labels 'lines' are lines of text"),
-        ({"labels": "few"}, r"have 10 items, but the scan has \[5, 6\]"),
+        ({"labels": "few"}, r"have 10 items, but the scan \[5, 6\] has 30 positions"),
         ({"labels": "packed"}, r"of \[5, 6\], cannot be divided into parts of \[1\]"),
-        ({"labels": "late"}, r"have 28 frames, but the scan has \[5, 6\]"),
+        ({"labels": "late"}, r"have 28 frames, but the scan \[5, 6\] has 30 positions"),
         ({"labels": "grows"}, "'grows' may grow"),
         ({"labels": {"data": "turned"}}, "labels name 'data', a field of the frames"),
         ({"labels": "turned", "view": {}}, "labels need frames"),

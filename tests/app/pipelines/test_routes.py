@@ -294,6 +294,16 @@ def test_an_epoch_without_batches_names_the_stage(
     assert (problem["code"], problem["stage"]) == ("pipeline", 2)
 
 
+def test_zip_notes_the_items_that_it_leaves_out(place: Place) -> None:
+    short = {**source("text"), "range": [0, 7]}
+    zipped = {"op": "zip", "inputs": [[source("text")], [short]], "names": ["a", "b"]}
+    note = "zip (stage 0) uses 7 of the 50 items of its longest input"
+    about = place.pipeline(zipped, BATCH)
+    assert about["notes"] == place.frames(about["id"])[-1].header["notes"] == [note]
+    zipped["inputs"] = [[short], [short]]
+    assert place.pipeline(zipped, BATCH)["notes"] == []
+
+
 def test_an_end_after_batches_has_no_notes(place: Place) -> None:
     about = place.pipeline(source("text"), FOURS, BATCH)
     frames = place.frames(about["id"])

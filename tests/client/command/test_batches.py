@@ -113,7 +113,7 @@ def test_files(service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixtu
     service.pipeline.fields = ("m", "r", "t")
     assert run(service, TEXT, "-o", tmp_path / "a" / "b", "-n", 2, "--rank", 1, "--world", 2) == 0
     assert capsys.readouterr().err == "thalweg: 2 batches\n"
-    found = {path.name: np.load(path) for path in (tmp_path / "a" / "b").iterdir()}
+    found = {path.name: np.load(path) for path in (tmp_path / "a" / "b").glob("*.npy")}
     assert len(found) == 8
     for sequence in (0, 1):
         wanted = service.pipeline.columns(sequence, 1, 2)
@@ -122,6 +122,28 @@ def test_files(service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert np.array_equal(found[f"{sequence:08d}.r.offsets.npy"], offsets)
         for name, column in wanted.items():
             assert np.array_equal(found[f"{sequence:08d}.{name}.npy"], column)
+
+
+def test_files_of_another_pipeline_are_not_replaced_unasked(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, token = tmp_path / "out", tmp_path / "t"
+    args: list[object] = [TEXT, "-o", out, "-n", 1]
+    assert run(service, *args) == run(service, *args) == 0  # the same again: the same files
+    others: list[list[object]] = [["--rank", 1, "--world", 2], []]
+    for other in others:
+        service.pipeline.change = {} if other else {"id": "p2"}
+        before = {path: path.read_bytes() for path in out.iterdir()}
+        assert run(service, *args, *other) == 2
+        assert ".npy exists: give --force to replace it, or another -o" in capsys.readouterr().err
+        assert {path: path.read_bytes() for path in out.iterdir()} == before
+    service.pipeline.change, service.pipeline.fingerprint = {}, "f1"
+    assert run(service, *args) == 2
+    assert run(service, *args, "--force") == 0
+    assert run(service, *args, "--token-file", token) == 0
+    assert run(service, *args, "--token-file", token, "--rank", 1, "--world", 2) == 0
+    assert sorted(path.name for path in out.glob("*.x.npy")) == ["00000000.x.npy", "00000001.x.npy"]
+    assert run(service, *args) == 2  # two ranks are in it
 
 
 def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: Path) -> None:
@@ -138,7 +160,7 @@ def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: 
     service.pipeline.frame = renamed  # type: ignore[method-assign]
     assert run(service, TEXT, "-o", tmp_path / "out", "-n", 1) == 0
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["00000000...%2Fx.npy"]
+    assert [p.name for p in (tmp_path / "out").glob("*.npy")] == ["00000000...%2Fx.npy"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +173,7 @@ def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: 
         (2, [TEXT, "--rank", "2", "--world", "2"]),
         (2, [TEXT, "--world", "0"]),
         (1, [TEXT, "--world", "5"]),
-        (1, ["{}"]),
+        (2, ["{}"]),
         (1, [TEXT, "--after", "a b"]),
     ],
 )

@@ -154,6 +154,23 @@ def test_slices_end_with_the_axis_as_in_numpy(
         scan.view(nav=slice(0, 100))
 
 
+def test_what_is_no_index_of_the_scan(scan: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("5,7", 0.5):
+        with pytest.raises(IndexError, match=f"{wrong!r} is no index of the scan: give integers"):
+            scan[wrong]
+    asked: list[Any] = []
+    summary = FakeScan.summary
+
+    def note(self: FakeScan, view: Any) -> dict[str, Any]:  # noqa: ANN401
+        asked.append(view)
+        return summary(self, {})
+
+    monkeypatch.setattr(FakeScan, "summary", note)
+    with pytest.raises(ProtocolError):  # the small scan answers with all, in its own shape
+        scan[::-1]
+    assert asked == [{"select": {"frames": [3, 4, 5, 0, 1, 2]}}]
+
+
 def test_what_cannot_be_reduced(scan: Dataset) -> None:
     for wrong, found in ((VALUES > 7, "ndarray"), (None, "NoneType")):
         with pytest.raises(TypeError, match=f"a name such as 'com' or a dict, not a {found}"):

@@ -321,7 +321,7 @@ EMPTY = {**SOURCE, "range": [3, 3]}
         ([SOURCE, PERMUTE, PERMUTE, BATCH], 2, None),
         ([SOURCE, FILTER, PERMUTE, BATCH], 2, None),
         ([SOURCE, FILTER, {"op": "shuffle", "size": 3}, BATCH], 2, None),
-        ([SOURCE, FILTER, {"op": "shuffle", "size": 3, "kind": "reservoir"}, BATCH], 2, "kind"),
+        ([SOURCE, FILTER, {"op": "shuffle", "size": 3, "kind": "reservoir"}, BATCH], 2, None),
         ([SOURCE, FILTER, {"op": "window", "width": 2}, BATCH], 2, None),
         ([SOURCE, {"op": "select_many", "field": "r"}, PERMUTE, BATCH], 2, None),
         ([SOURCE, {"op": "shuffle", "size": 0}, BATCH], 1, "size"),
@@ -400,6 +400,44 @@ def test_what_cannot_be_points_at_stage_and_field(
     error = refused({"order": 1, "stages": stages})
     assert (error.stage, error.field) == (stage, field), error
     assert error.hint or field in {None, "args", "names", "weights", "field", "view", "key"}, error
+
+
+RESERVOIR = {"op": "shuffle", "size": 3, "kind": "reservoir"}
+
+
+@pytest.mark.parametrize(
+    "sequential", [FILTER, {"op": "scan", "fn": "cumsum", "field": "x"}, RESERVOIR]
+)
+@pytest.mark.parametrize(
+    "stage",
+    [
+        PERMUTE,
+        RESERVOIR,
+        {"op": "shuffle", "size": 3},
+        {"op": "shuffle", "size": 3, "kind": "block"},
+        {"op": "window", "width": 2},
+        {"op": "shard", "of": 2, "index": 0},
+        {"op": "split", "part": "train"},
+    ],
+)
+def test_the_hint_on_random_access_is_true(
+    sequential: dict[str, Any], stage: dict[str, Any]
+) -> None:
+    inputs = {"op": "zip", "inputs": [[{"op": "zip", "inputs": [[SOURCE, sequential]]}]]}
+    hint = refused(spec(SOURCE, sequential, stage, BATCH)).hint
+    within = refused(spec(inputs, stage, BATCH)).hint
+    if sequential["op"] == stage["op"]:
+        assert hint == within == "Remove one."
+    else:
+        assert hint == f"Put {stage['op']} before {sequential['op']}."
+        assert within == f"Put {sequential['op']} after {stage['op']}, not into an input of zip."
+        make({**SOURCE, "fields": ["x"]}, stage, sequential, BATCH)
+
+
+def test_a_random_mix_cannot_be_permuted_and_the_hint_says_what_can() -> None:
+    mix = {"op": "mix", "inputs": [[SOURCE]], "order": "random"}
+    assert refused(spec(mix, PERMUTE, BATCH)).hint == 'Give mix the order "quota".'
+    make(mix | {"order": "quota"}, PERMUTE, BATCH)
 
 
 @pytest.mark.parametrize("name", ["type", "kind", "name", "stage"])

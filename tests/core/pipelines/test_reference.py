@@ -115,3 +115,5 @@ def test_one_stage_has_its_functions() -> None:
     with pytest.raises(PipelineError) as e:
         reference_of("shufle")
     assert "Did you mean shuffle?" in str(e.value.hint)
+    with pytest.raises(PipelineError, match="It is a function of the stage filter"):
+        reference_of("greater")
