@@ -15,7 +15,7 @@ from app.losses.analyses import taken_inputs
 from app.losses.options import read_policy, read_request, read_run_options
 from app.losses.pictures.options import Theme
 from app.losses.request import LossRequest
-from app.losses.schemas import LossQuery, PassOptions, ReportName, RunInputName, given
+from app.losses.schemas import InputName, LossQuery, PassOptions, ReportName, RunInputName, given
 from app.losses.selection import parse_selection, parse_sets
 from app.losses.service import LossService
 from app.times import MAX_DAYS
@@ -78,7 +78,7 @@ class RunBody(BaseModel):
 
     perspective: Literal["gul", "il", "ri", "rl"]
     reports: list[ReportName] = Field(min_length=1)
-    inputs: dict[RunInputName, str] = Field({}, description="Digests of auxiliary files, by name")
+    inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
     options: NewRunOptions = Field(default_factory=lambda: NewRunOptions.model_validate({}))
     days: float | None = given("Lifetime after the last change, in days", gt=0, le=MAX_DAYS)
 

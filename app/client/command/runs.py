@@ -15,7 +15,7 @@ from typing import Any
 from ..client import Client
 from ..errors import ProblemError, StateError
 from ..files.state import StateFile
-from ..losses.requests import RUN_INPUTS
+from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..losses.sources import SourceLike, open_source
 from ..runs.async_upload import MEMBER
@@ -82,7 +82,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     add_upload(group)
     put = new_command(group, "input", _put_input, "give a run that is not sealed an auxiliary file")
     put.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    put.add_argument("name", choices=RUN_INPUTS, help="which file it is")
+    put.add_argument("name", choices=INPUTS, help="which file it is")
     put.add_argument("file", type=Path, metavar="FILE", help="csv, packed or parquet")
     compute = new_command(
         group,

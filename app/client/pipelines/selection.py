@@ -47,11 +47,12 @@ class Position:
         if not isinstance(known, Mapping) or not {"token"} <= set(known) <= {"token", "skip"}:
             raise StateError('a state of batches is {"token": ...}')
         token, skip = state["token"], state.get("skip", 0)
-        if not isinstance(token, str | Mapping | None):
+        if isinstance(token, Mapping):
+            raise StateError('the token of the state is malformed: give after=state["token"]')
+        if not isinstance(token, str | None):
             raise StateError(f"a token is a string, such as batch.token, not {token!r}")
         if token is not None and not is_token(token):
-            meant = ': give after=state["token"]' if isinstance(token, Mapping) else ""
-            raise StateError(f"the token of the state is malformed{meant}")
+            raise StateError("the token of the state is malformed")
         if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0:
             raise StateError("the number of batches to pass over cannot be negative")
         return cls(token, skip)

@@ -20,7 +20,7 @@ from app.http.negotiation import answer_coding, choose_format, joined
 from app.http.openapi import NO_CONTENT, content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.losses.routes import receive_input
-from app.losses.schemas import InputAnswer, InputQuery, ReportName, RunInputName
+from app.losses.schemas import InputAnswer, InputName, InputQuery, ReportName
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Stream
@@ -151,7 +151,7 @@ async def delete_run(service: RunService, run: str, who: IdentityDep) -> Respons
 async def put_run_input(
     service: RunService,
     run: str,
-    name: RunInputName,
+    name: InputName,
     query: Annotated[InputQuery, Query()],
     request: Request,
     who: IdentityDep,

@@ -13,6 +13,7 @@ The same table is in ``deploy/SECURITY.md``.
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
 import re
@@ -231,7 +232,7 @@ class Shared:
                 page = self.ask(WHO[column], "GET", next_page).body.decode()
                 yield from re.findall(rf'href="{path}/([^"]+)"', page)
                 found = re.search(r'rel="next" href="([^"]+)"', page)
-                next_page = found and path + found[1]
+                next_page = found and path + html.unescape(found[1])
             return
         while after is not None:
             page = self.ask(WHO[column], "GET", f"{path}?limit=1000&after={after}").json()

@@ -388,8 +388,12 @@ def test_members_of_a_run_are_told_as_options() -> None:
     assert "--return-periods.1 must be" in told(ProblemError(422, problem))
     problem = {"code": "option", "detail": "reports.0: there is no report 'x'"}
     assert "--reports: there is no" in told(ProblemError(422, problem))
-    problem = {"code": "seal-refused", "detail": "no", "inputs": ["return_periods"]}
-    assert "run input RUN return_periods FILE" in told(ProblemError(409, problem))
+    refused: dict[str, object] = {
+        "code": "seal-refused",
+        "detail": "no",
+        "inputs": ["return_periods"],
+    }
+    assert "run input RUN return_periods FILE" in told(ProblemError(409, refused))
 
 
 def test_ranges() -> None:

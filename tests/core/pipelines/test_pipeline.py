@@ -431,7 +431,9 @@ def test_the_hint_on_random_access_is_true(
     else:
         assert hint == f"Put {stage['op']} before {sequential['op']}."
         assert within == f"Put {sequential['op']} after {stage['op']}, not into an input of zip."
-        make({**SOURCE, "fields": ["x"]}, stage, sequential, BATCH)
+        # A window has no field of one number, which filters and scans need.
+        if stage["op"] != "window" or sequential is RESERVOIR:
+            make({**SOURCE, "fields": ["x"]}, stage, sequential, BATCH)
 
 
 def test_a_random_mix_cannot_be_permuted_and_the_hint_says_what_can() -> None:
