@@ -173,7 +173,7 @@ interop: install $(TOOLS)  ## uploads by tus-js-client in Node, and by Uppy in C
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
 		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2
-	$(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py
+	THALWEG_BROWSER=1 $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice

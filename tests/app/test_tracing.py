@@ -28,6 +28,12 @@ logging.getLogger("opentelemetry").propagate = False
 logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have exporters give up soon: their threads draw random numbers while other tests run."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+
+
 @pytest.fixture
 def sink() -> Iterator[Sink]:
     sink = Sink()

@@ -48,6 +48,7 @@ class SlowPipeline:
     free: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     schema: Schema = (Field("data", np.dtype("<i8")),)
     made: int = 0
+    notes: tuple[str, ...] = ()
 
     def sequence(self, state: State) -> int:
         return state[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.harness import Service
+from tests.app.harness import Service, wait_until
 from tests.interop.browser import find_browser
 from tests.interop.console.chromium import Page, chromium
 from tests.server_process import HOST
@@ -65,9 +65,8 @@ def test_a_sample_run_in_one_click(page: Page, service: Service) -> None:
     click(page, "#try-run")
     page.wait("location.pathname.startsWith('/console/runs/')")
     ident = page.run("location.pathname.split('/').pop()")
-    page.wait(
-        f"fetch('/v1/runs/{ident}').then((r) => r.json()).then((run) => run.state === 'done')"
-    )
+    # Not in the page, which loads itself again once the run is done.
+    wait_until(lambda: service.get(f"/v1/runs/{ident}").json()["state"] == "done", 60)
     assert service.get(f"/v1/runs/{ident}/reports/ept").status == 200
 
 
