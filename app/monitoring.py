@@ -182,7 +182,7 @@ def measured_quotas(storage: Storage, quotas: Quotas, metrics: Metrics) -> Calla
 
     def measure() -> None:
         for kind, limit in quotas.limits.items():
-            used = storage.heads.largest_usage(kind)
+            used = storage.records.largest_usage(kind)
             share = metrics.quota_ratio.labels(limit.name, "count")
             share.set(used.count / max(limit.count, 1))
             share = metrics.quota_ratio.labels(limit.name, "bytes")

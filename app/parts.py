@@ -70,7 +70,7 @@ from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore
 from app.state.notices import Notices
 from app.state.presence import Presence
-from app.state.quotas import AdmittedHeads
+from app.state.quotas import AdmittedRecords
 from app.state.reservations import Reservations
 from app.state.storage import CLAIMS, NOTICES, SPOOL, Storage, open_storage
 from app.tally import Column, Table
@@ -162,13 +162,13 @@ class Parts:
         most = settings.buffers
         self.buffers = Buffers(most, settings.buffer_bytes, ledger, int(most * part), column)
         self.quotas = make_quotas(settings)
-        self.heads = heads = AdmittedHeads(
-            storage.heads, self.quotas, note=noted_operations(self.metrics)
+        self.records = records = AdmittedRecords(
+            storage.records, self.quotas, note=noted_operations(self.metrics)
         )
         self.decoders = self._closing(make_decoders(settings, column))
-        catalogue = self._closing(make_catalogue(settings, heads, self.decoders, ledger, column))
-        views = Views(catalogue, heads, keys)
-        pipelines = self._closing(Pipelines(catalogue, views, heads, keys))
+        catalogue = self._closing(make_catalogue(settings, records, self.decoders, ledger, column))
+        views = Views(catalogue, records, keys)
+        pipelines = self._closing(Pipelines(catalogue, views, records, keys))
         self.width = settings.threads or cores
         self.threads = threads = self._closing(Workers(self.width))
         self.rate = MinimumRate(settings.min_rate)
@@ -177,7 +177,7 @@ class Parts:
         self.datasets = DatasetService(catalogue, threads, self.bodies, self.addresses)
         reducing = self._closing(Workers(_WAITING_THREADS))
         kept = PartialStore(storage.blobs)
-        self.cluster = make_cluster(settings, storage.heads, self._resources)
+        self.cluster = make_cluster(settings, storage.records, self._resources)
         self.tiles = TileService(
             *(views, kept, threads, reducing, self.bodies, self.addresses),
             *(self.cluster, shared_roots(settings)),
@@ -187,7 +187,7 @@ class Parts:
         )
 
     def _add_losses_and_runs(self, lent: LentLedger | None) -> None:
-        settings, storage, heads, ledger = self.settings, self.storage, self.heads, self.ledger
+        settings, storage, records, ledger = self.settings, self.storage, self.records, self.ledger
         presence = Presence(storage.directory / CLAIMS)
         self.reservations = self._closing(
             Reservations(presence, settings.quota_spool_bytes, storage.space)
@@ -196,7 +196,7 @@ class Parts:
         self.losses = LossService(
             keys=self.keys,
             inputs=Inputs(
-                inputs, heads, timed_turns(storage.turn, self.metrics), ledger, self.decoders
+                inputs, records, timed_turns(storage.turn, self.metrics), ledger, self.decoders
             ),
             spools=Spools(
                 storage.directory / SPOOL,
@@ -218,13 +218,13 @@ class Parts:
             is_spent=lambda owner: self.throttle.is_spent(owner) or ledger.is_spent(owner),
         )
         self.notices = self._closing(storage.notices())
-        runs = Runs(heads, settings.run_days, Watch(self.notices))
+        runs = Runs(records, settings.run_days, Watch(self.notices))
         runs.on_state = self.metrics.on_run
-        streams = Streams(heads, storage.blobs, runs)
+        streams = Streams(records, storage.blobs, runs)
         disk = self._closing(Workers(_WAITING_THREADS))
         self.sealing = sealing = SealingContext(
             streams,
-            heads,
+            records,
             self.losses,
             self.threads,
             sums_bytes=settings.request_memory,
@@ -236,7 +236,7 @@ class Parts:
         self.runs = RunService(
             runs=runs,
             streams=streams,
-            removal=Removal(streams, heads),
+            removal=Removal(streams, records),
             reports=RunReportsService(self.sealer),
             losses=self.losses,
             uploads=Uploads(streams, self.losses, disk, settings.max_upload),
@@ -250,7 +250,7 @@ class Parts:
         """Make who is admitted, and what watches and counts."""
         settings, ledger = self.settings, self.ledger
         self.api_keys = self._closing(
-            Keys(settings.api_keys, ApiKeys(self.storage.heads), digest_key)
+            Keys(settings.api_keys, ApiKeys(self.storage.records), digest_key)
         )
         origins = Origins(settings.hosts, settings.public_url, settings.cors_origins)
         self.cookies = Cookies(self.keys, origins)
@@ -306,7 +306,7 @@ def make_sealer(
 ) -> Sealer:
     """Return the sealer; ``lent`` is the ledger of a process that computes one job alone."""
     losses = sealing.losses
-    jobs = Jobs(sealing.heads, presence=losses.spools.reservations.presence)
+    jobs = Jobs(sealing.records, presence=losses.spools.reservations.presence)
     if lent is not None:
         # It is the process alone with a job.
         return Sealer(sealing, jobs)

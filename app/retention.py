@@ -13,7 +13,7 @@ from app.runs import sweeping as run_sweeping
 from app.runs.sweeping import Removal
 from app.settings import Settings
 from app.state import token_keys
-from app.state.ownership import head_id
+from app.state.ownership import record_id
 from app.state.quotas import NOTED, Limit, Quotas
 from app.state.shares import Shares
 from app.state.storage import SWEEPER, Storage
@@ -22,8 +22,8 @@ from app.state.sweeper import (
     always_done,
     blobs_without_owners,
     expired_blobs,
-    expired_heads,
-    heads_without_blobs,
+    expired_records,
+    records_without_blobs,
 )
 from app.telemetry import Metrics
 from app.tiles import reductions, views
@@ -67,21 +67,21 @@ def make_sweeper(
         datasets.KIND: settings.dataset_days,
     }
     chores = {
-        f"expired {kind}s": expired_heads(storage.heads, kind, life * _DAY)
+        f"expired {kind}s": expired_records(storage.records, kind, life * _DAY)
         for kind, life in days.items()
         if life is not None
     }
-    # A head is noted as used once an hour; its file, every time.
-    chores["expired owners of inputs"] = expired_heads(
-        storage.heads,
+    # A record is noted as used once an hour; its file, every time.
+    chores["expired owners of inputs"] = expired_records(
+        storage.records,
         input_store.KIND,
         settings.input_days * _DAY + NOTED,
-        named=lambda: {head_id(*owned) for owned in run_sweeping.named_inputs(storage.heads)},
+        named=lambda: {record_id(*owned) for owned in run_sweeping.named_inputs(storage.records)},
     )
-    chores["owners of inputs that are not stored"] = heads_without_blobs(
-        storage.heads, storage.blobs, input_store.KIND, NOTED
+    chores["owners of inputs that are not stored"] = records_without_blobs(
+        storage.records, storage.blobs, input_store.KIND, NOTED
     )
-    owners = Shares(storage.heads, input_store.KIND, storage.turn)
+    owners = Shares(storage.records, input_store.KIND, storage.turn)
     chores["inputs without owners"] = blobs_without_owners(
         storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
     )
@@ -90,10 +90,10 @@ def make_sweeper(
         storage.blobs,
         input_store.KIND,
         seconds,
-        named=lambda: {ident for _, ident in run_sweeping.named_inputs(storage.heads)},
+        named=lambda: {ident for _, ident in run_sweeping.named_inputs(storage.records)},
     )
     chores[f"expired {reductions.KIND}s"] = expired_blobs(storage.blobs, reductions.KIND, seconds)
-    chores |= run_sweeping.chores(removal, storage.heads, storage.blobs)
+    chores |= run_sweeping.chores(removal, storage.records, storage.blobs)
     chores["unfinished blobs"] = always_done(storage.blobs.clean)
     chores["ballast"] = always_done(storage.space.restore)
     chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))

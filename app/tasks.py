@@ -16,7 +16,7 @@ from app.engine.cluster import DaskCluster, Kind, Registry, Scheduler
 from app.losses.request import ALGORITHM
 from app.runs.results import segments
 from app.settings import Settings
-from app.state.base import HeadExistsError, StateStore
+from app.state.base import RecordExistsError, StateStore
 from app.tiles import reductions
 from core.losses.ledger import partials
 
@@ -30,19 +30,19 @@ REGISTRY: Registry = {
     ),
 }
 """All tasks, by name."""
-_HEAD = "cluster", "mark"
-"""Kind and id of the head that tells stores apart."""
+_RECORD = "cluster", "mark"
+"""Kind and id of the record that tells stores apart."""
 
 
-def store_resource(heads: StateStore, settings: Settings) -> str:
-    """Return the resource of workers that use the store of these heads.
+def store_resource(records: StateStore, settings: Settings) -> str:
+    """Return the resource of workers that use the store of these records.
 
     Raises:
         StoreError: it failed.
     """
-    with contextlib.suppress(HeadExistsError):
-        heads.create(*_HEAD, token_bytes(16))
-    parts = heads.get(*_HEAD).value, settings.state.partition(":")[0], settings.blobs
+    with contextlib.suppress(RecordExistsError):
+        records.create(*_RECORD, token_bytes(16))
+    parts = records.get(*_RECORD).value, settings.state.partition(":")[0], settings.blobs
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8)
     return f"store-{digest.hexdigest()}"
 
@@ -65,13 +65,13 @@ def scheduler_of(settings: Settings, address: str | None = None) -> Scheduler:
 
 
 def make_cluster(
-    settings: Settings, heads: StateStore, resources: contextlib.ExitStack
+    settings: Settings, records: StateStore, resources: contextlib.ExitStack
 ) -> DaskCluster | None:
     """Return the cluster that does the work of a service; None if this machine does it.
 
     Args:
         settings: those of the service.
-        heads: its store.
+        records: its store.
         resources: leaves the cluster at its end.
 
     Raises:
@@ -83,7 +83,7 @@ def make_cluster(
     cluster = DaskCluster(
         scheduler_of(settings),
         REGISTRY,
-        store_resource(heads, settings),
+        store_resource(records, settings),
         settings.engine_wait_seconds,
     )
     resources.callback(cluster.close)

@@ -34,7 +34,7 @@ from app.logs import configure_logging
 from app.server.lanes.table import LONG, parse_lanes
 from app.settings import MIB, Settings, unknown_variables
 from app.state.api_keys import ApiKeys
-from app.state.base import HeadMissingError, StateStore, StoreError
+from app.state.base import RecordMissingError, StateStore, StoreError
 from app.state.blob_files import FileBlobStore
 from app.state.durable import store_error
 from app.state.space import Space
@@ -184,13 +184,13 @@ def _data_directory(settings: Settings) -> Finding:
 
 
 def _state(settings: Settings) -> Finding:
-    with _heads(settings) as heads:
-        commit, apart = _measure(heads)
+    with _records(settings) as records:
+        commit, apart = _measure(records)
         slow = "Use a faster disk, or a nearer one: uploads wait for it" if commit > _SLOW else ""
         took = f"a commit takes {_milliseconds(commit)}"
-        if isinstance(heads, SqliteStateStore):
+        if isinstance(records, SqliteStateStore):
             return _judge(f"SQLite: {took}", slow)
-        database = heads.describe()
+        database = records.describe()
     version = database["server_version"]
     standby = "a" if database["synchronous_standby_names"] else "no"
     wrong = "" if int(version.partition(".")[0]) >= _OLDEST_POSTGRES else "Use Postgres 13 or newer"
@@ -203,14 +203,14 @@ def _state(settings: Settings) -> Finding:
     )
 
 
-def _measure(heads: StateStore) -> tuple[float, float]:
+def _measure(records: StateStore) -> tuple[float, float]:
     """Return the seconds of a commit, and by how many the store's clock is ahead of ours."""
     commits, apart = [], []
     for _ in range(_TOUCHES):
         began, now = time.monotonic(), time.time()
-        heads.touch(KIND, IDENT)
+        records.touch(KIND, IDENT)
         commits.append(time.monotonic() - began)
-        apart.append(heads.get(KIND, IDENT).used - now - commits[-1] / 2)
+        apart.append(records.get(KIND, IDENT).used - now - commits[-1] / 2)
     return statistics.median(commits), statistics.median(apart)
 
 
@@ -227,8 +227,8 @@ def _blobs(settings: Settings) -> Finding:
 
 
 def _api_keys(settings: Settings) -> Finding:
-    with _heads(settings) as heads:
-        stored = list(ApiKeys(heads).records())
+    with _records(settings) as records:
+        stored = list(ApiKeys(records).records())
     check_exposure(settings, has_stored_keys=bool(stored))
     if not settings.api_keys and not stored:
         return _judge(
@@ -247,8 +247,8 @@ def _token_keys(settings: Settings) -> Finding:
     place, keys = "THALWEG_TOKEN_KEYS", [parse_key(text) for text in settings.token_keys]
     if not keys and settings.state != SQLITE:
         place = "the database"
-        with _heads(settings) as heads, contextlib.suppress(HeadMissingError):
-            keys = shared_keys(heads)
+        with _records(settings) as records, contextlib.suppress(RecordMissingError):
+            keys = shared_keys(records)
     elif not keys:
         place = str(settings.data_dir / FILE)
         keys = load_keys(settings.data_dir) if (settings.data_dir / FILE).exists() else []
@@ -401,8 +401,8 @@ def _tried(settings: Settings, name: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _heads(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore]:
-    """Open the heads of the service, and check that they can be written.
+def _records(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore]:
+    """Open the records of the service, and check that they can be written.
 
     Raises:
         StorageError, StoreError: they cannot.
@@ -416,10 +416,10 @@ def _heads(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore
     with _tried(settings, STATE) as directory:
         path = directory / STATE
         _check_version(path)
-        heads = SqliteStateStore(path, space=Space(directory, settings.reserve_bytes))
-        with closing(heads):
-            heads.check()
-            yield heads
+        records = SqliteStateStore(path, space=Space(directory, settings.reserve_bytes))
+        with closing(records):
+            records.check()
+            yield records
 
 
 def _check_version(path: Path) -> None:

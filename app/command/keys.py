@@ -51,7 +51,7 @@ def _storage(args: argparse.Namespace) -> Storage:
 
 def _add(args: argparse.Namespace, storage: Storage) -> int:
     scopes = check_scopes(args.scope)
-    secret, record = ApiKeys(storage.heads).add(args.name, scopes, time.time(), args.expires)
+    secret, record = ApiKeys(storage.records).add(args.name, scopes, time.time(), args.expires)
     _note("create", record.ident, record.owner, scopes=sorted(scopes))
     # The key alone on standard output, for scripts; it is not stored, and not shown again.
     _say(
@@ -64,7 +64,7 @@ def _add(args: argparse.Namespace, storage: Storage) -> int:
 def _list(_args: argparse.Namespace, storage: Storage) -> int:
     now = time.time()
     for record in sorted(
-        ApiKeys(storage.heads).records(), key=lambda each: (each.owner, each.created)
+        ApiKeys(storage.records).records(), key=lambda each: (each.owner, each.created)
     ):
         scopes = " ".join(sorted(record.scopes))
         state = record.state(now)
@@ -75,14 +75,14 @@ def _list(_args: argparse.Namespace, storage: Storage) -> int:
 
 
 def _revoke(args: argparse.Namespace, storage: Storage) -> int:
-    for record in ApiKeys(storage.heads).revoke(args.name, time.time()):
+    for record in ApiKeys(storage.records).revoke(args.name, time.time()):
         _note("revoke", record.ident, record.owner)
         print(f"revoked {record.ident} of {record.owner}")  # noqa: T201 - as above
     return 0
 
 
 def _adopt(args: argparse.Namespace, storage: Storage) -> int:
-    moved, left = adopt(storage.heads, args.old, args.name, storage.turn)
+    moved, left = adopt(storage.records, args.old, args.name, storage.turn)
     _note("adopt", None, args.name, old_owner=args.old, count=moved)
     print(f"{moved} things of {args.old} now belong to {args.name}")  # noqa: T201 - as above
     for thing in left:

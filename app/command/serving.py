@@ -115,7 +115,7 @@ def look_into(settings: Settings) -> tuple[tuple[str, ...], bool]:
             KeyRing(keys)
         except ValueError as e:
             raise ValueError(f"THALWEG_TOKEN_KEYS: {e}") from e
-        return tuple(key.to_text() for key in keys), ApiKeys(storage.heads).exist()
+        return tuple(key.to_text() for key in keys), ApiKeys(storage.records).exist()
 
 
 def _board(settings: Settings) -> Board:

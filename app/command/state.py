@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from app.errors import ServiceError
 from app.settings import Settings
 from app.state import token_keys
-from app.state.copying import Copied, copy_blobs, copy_heads
+from app.state.copying import Copied, copy_blobs, copy_records
 from app.state.presence import pids_beside
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import CLAIMS, FILES, SQLITE, STATE, open_storage
@@ -27,8 +27,8 @@ def state(args: argparse.Namespace) -> int:
     except (ServiceError, ValidationError, ValueError) as e:
         raise OptionError(str(e), hint=getattr(e, "hint", None)) from e
     print(  # noqa: T201 - the command's output
-        f"{copied.heads:,} records and {copied.blobs:,} blobs ({copied.nbytes:,} bytes) copied and"
-        f" compared; {copied.present:,} were there"
+        f"{copied.records:,} records and {copied.blobs:,} blobs ({copied.nbytes:,} bytes) copied"
+        f" and compared; {copied.present:,} were there"
     )
     return 0
 
@@ -50,11 +50,11 @@ def _copy(directory: Path, state: str, blobs: str) -> Copied:
     try:
         target = open_storage(directory, 0, state, blobs)
         try:
-            assert isinstance(source.heads, SqliteStateStore)  # noqa: S101 - as by default
+            assert isinstance(source.records, SqliteStateStore)  # noqa: S101 - as by default
             assert target.database is not None  # noqa: S101 - as checked
-            kinds = source.heads.kinds()
-            copy_heads(source.heads, target.database, kinds, copied)
-            token_keys.share(directory, target.heads)
+            kinds = source.records.kinds()
+            copy_records(source.records, target.database, kinds, copied)
+            token_keys.share(directory, target.records)
             if blobs != FILES:
                 copy_blobs(source.blobs, target.blobs, source.blobs.kinds(), copied, _tell)
         finally:

@@ -83,7 +83,7 @@ def _resources(settings: Settings) -> dict[str, float]:
         settings.data_dir, settings.reserve_bytes, settings.state, settings.blobs
     )
     try:
-        resources[store_resource(storage.heads, settings)] = places
+        resources[store_resource(storage.records, settings)] = places
     finally:
         storage.close()
     return resources

@@ -58,7 +58,7 @@ def quotas(parts: Parts, who: Identity) -> list[Row]:
     # The page is for when something fails.
     with contextlib.suppress(StoreError):
         for kind, limit in parts.quotas.limits.items():
-            used = parts.storage.heads.largest_usage(kind, f"{namespace(who.owner)}.")
+            used = parts.storage.records.largest_usage(kind, f"{namespace(who.owner)}.")
             setting = f"THALWEG_QUOTA_{limit.name.upper()}"
             ratio = max(used.count / max(limit.count, 1), used.nbytes / max(limit.nbytes, 1))
             allowed = f"{limit.count:,}, {shown(limit.nbytes)}"
@@ -83,7 +83,7 @@ def keys(parts: Parts) -> Iterator[KeyRow]:
     """Yield the keys of the settings, and those that are stored, up to some hundreds."""
     for who in parts.api_keys.fixed:
         yield KeyRow(str(who.key_id), who.owner, tuple(sorted(who.scopes)), "in the settings")
-    for _, key in zip(range(_MOST_KEYS), ApiKeys(parts.storage.heads).records(), strict=False):
+    for _, key in zip(range(_MOST_KEYS), ApiKeys(parts.storage.records).records(), strict=False):
         yield KeyRow(key.ident, key.owner, tuple(sorted(key.scopes)), key.state(time.time()))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from app.decoding.base import Decoders
 from app.errors import DataChangedError, InvalidOptionError, NotFoundError
 from app.http.identity import Identity
-from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
+from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore
 from app.state.ownership import Namespaces
 from core.arrays import Array
 from core.budget import current
@@ -115,7 +115,7 @@ class Catalogue:
             InvalidOptionError: a member of the entry is invalid.
             PathRefusedError: the caller may not register one of the files.
             CoreError, ServiceError: the files cannot be opened or understood.
-            HeadExistsError: another dataset has its id.
+            RecordExistsError: another dataset has its id.
         """
         spec = parse_dataset(values)
         check_paths(who, self._roots, spec)
@@ -144,7 +144,7 @@ class Catalogue:
         if spec.id in self._entries:
             if who.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
-            raise HeadExistsError(
+            raise RecordExistsError(
                 f"the server's catalogue has another dataset {spec.id!r}", hint="Give another id"
             )
         return (who.owner, spec.id), self._registered.create(who.owner, spec.id, value)
@@ -159,14 +159,14 @@ class Catalogue:
 
         Raises:
             NotFoundError: the caller has no such dataset, or it is the operator's.
-            HeadConflictError: several other owners have one.
+            RecordConflictError: several other owners have one.
         """
         if ident in self._entries:
             raise _missing(ident)
         key = self._find(who.acting_for(owner) if owner and who.is_admin else who, ident)[0]
         try:
             self._registered.delete(*key)
-        except HeadMissingError as e:
+        except RecordMissingError as e:
             raise _missing(ident) from e
         with self._lock:
             evicted = self._open.pop(key, None)
@@ -178,7 +178,7 @@ class Catalogue:
 
         Raises:
             NotFoundError: the caller has no such dataset.
-            HeadConflictError: several other owners have one; only for ``admin``.
+            RecordConflictError: several other owners have one; only for ``admin``.
         """
         return self._find(who, ident)[1]
 
@@ -189,17 +189,17 @@ class Catalogue:
                 raise _missing(ident)
             return (_FIXED, ident), self._entries[ident]
         try:
-            return (who.owner, ident), _parsed(self._registered.head(who.owner, ident).value)
-        except HeadMissingError as e:
+            return (who.owner, ident), _parsed(self._registered.record(who.owner, ident).value)
+        except RecordMissingError as e:
             others = self._registered.of_anyone(ident) if who.is_admin else []
             if not others:
                 raise _missing(ident) from e
         if len(others) > 1:
-            raise HeadConflictError(
+            raise RecordConflictError(
                 f"several owners have a dataset {ident!r}",
                 hint="Use a key of the owner you mean, or name it: ?owner=",
             )
-        return (others[0].owner, ident), _parsed(others[0].head.value)
+        return (others[0].owner, ident), _parsed(others[0].record.value)
 
     def ids(
         self,

@@ -132,7 +132,7 @@ class InputStore:
 
 
 def input_id(kind: str, digest: str) -> str:
-    """Return the id of a file, and of the heads of its owners."""
+    """Return the id of a file, and of the records of its owners."""
     return f"{digest}.{kind}"
 
 

@@ -16,7 +16,7 @@ from app.decoding.base import Decoders
 from app.engine.ledger import Hold, Ledger
 from app.errors import InvalidOptionError, NotFoundError, ServiceError
 from app.http.identity import Identity
-from app.state.base import HeadMissingError, StateStore
+from app.state.base import RecordMissingError, StateStore
 from app.state.shares import Shares
 from app.state.turns import Turn
 from core.errors import InputError
@@ -104,7 +104,7 @@ class Inputs:
 
     Args:
         store: holds the files.
-        heads: holds the owners of each.
+        records: holds the owners of each.
         turn: a turn among all that change the files or their owners.
         ledger: charged while a file is parsed.
         decoders: decode parquet; None refuses it.
@@ -113,7 +113,7 @@ class Inputs:
     def __init__(
         self,
         store: InputStore,
-        heads: StateStore,
+        records: StateStore,
         turn: Turn,
         ledger: Ledger,
         decoders: Decoders | None = None,
@@ -121,7 +121,7 @@ class Inputs:
         self._store = store
         self._ledger = ledger
         self._decoders = decoders
-        self._owners = Shares(heads, KIND, turn)
+        self._owners = Shares(records, KIND, turn)
         self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, Hold]] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
@@ -179,7 +179,7 @@ class Inputs:
                 partial(self._store.remove, kind, digest),
                 everyone=who.is_admin,
             )
-        except HeadMissingError as e:
+        except RecordMissingError as e:
             raise NotFoundError(f"there is no {kind} input {digest[:80]!r}") from e
 
     def has(self, owner: str, kind: str, digest: str) -> bool:

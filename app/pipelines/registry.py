@@ -54,8 +54,8 @@ from app.datasets.files.file_set import on_error
 from app.engine.inheriting import peak_bytes
 from app.errors import BusyError, DataChangedError, NotFoundError
 from app.http.identity import Identity
-from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
-from app.state.ownership import Namespaces, Owned
+from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore
+from app.state.ownership import Namespaces, OwnedRecord
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
@@ -183,25 +183,27 @@ class Pipelines:
             except DataChangedError:
                 self._forget(who.owner, ident)
             opened, registered = self._pin(who, spec, ident)
-            raced = suppress(HeadExistsError, HeadConflictError, HeadMissingError)
+            raced = suppress(RecordExistsError, RecordConflictError, RecordMissingError)
             with raced, on_error(opened.close):
                 self._store_record(who, registered, seen)
                 self._cache(who, opened)
                 return opened, True
         raise BusyError("other requests are registering the pipeline", retry_after=1)
 
-    def _seen(self, who: Identity, ident: str) -> Owned | None:
+    def _seen(self, who: Identity, ident: str) -> OwnedRecord | None:
         """Return the present record; None if there is none."""
         try:
             return self._records.get(who.owner, ident)
-        except HeadMissingError:
+        except RecordMissingError:
             return None
 
-    def _store_record(self, who: Identity, registered: Registered, seen: Owned | None) -> None:
+    def _store_record(
+        self, who: Identity, registered: Registered, seen: OwnedRecord | None
+    ) -> None:
         """Create the record, or replace the previous one.
 
         Raises:
-            HeadExistsError, HeadConflictError, HeadMissingError: another request was first.
+            RecordExistsError, RecordConflictError, RecordMissingError: another request was first.
         """
         value = registered.to_json()
         if seen is None:
@@ -243,7 +245,7 @@ class Pipelines:
         """
         try:
             registered = self._own(who, ident)
-        except HeadMissingError as e:
+        except RecordMissingError as e:
             others = self._records.of_anyone(ident) if who.is_admin else []
             if not others:
                 raise _missing(ident) from e
@@ -259,7 +261,7 @@ class Pipelines:
         """
         try:
             owners = self._records.remove(who.owner, ident, everyone=who.is_admin)
-        except HeadMissingError as e:
+        except RecordMissingError as e:
             raise _missing(ident) from e
         for owner in owners:
             self._forget(owner, ident)
@@ -268,10 +270,10 @@ class Pipelines:
         """Return the caller's record of a pipeline.
 
         Raises:
-            HeadMissingError: it has none.
+            RecordMissingError: it has none.
             NotFoundError: the record is of another version of the service.
         """
-        return _parsed(ident, self._records.head(who.owner, ident).value)
+        return _parsed(ident, self._records.record(who.owner, ident).value)
 
     def _open(self, who: Identity, registered: Registered, after: str | None) -> OpenPipeline:
         fingerprint, issued = registered.fingerprint, registered.issued

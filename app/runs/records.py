@@ -1,11 +1,11 @@
-"""What the store keeps of runs and their streams: two kinds of heads, and blobs of bytes.
+"""What the store keeps of runs and their streams: two kinds of records, and blobs of bytes.
 
-    head   run     <owner's namespace>.<run>                 spec, state, streams it was sealed with
-    head   stream  <owner's namespace>.<run>.<partition>     id, durable offset, extents, cursor
-    blob   stream  <run>.<stream>.<fence>                    bytes that one request appended
+    record  run     <owner's namespace>.<run>               spec, state, streams it was sealed with
+    record  stream  <owner's namespace>.<run>.<partition>   id, durable offset, extents, cursor
+    blob    stream  <run>.<stream>.<fence>                  bytes that one request appended
 
-Every append has a *fence* of its own, a number that it takes by raising that of the head by a
-random step (``next_fence``), and writes to a blob of its own. Its commits swap the head, so they
+Every append has a *fence* of its own, a number that it takes by raising that of the record by a
+random step (``next_fence``), and writes to a blob of its own. Its commits swap the record, so they
 fail once another request has raised the fence, and what it wrote after its last commit is never
 read. The stream is the list of its *extents*, the parts of these blobs that were committed:
 
@@ -13,7 +13,7 @@ read. The stream is the list of its *extents*, the parts of these blobs that wer
     fence 2                                   |##### committed ####|
     extents   (1, 0, a)                       (2, a, b)
 
-A partition has one head, whose key is its number: who creates it first has the partition, and
+A partition has one record, whose key is its number: who creates it first has the partition, and
 listing gives the order of partitions. The id of a stream is that number and an end drawn at
 random: a stream that is deleted and uploaded again has another id.
 """
@@ -27,7 +27,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from app.losses.tokens import decode_position, encode_position
 from app.state.base import damaged
-from app.state.ownership import Owned
+from app.state.ownership import OwnedRecord
 from app.times import LAST_SECOND, MAX_DAYS
 from core.losses.events import Position
 
@@ -71,7 +71,7 @@ class RunRecord:
     """Drawn when it is created, and whenever it is sealed; see ``has``."""
     closing: bool = False
     """Whether somebody is looking at its streams to seal it."""
-    owned: Owned | None = field(default=None, compare=False, repr=False)
+    owned: OwnedRecord | None = field(default=None, compare=False, repr=False)
     """The version in the store that this was read from."""
 
     @property
@@ -100,19 +100,19 @@ class RunRecord:
     @property
     def generation(self) -> int:
         """Number of the version, from 1."""
-        return 0 if self.owned is None else self.owned.head.generation
+        return 0 if self.owned is None else self.owned.record.generation
 
     def encode(self) -> dict[str, Any]:
-        """Return the value of its head, as JSON values."""
+        """Return the value of its record, as JSON values."""
         streams = {str(partition): ident for partition, ident in self.streams.items()}
         return {name: getattr(self, name) for name in _OF_RUN} | {"streams": streams}
 
     @classmethod
-    def decode(cls, owned: Owned) -> Self:
-        """Return the run in a head.
+    def decode(cls, owned: OwnedRecord) -> Self:
+        """Return the run in a record.
 
         Raises:
-            StoreDamagedError: the head does not hold one.
+            StoreDamagedError: the record does not hold one.
         """
         value = owned.value
         try:
@@ -197,13 +197,13 @@ class StreamRecord:
     """Lifetime of the run when it was created."""
     deleted: bool = False
     """Whether its deletion has begun: it is gone, unless the run is sealed with it."""
-    owned: Owned | None = field(default=None, compare=False, repr=False)
+    owned: OwnedRecord | None = field(default=None, compare=False, repr=False)
     """The version in the store that this was read from."""
 
     @property
     def generation(self) -> int:
         """Number of the version, from 1."""
-        return 0 if self.owned is None else self.owned.head.generation
+        return 0 if self.owned is None else self.owned.record.generation
 
     @property
     def state(self) -> Literal["created", "uploading", "complete", "failed"]:
@@ -230,7 +230,7 @@ class StreamRecord:
 
     @property
     def key(self) -> str:
-        """Id of its head in the owner's namespace."""
+        """Id of its record in the owner's namespace."""
         return stream_key(self.run, self.id)
 
     def blob(self, fence: int) -> str:
@@ -238,7 +238,7 @@ class StreamRecord:
         return f"{self.run}.{self.id}.{fence}"
 
     def encode(self) -> dict[str, Any]:
-        """Return the value of its head, as JSON values."""
+        """Return the value of its record, as JSON values."""
         header, summary_set, place = encode_position(self.cursor)
         return {name: getattr(self, name) for name in _OF_STREAM} | {
             "extents": [[e.fence, e.start, e.length] for e in self.extents],
@@ -247,11 +247,11 @@ class StreamRecord:
         }
 
     @classmethod
-    def decode(cls, owned: Owned) -> Self:
-        """Return the stream in a head.
+    def decode(cls, owned: OwnedRecord) -> Self:
+        """Return the stream in a record.
 
         Raises:
-            StoreDamagedError: the head does not hold one.
+            StoreDamagedError: the record does not hold one.
         """
         value = owned.value
         run, _, _ = owned.ident.partition(".")
@@ -275,7 +275,7 @@ class StreamRecord:
 
 
 _BESIDE = {"run", "owner", "owned"}
-"""Members of a record that are not in the value of its head."""
+"""Members of a run or stream that its record does not hold."""
 _OF_RUN = [f.name for f in fields(RunRecord) if f.name not in {"id", *_BESIDE}]
 _OF_STREAM = [f.name for f in fields(StreamRecord) if f.name not in _BESIDE]
 _ADDED = {"term", "closing", "deleted"}
@@ -283,7 +283,7 @@ _ADDED = {"term", "closing", "deleted"}
 
 
 def _kept(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the members of a record that are in the value of its head.
+    """Return the members of a run or stream that its record holds.
 
     Raises:
         KeyError: one is missing.
@@ -309,14 +309,14 @@ def _is_whole(record: StreamRecord) -> bool:
 def next_fence(stream: StreamRecord) -> int:
     """Draw the fence of the next append.
 
-    Where older heads are restored, it is not that of an append which they do not know of: the
+    Where older records are restored, it is not that of an append which they do not know of: the
     fences of a stream say which bytes it has.
     """
     return stream.fence + 1 + int(secrets.token_hex(3), 16)
 
 
 def stream_key(run: str, stream: str) -> str:
-    """Return the id of a stream's head in the namespace of its owner: that of its partition."""
+    """Return the id of a stream's record in the namespace of its owner: that of its partition."""
     return f"{run}.{stream.partition('-')[0]}"
 
 

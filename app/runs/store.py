@@ -1,4 +1,4 @@
-"""Runs in the store of heads, in the namespaces of their owners; and the bytes of their streams."""
+"""Runs in the store of records, in their owners' namespaces; and the bytes of their streams."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from app.http.identity import Identity
 from app.run_errors import IdempotencyError, RunExpiredError, RunSealedError
 from app.state.base import (
     Admit,
-    HeadConflictError,
-    HeadExistsError,
-    HeadMissingError,
+    RecordConflictError,
+    RecordExistsError,
+    RecordMissingError,
     StateStore,
     StoreBusyError,
     StoreDamagedError,
     Usage,
 )
 from app.state.blobs import BlobMissingError, BlobStore
-from app.state.ownership import Namespaces, Owned
+from app.state.ownership import Namespaces, OwnedRecord
 
 from .records import RUN, STREAM, RunRecord, StreamRecord
 from .watching import Watch
@@ -44,7 +44,7 @@ class Runs:
     """The runs of all owners.
 
     Args:
-        heads: the store of the heads.
+        records: the store of the records.
         days: lifetime of a run after its last change; None for no end.
         watch: is told of each change.
         clock: seconds since 1970.
@@ -52,12 +52,12 @@ class Runs:
 
     def __init__(
         self,
-        heads: StateStore,
+        records: StateStore,
         days: float | None,
         watch: Watch,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._runs = Namespaces(heads, RUN)
+        self._runs = Namespaces(records, RUN)
         self._days = days
         self.watch = watch
         self._clock = clock
@@ -106,7 +106,7 @@ class Runs:
             term=new_term(),
         )
         while True:
-            with contextlib.suppress(HeadExistsError):
+            with contextlib.suppress(RecordExistsError):
                 owned = self._runs.insert(who.owner, ident, record.encode())
                 self.on_state(record.state)
                 return RunRecord.decode(owned), True
@@ -143,7 +143,7 @@ class Runs:
         """Return a run of the caller as ``get`` does, even if it has expired."""
         try:
             return RunRecord.decode(self._runs.get(who.owner, ident))
-        except HeadMissingError as e:
+        except RecordMissingError as e:
             others = self._runs.of_anyone(ident) if who.is_admin else []
             if not others:
                 raise NotFoundError(f"there is no run {ident[:80]!r}") from e
@@ -193,7 +193,7 @@ class Runs:
                 return record
             try:
                 owned = self._runs.replace(_version(record.owned), new.encode(), admit=admit)
-            except HeadConflictError:
+            except RecordConflictError:
                 record = self.again(record)
                 continue
             self.watch.announce(record.id)
@@ -211,7 +211,7 @@ class Runs:
 
     def keep(self, owner: str, ident: str) -> None:
         """Put off the expiry of a run whose streams grow."""
-        with contextlib.suppress(HeadMissingError, StoreBusyError):
+        with contextlib.suppress(RecordMissingError, StoreBusyError):
             self.change(self._load(owner, ident), lambda run: run)
 
     def uploading(self, owner: str, ident: str) -> RunRecord:
@@ -232,12 +232,12 @@ class Runs:
         return self.change(self._load(owner, ident), uploading, admit=always)
 
     def delete(self, record: RunRecord) -> None:
-        """Delete the head of a run, if there is one; see :class:`~.removal.Removal`.
+        """Delete the record of a run, if there is one; see :class:`~.removal.Removal`.
 
         Raises:
-            HeadConflictError: it has changed.
+            RecordConflictError: it has changed.
         """
-        with contextlib.suppress(HeadMissingError):
+        with contextlib.suppress(RecordMissingError):
             self._runs.delete(record.owner, record.id, _version(record.owned))
             self.on_state("deleted")
         self.watch.announce(record.id)
@@ -265,7 +265,7 @@ def new_term() -> str:
     return secrets.token_hex(_TERM_BYTES)
 
 
-def _version(owned: Owned | None) -> Owned:
+def _version(owned: OwnedRecord | None) -> OwnedRecord:
     assert owned is not None  # noqa: S101 - what is changed was read
     return owned
 

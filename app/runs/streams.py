@@ -1,8 +1,8 @@
 """Streams of runs in the stores, in the namespaces of their owners.
 
-A partition has one head, so whoever creates or changes it first wins: two creations, an append
+A partition has one record, so whoever creates or changes it first wins: two creations, an append
 and the creation that would replace what it appends to, an append and a deletion. Which streams a
-run is sealed with is decided by the run's head alone::
+run is sealed with is decided by the run's record alone::
 
     create   stream: create it ─▶ run: uploading? ─ no ─▶ stream: remove it; refused
     repeat   stream: touch it ──▶ run: uploading? ─ no ─▶ stream: remove it; refused
@@ -30,22 +30,22 @@ from app.errors import NotFoundError, ServiceError
 from app.run_errors import PartitionTakenError, StreamLimitError
 from app.state.base import (
     MAX_PAGE,
-    Head,
-    HeadConflictError,
-    HeadExistsError,
-    HeadMissingError,
+    Record,
+    RecordConflictError,
+    RecordExistsError,
+    RecordMissingError,
     StateStore,
     StoreBusyError,
 )
 from app.state.blobs import BlobMissingError, BlobStore
-from app.state.ownership import Namespaces, Owned
+from app.state.ownership import Namespaces, OwnedRecord
 
 from .records import MAX_PARTITION, STREAM, RunRecord, StreamRecord, stream_id, stream_key
 from .store import Runs, StoredStream, new_term
 
 MAX_STREAMS = 10_000
-"""Streams of a run: its head lists them once it is sealed. Creations at the same moment may exceed
-it by their number, for which the head has room."""
+"""Streams of a run: its record lists them once it is sealed. Creations at the same moment may
+exceed it by their number, for which the record has room."""
 Check = Callable[[list[StreamRecord]], object]
 """Raises if a run cannot be sealed with its streams."""
 
@@ -54,7 +54,7 @@ class Streams:
     """The streams of all runs.
 
     Args:
-        heads: the store of their heads.
+        records: the store of their records.
         blobs: the store of their bytes.
         runs: says which streams each run is sealed with.
         clock: seconds since 1970.
@@ -62,12 +62,12 @@ class Streams:
 
     def __init__(
         self,
-        heads: StateStore,
+        records: StateStore,
         blobs: BlobStore,
         runs: Runs,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._heads = Namespaces(heads, STREAM)
+        self._records = Namespaces(records, STREAM)
         self.blobs = blobs
         self.runs = runs
         self._clock = clock
@@ -165,19 +165,19 @@ class Streams:
         return partition
 
     def _beyond(self, run: RunRecord, partition: int) -> int:
-        """Return the first partition after one that has a head; 0 if there is none."""
+        """Return the first partition after one that has a record; 0 if there is none."""
         after = stream_id(partition, "")
         return next((int(h.id.rpartition(".")[2]) for h in self._scan(run, after, 1)), 0)
 
     def _create(self, run: RunRecord, stream: StreamRecord, *, repeats: bool) -> StreamRecord:
-        """Create the head of a partition; ``repeats`` may take an untouched stream that has it.
+        """Create the record of a partition; ``repeats`` may take an untouched stream that has it.
 
         Raises:
             PartitionTakenError: another stream has the partition.
         """
         while True:
-            with contextlib.suppress(HeadExistsError):
-                owned = self._heads.insert(run.owner, stream.key, stream.encode(), size=0)
+            with contextlib.suppress(RecordExistsError):
+                owned = self._records.insert(run.owner, stream.key, stream.encode(), size=0)
                 return StreamRecord.decode(owned)
             known = self.find(run, stream.partition)
             if known is None:
@@ -191,7 +191,7 @@ class Streams:
                     partition=known.partition,
                     address=f"/v1/runs/{run.id}/streams/{known.id}",
                 )
-            with contextlib.suppress(HeadConflictError, HeadMissingError):
+            with contextlib.suppress(RecordConflictError, RecordMissingError):
                 # A version of its own, even if nothing changes: see _admit.
                 return self.swap(
                     known,
@@ -204,14 +204,14 @@ class Streams:
                 )
 
     def _clear(self, run: RunRecord, key: str) -> None:
-        """Remove the stream in a head, if it is none of the run.
+        """Remove the stream in a record, if it is none of the run.
 
         Raises:
             NotFoundError: the run was deleted.
         """
         run = self.runs.again(run)
-        with contextlib.suppress(HeadMissingError):
-            stream = StreamRecord.decode(self._heads.get(run.owner, key))
+        with contextlib.suppress(RecordMissingError):
+            stream = StreamRecord.decode(self._records.get(run.owner, key))
             if not _is_of(run, stream):
                 self._remove(stream)
 
@@ -270,11 +270,11 @@ class Streams:
 
     def _find(self, run: RunRecord, key: str) -> StreamRecord | None:
         try:
-            found = StreamRecord.decode(self._heads.get(run.owner, key))
+            found = StreamRecord.decode(self._records.get(run.owner, key))
             # The stream may be newer than this version of the run.
             if not (_is_of(run, found) or _is_of(self.runs.again(run), found)):
                 return None
-        except HeadMissingError:
+        except RecordMissingError:
             return None
         return self.settle(found)
 
@@ -296,8 +296,8 @@ class Streams:
         return sum(1 for _ in self._partitions(run)) if run.is_open else len(run.streams)
 
     def _after(self, run: RunRecord, after: str, limit: int) -> Iterator[StreamRecord]:
-        for head in self._scan(run, after, limit):
-            stream = StreamRecord.decode(Owned.of(head))
+        for record in self._scan(run, after, limit):
+            stream = StreamRecord.decode(OwnedRecord.of(record))
             settled = self.settle(stream) if _is_of(run, stream) else None
             if settled is not None:
                 yield settled
@@ -305,22 +305,22 @@ class Streams:
     def _partitions(self, run: RunRecord) -> Iterator[int]:
         """Yield the partitions that have a stream, mostly without decoding it."""
         term = f'"term":"{run.term}"'.encode()
-        for head in self._scan(run):
-            if not (term in head.value and b'"deleted":false' in head.value):
-                stream = StreamRecord.decode(Owned.of(head))
+        for record in self._scan(run):
+            if not (term in record.value and b'"deleted":false' in record.value):
+                stream = StreamRecord.decode(OwnedRecord.of(record))
                 if stream.deleted or not _is_of(run, stream):
                     continue
-            yield int(head.id.rpartition(".")[2])
+            yield int(record.id.rpartition(".")[2])
 
-    def _scan(self, run: RunRecord, after: str = "", limit: int = MAX_PAGE) -> Iterator[Head]:
-        """Yield all heads of a run after a key, reading so many at a time."""
+    def _scan(self, run: RunRecord, after: str = "", limit: int = MAX_PAGE) -> Iterator[Record]:
+        """Yield all records of a run after a key, reading so many at a time."""
         ident = f"{run.id}.{after}"
         while True:
-            page = self._heads.heads(run.owner, f"{run.id}.", ident, limit)
+            page = self._records.records(run.owner, f"{run.id}.", ident, limit)
             yield from page
             if len(page) < limit:
                 return
-            ident = Owned.of(page[-1]).ident
+            ident = OwnedRecord.of(page[-1]).ident
 
     def stored(self, stream: StreamRecord) -> StoredStream:
         """Return the durable bytes of a version of a stream."""
@@ -333,11 +333,11 @@ class Streams:
 
         Raises:
             NotFoundError: it was deleted.
-            HeadConflictError: it has changed.
+            RecordConflictError: it has changed.
             QuotaExceededError: the owner stores too many bytes.
         """
         new = replace(new, touched=self._clock())
-        owned = self._heads.replace(_version(seen), new.encode(), size=new.offset)
+        owned = self._records.replace(_version(seen), new.encode(), size=new.offset)
         self.runs.watch.announce(seen.run)
         if self.grown is not None:
             self.grown(seen, new)
@@ -356,7 +356,7 @@ class Streams:
             self.runs.check_open(run)
             try:
                 marked = self.swap(stream, replace(stream, deleted=True))
-            except (HeadConflictError, HeadMissingError):
+            except (RecordConflictError, RecordMissingError):
                 continue
             if self.settle(marked) is None:
                 self.runs.watch.announce(run.id)
@@ -370,7 +370,7 @@ class Streams:
         current: StreamRecord | None = stream
         while current is not None and current.deleted:
             if self._is_sealed_with(current):
-                with contextlib.suppress(HeadConflictError, HeadMissingError):
+                with contextlib.suppress(RecordConflictError, RecordMissingError):
                     return self.swap(current, replace(current, deleted=False))
             elif self._erase(current):
                 return None
@@ -380,13 +380,13 @@ class Streams:
     def _is_sealed_with(self, stream: StreamRecord) -> bool:
         try:
             run = self.runs.uploading(stream.owner, stream.run)
-        except HeadMissingError:
+        except RecordMissingError:
             return False
         return not run.is_open and run.streams.get(stream.partition) == stream.id
 
     def delete_all(self, run: RunRecord) -> None:
         """Delete the streams of a run that is gone."""
-        for stream in [StreamRecord.decode(Owned.of(head)) for head in self._scan(run)]:
+        for stream in [StreamRecord.decode(OwnedRecord.of(record)) for record in self._scan(run)]:
             # Others are of a run that was created since by the same key, or the sweeper's.
             if _is_of(run, stream):
                 self._remove(stream)
@@ -400,8 +400,8 @@ class Streams:
     def again(self, stream: StreamRecord) -> StreamRecord | None:
         """Return the present version of a stream; None if it was deleted."""
         try:
-            found = StreamRecord.decode(self._heads.get(stream.owner, stream.key))
-        except HeadMissingError:
+            found = StreamRecord.decode(self._records.get(stream.owner, stream.key))
+        except RecordMissingError:
             return None
         return found if found.id == stream.id else None
 
@@ -411,10 +411,10 @@ class Streams:
         The sweeper deletes bytes that are in use.
         """
         try:
-            self._heads.delete(stream.owner, stream.key, _version(stream))
-        except HeadConflictError:
+            self._records.delete(stream.owner, stream.key, _version(stream))
+        except RecordConflictError:
             return False
-        except HeadMissingError:
+        except RecordMissingError:
             return True
         fences = stream.fences
         if stream.appending:
@@ -438,7 +438,7 @@ def _is_repeated(known: StreamRecord, stream: StreamRecord) -> bool:
     return (known.metadata, known.expected_digest) == (stream.metadata, stream.expected_digest)
 
 
-def _version(stream: StreamRecord) -> Owned:
+def _version(stream: StreamRecord) -> OwnedRecord:
     assert stream.owned is not None  # noqa: S101 - what is changed was read
     return stream.owned
 

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from app.http.identity import Identity
 from app.losses.input_store import input_id
 from app.state.base import (
-    Head,
-    HeadConflictError,
-    HeadMissingError,
+    Record,
+    RecordConflictError,
+    RecordMissingError,
     StateStore,
     StoreBusyError,
     StoreDamagedError,
 )
 from app.state.blobs import BlobInfo, BlobStore
-from app.state.ownership import Namespaces, Owned
+from app.state.ownership import Namespaces, OwnedRecord
 from app.state.sweeper import Chore, Lasting, each
 
 from .records import REPORT, RUN, SEGMENT, STREAM, RunRecord, StreamRecord, stream_key
@@ -37,14 +37,14 @@ class Removal:
 
     Args:
         streams: of the runs.
-        heads: of their jobs and published files.
+        records: of their jobs and published files.
     """
 
-    def __init__(self, streams: Streams, heads: StateStore) -> None:
+    def __init__(self, streams: Streams, records: StateStore) -> None:
         self.runs = streams.runs
         self.streams = streams
-        self.jobs = Jobs(heads)
-        self._computed = {kind: Namespaces(heads, kind) for kind in (SEGMENT, REPORT)}
+        self.jobs = Jobs(records)
+        self._computed = {kind: Namespaces(records, kind) for kind in (SEGMENT, REPORT)}
 
     def delete(self, who: Identity, ident: str) -> None:
         """Delete a run of the caller.
@@ -53,18 +53,18 @@ class Removal:
             NotFoundError: the caller has no such run.
         """
         while True:
-            with contextlib.suppress(HeadConflictError):
+            with contextlib.suppress(RecordConflictError):
                 self.remove(self.runs.find(who, ident))
                 return
 
     def remove(self, record: RunRecord) -> None:
         """Delete this version of a run.
 
-        The head of the run goes first: nobody finds the rest then, and the sweeper removes
+        The record of the run goes first: nobody finds the rest then, and the sweeper removes
         what a crash leaves of it.
 
         Raises:
-            HeadConflictError: the run has changed.
+            RecordConflictError: the run has changed.
         """
         self.runs.delete(record)
         self.streams.delete_all(record)
@@ -86,7 +86,7 @@ jumped."""
 
 def chores(
     removal: Removal,
-    heads: StateStore,
+    records: StateStore,
     blobs: BlobStore,
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
@@ -95,23 +95,23 @@ def chores(
 
     Args:
         removal: deletes runs.
-        heads: the store of their heads.
+        records: the store of their records.
         blobs: the store of their bytes.
         clock: seconds since 1970.
         monotonic: seconds of a clock that never jumps.
     """
     return {
-        "expired runs": expired_runs(removal, heads, Lasting(EXPIRED_SECONDS, monotonic)),
-        "runs without jobs": runs_without_jobs(removal, heads),
-        "poisoned jobs without runs": poison_without_runs(heads),
-        "streams without runs": streams_without_runs(removal.streams, heads, clock),
-        "bytes without streams": blobs_without_streams(heads, blobs, clock),
-        **file_chores(heads, blobs, clock, monotonic),
+        "expired runs": expired_runs(removal, records, Lasting(EXPIRED_SECONDS, monotonic)),
+        "runs without jobs": runs_without_jobs(removal, records),
+        "poisoned jobs without runs": poison_without_runs(records),
+        "streams without runs": streams_without_runs(removal.streams, records, clock),
+        "bytes without streams": blobs_without_streams(records, blobs, clock),
+        **file_chores(records, blobs, clock, monotonic),
     }
 
 
 def file_chores(
-    heads: StateStore,
+    records: StateStore,
     blobs: BlobStore,
     clock: Callable[[], float],
     monotonic: Callable[[], float] = time.monotonic,
@@ -119,59 +119,59 @@ def file_chores(
     """Return the chores of files that were computed of runs, by name; see :func:`chores`."""
     found = {}
     for kind in (SEGMENT, REPORT):
-        found[f"{kind}s without runs"] = files_without_runs(heads, kind, clock)
+        found[f"{kind}s without runs"] = files_without_runs(records, kind, clock)
         found[f"unpublished {kind}s"] = unpublished_blobs(
-            heads, blobs, kind, clock, Lasting(WRITING_SECONDS, monotonic)
+            records, blobs, kind, clock, Lasting(WRITING_SECONDS, monotonic)
         )
     return found
 
 
-def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore:
+def expired_runs(removal: Removal, records: StateStore, expired: Lasting) -> Chore:
     """Return the chore that deletes runs that have expired, with all of their streams.
 
     Args:
         removal: deletes runs.
-        heads: the store of their heads.
+        records: the store of their records.
         expired: tells which have been expired for long.
     """
 
-    def look(head: Head) -> None:
-        run = RunRecord.decode(Owned.of(head))
+    def look(record: Record) -> None:
+        run = RunRecord.decode(OwnedRecord.of(record))
         if not removal.runs.is_expired(run):
-            expired.forget(head.id)
-        elif expired.has_lasted(head.id, run.generation):
+            expired.forget(record.id)
+        elif expired.has_lasted(record.id, run.generation):
             removal.remove(run)
-            expired.forget(head.id)
+            expired.forget(record.id)
 
-    return each(heads, RUN, look)
+    return each(records, RUN, look)
 
 
-def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
+def runs_without_jobs(removal: Removal, records: StateStore) -> Chore:
     """Return the chore that has runs computed that are sealed and have lost their job.
 
     So does one whose job was given up before it was sealed again by somebody who died at that.
     """
 
-    def look(head: Head) -> None:
-        run = RunRecord.decode(Owned.of(head))
+    def look(record: Record) -> None:
+        run = RunRecord.decode(OwnedRecord.of(record))
         if run.state in {"sealed", "computing"}:
             known = removal.jobs.find(job_of(run))
             if known is None or known.is_poisoned:
                 removal.jobs.create(job_of(run))
 
-    return each(heads, RUN, look)
+    return each(records, RUN, look)
 
 
-def named_inputs(heads: StateStore) -> Iterator[tuple[str, str]]:
+def named_inputs(records: StateStore) -> Iterator[tuple[str, str]]:
     """Yield owner and id of the inputs of all runs, and of what is computed of them.
 
     A run has its inputs until it is gone, whether it is being uploaded to or asked for more
     reports.
     """
     # A job becomes a result of its run, so that one of the two is seen.
-    for job in Namespaces(heads, JOB).of_all():
+    for job in Namespaces(records, JOB).of_all():
         yield from _input_ids(job.owner, job.value["inputs"])
-    for owned in Namespaces(heads, RUN).of_all():
+    for owned in Namespaces(records, RUN).of_all():
         with contextlib.suppress(StoreDamagedError):
             run = RunRecord.decode(owned)
             for inputs in (run.inputs, *(result["inputs"] for result in run.results.values())):
@@ -182,33 +182,33 @@ def _input_ids(owner: str, inputs: Mapping[str, str]) -> Iterator[tuple[str, str
     return ((owner, input_id(kind, digest)) for kind, digest in inputs.items())
 
 
-def poison_without_runs(heads: StateStore) -> Chore:
+def poison_without_runs(records: StateStore) -> Chore:
     """Return the chore that deletes poisoned jobs whose run is gone; workers drop all others.
 
     Whoever deleted such a run died before it came to the jobs.
     """
-    runs = Namespaces(heads, RUN)
+    runs = Namespaces(records, RUN)
 
-    def look(head: Head) -> None:
-        job = Owned.of(head)
+    def look(record: Record) -> None:
+        job = OwnedRecord.of(record)
         is_poisoned = job.value.get("deaths", 0) >= MAX_DEATHS
         if is_poisoned and not any(_runs_of(runs, job.owner, job.value["run"])):
-            heads.delete(JOB, head.id, head)
+            records.delete(JOB, record.id, record)
 
-    return each(heads, JOB, look)
+    return each(records, JOB, look)
 
 
 def streams_without_runs(
-    streams: Streams, heads: StateStore, clock: Callable[[], float] = time.time
+    streams: Streams, records: StateStore, clock: Callable[[], float] = time.time
 ) -> Chore:
     """Return the chore that removes streams that are none of their run, as a crash leaves them.
 
     It finishes deletions that have begun, too.
     """
-    runs = Namespaces(heads, RUN)
+    runs = Namespaces(records, RUN)
 
-    def look(head: Head) -> None:
-        stream = StreamRecord.decode(Owned.of(head))
+    def look(record: Record) -> None:
+        stream = StreamRecord.decode(OwnedRecord.of(record))
         if stream.touched >= clock() - _GRACE:
             return
         if any(
@@ -217,9 +217,9 @@ def streams_without_runs(
         ):
             streams.settle(stream)
         else:
-            heads.delete(STREAM, head.id, head)
+            records.delete(STREAM, record.id, record)
 
-    return each(heads, STREAM, look)
+    return each(records, STREAM, look)
 
 
 def _runs_of(runs: Namespaces, owner: str, ident: str) -> list[RunRecord]:
@@ -229,19 +229,19 @@ def _runs_of(runs: Namespaces, owner: str, ident: str) -> list[RunRecord]:
     """
     try:
         found = [runs.get(owner, ident)]
-    except HeadMissingError:
+    except RecordMissingError:
         found = runs.of_anyone(ident)
     return [RunRecord.decode(owned) for owned in found]
 
 
 def blobs_without_streams(
-    heads: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
+    records: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
 ) -> Chore:
     """Return the chore that deletes bytes that are part of no stream.
 
     Those whose process died, and those of streams that were deleted while they were in use.
     """
-    streams = Namespaces(heads, STREAM)
+    streams = Namespaces(records, STREAM)
 
     def look(blob: BlobInfo) -> None:
         if blob.modified >= clock() - _GRACE:
@@ -271,35 +271,35 @@ def _length(streams: Namespaces, blob: BlobInfo) -> int:
     return 0
 
 
-def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float]) -> Chore:
+def files_without_runs(records: StateStore, kind: str, clock: Callable[[], float]) -> Chore:
     """Return the chore that takes back files of runs that are gone, or were sealed again."""
-    runs = Namespaces(heads, RUN)
+    runs = Namespaces(records, RUN)
 
-    def look(head: Head) -> None:
-        file = Owned.of(head)
-        if head.used < clock() - _GRACE and not any(
+    def look(record: Record) -> None:
+        file = OwnedRecord.of(record)
+        if record.used < clock() - _GRACE and not any(
             # A segment stays when its run is sealed again, a report does not.
             kind == SEGMENT or file.ident.startswith(f"{run.files}.")
             for run in _runs_of(runs, file.owner, file.ident.partition(".")[0])
         ):
-            heads.delete(kind, head.id, head)
+            records.delete(kind, record.id, record)
 
-    return each(heads, kind, look)
+    return each(records, kind, look)
 
 
 def unpublished_blobs(
-    heads: StateStore, blobs: BlobStore, kind: str, clock: Callable[[], float], left: Lasting
+    records: StateStore, blobs: BlobStore, kind: str, clock: Callable[[], float], left: Lasting
 ) -> Chore:
     """Return the chore that deletes what crashed writers left, and files taken back.
 
     Args:
-        heads: the store of the heads of files.
+        records: the store of the records of files.
         blobs: the store of their content.
         kind: of both.
         clock: seconds since 1970.
         left: tells which have been as they are for long.
     """
-    files = Namespaces(heads, kind)
+    files = Namespaces(records, kind)
 
     def look(blob: BlobInfo) -> None:
         if blob.modified >= clock() - _FILE_GRACE:

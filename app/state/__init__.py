@@ -1,1 +1,1 @@
-"""Durable state: small heads in a store, and the keys of tokens."""
+"""Durable state: small records in a store, and the keys of tokens."""

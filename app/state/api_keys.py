@@ -1,6 +1,6 @@
 """API keys in the store: added and revoked while the service runs.
 
-A head of the kind ``key`` holds the owner, scopes and expiry of one key. Its id is the
+A record of the kind ``key`` holds the owner, scopes and expiry of one key. Its id is the
 SHA-256 digest of the key, which is drawn at random, so the store cannot give a key away. A
 revoked key stays, marked: a service whose last key was revoked must let nobody in, rather
 than everybody as one that never had a key.
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 
 from app.errors import BadRequestError, NotFoundError
 
-from .base import Head, HeadConflictError, HeadMissingError, StateStore, every
+from .base import Record, RecordConflictError, RecordMissingError, StateStore, every
 
 KIND = "key"
 KEY_ID_DIGITS = 12
@@ -54,10 +54,10 @@ class StoredKey:
         return json.dumps(values).encode()
 
     @classmethod
-    def of(cls, head: Head) -> StoredKey:
-        """Parse a head."""
-        values = json.loads(head.value)
-        return cls(head.id, **{**values, "scopes": frozenset(values["scopes"])})
+    def of(cls, record: Record) -> StoredKey:
+        """Parse a record."""
+        values = json.loads(record.value)
+        return cls(record.id, **{**values, "scopes": frozenset(values["scopes"])})
 
 
 def digest_key(key: str) -> str:
@@ -104,17 +104,17 @@ class ApiKeys:
         """Look up a key by its digest; None if it is not stored."""
         try:
             return StoredKey.of(self._store.get(KIND, digest))
-        except HeadMissingError:
+        except RecordMissingError:
             return None
 
     def exist(self) -> bool:
         """Whether a key is stored, or ever was."""
-        return bool(self._store.list(KIND, limit=1).heads)
+        return bool(self._store.list(KIND, limit=1).records)
 
     def records(self) -> Iterator[StoredKey]:
         """Yield all keys, in the order of their digests."""
-        for head in every(self._store, KIND):
-            yield StoredKey.of(head)
+        for record in every(self._store, KIND):
+            yield StoredKey.of(record)
 
     def revoke(self, name: str, now: float) -> list[StoredKey]:
         """Revoke a key by its leading digits, or all keys of an owner.
@@ -123,10 +123,10 @@ class ApiKeys:
             NotFoundError: no valid key has this id or owner.
         """
         revoked = []
-        for head in list(every(self._store, KIND)):
-            key = StoredKey.of(head)
+        for record in list(every(self._store, KIND)):
+            key = StoredKey.of(record)
             named = len(name) >= KEY_ID_DIGITS and key.digest.startswith(name)
-            if (named or key.owner == name) and self._revoke(head, now):
+            if (named or key.owner == name) and self._revoke(record, now):
                 revoked.append(key)
         if not revoked:
             raise NotFoundError(
@@ -135,15 +135,15 @@ class ApiKeys:
             )
         return revoked
 
-    def _revoke(self, head: Head, now: float) -> bool:
+    def _revoke(self, record: Record, now: float) -> bool:
         """Revoke a key; return whether it was not yet revoked."""
-        while StoredKey.of(head).revoked is None:
-            values = json.loads(head.value) | {"revoked": int(now)}
+        while StoredKey.of(record).revoked is None:
+            values = json.loads(record.value) | {"revoked": int(now)}
             try:
-                self._store.compare_and_swap(head, json.dumps(values).encode())
-            except HeadConflictError:
+                self._store.compare_and_swap(record, json.dumps(values).encode())
+            except RecordConflictError:
                 # By somebody else, at the same time.
-                head = self._store.get(KIND, head.id)
+                record = self._store.get(KIND, record.id)
             else:
                 return True
         return False

@@ -1,9 +1,9 @@
-"""The interface of a store of small heads: one per view, dataset, pipeline and the like.
+"""The interface of a store of small records: one per view, dataset, pipeline and the like.
 
-A *head* is what the store keeps of one thing: a few bytes under a (kind, id). A product parses
-the value of one into a class that is named after the thing (a run, a stream, a key). A head is
+A *record* is what the store keeps of one thing: a few bytes under a (kind, id). A product parses
+the value of one into a class that is named after the thing (a run, a stream, a key). A record is
 replaced as a whole, and only by a caller that saw its current version, which is a generation and
-a nonce. The nonce is drawn when the head is created, so that a head that was deleted and
+a nonce. The nonce is drawn when the record is created, so that a record that was deleted and
 created again is not mistaken for the old one.
 
 Errors:
@@ -14,15 +14,15 @@ Errors:
     * StoreForeignError: it is of a newer version, or of another program
     * StoreReadOnlyError: it cannot be written
     * StoreFullError: the disk is full
-* HeadExistsError ``head-exists``, HeadMissingError ``not-found``,
-  HeadConflictError ``head-conflict``: the head is not in the state that the call requires
-* HeadInvalidError ``bad-request``: a kind, id or value that no store accepts
+* RecordExistsError ``head-exists``, RecordMissingError ``not-found``,
+  RecordConflictError ``head-conflict``: the record is not in the state that the call requires
+* RecordInvalidError ``bad-request``: a kind, id or value that no store accepts
 
 Every value is stored with a checksum of itself, its kind, id and version, and compared with
 it whenever it is read: a store gives the right bytes, or StoreDamagedError.
 
-A store counts heads and their sizes by kind and *space*, the beginning of an id up to its
-first dot, and counts in the very transaction that creates or swaps a head. A caller's
+A store counts records and their sizes by kind and *space*, the beginning of an id up to its
+first dot, and counts in the very transaction that creates or swaps a record. A caller's
 ``admit`` sees the usage that would result, and refuses it by raising: nothing is stored then.
 So a limit holds exactly, however many threads and processes store at once.
 """
@@ -46,7 +46,7 @@ T_co = TypeVar("T_co", covariant=True)
 MAX_VALUE = 1 << 20
 """Maximum size of a value in bytes."""
 MAX_PAGE = 1000
-"""Maximum number of heads per page."""
+"""Maximum number of records per page."""
 _SIGN = 1 << 63
 """The integers of databases are signed: checksums are stored less by this."""
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
@@ -99,29 +99,29 @@ class StoreFullError(StoreError):
     """The disk of the store is full."""
 
 
-class HeadExistsError(ServiceError):
-    """A head of this kind and id already exists."""
+class RecordExistsError(ServiceError):
+    """A record of this kind and id already exists."""
 
     code = "head-exists"
 
 
-class HeadConflictError(ServiceError):
-    """The head has changed since the caller saw it."""
+class RecordConflictError(ServiceError):
+    """The record has changed since the caller saw it."""
 
     code = "head-conflict"
 
 
-class HeadMissingError(NotFoundError):
-    """There is no head of this kind and id."""
+class RecordMissingError(NotFoundError):
+    """There is no record of this kind and id."""
 
 
-class HeadInvalidError(BadRequestError):
+class RecordInvalidError(BadRequestError):
     """A kind, id, prefix or value that no store accepts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """One version of a head."""
+class Record:
+    """One version of a record."""
 
     kind: str
     id: str
@@ -147,14 +147,14 @@ class Head:
 class Page(NamedTuple):
     """Part of a list."""
 
-    heads: tuple[Head, ...]
+    records: tuple[Record, ...]
     after: str | None
     """Value of ``after`` for the next page; None if this is the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How many heads of one kind a space has, and how many bytes they are."""
+    """How many records of one kind a space has, and how many bytes they are."""
 
     count: int = 0
     nbytes: int = 0
@@ -165,13 +165,13 @@ Admit = Callable[[Usage], None]
 
 
 class StateStore(ABC):
-    """Heads by kind and id; several threads may call any method at once.
+    """Records by kind and id; several threads may call any method at once.
 
     A method that returns has taken effect, durably if the store is durable at all. One that
     raises StoreError may or may not have taken effect; one that raises another error has
     not. Reads see every write that returned before them.
 
-    Besides the errors listed, every method raises HeadInvalidError for arguments that no
+    Besides the errors listed, every method raises RecordInvalidError for arguments that no
     store accepts, and StoreError if the store fails.
 
     A store implements the abstract methods, which are called with arguments that are valid; its
@@ -181,54 +181,56 @@ class StateStore(ABC):
     def create(
         self,
         kind: str,
-        head_id: str,
+        record_id: str,
         value: bytes,
         *,
         size: int | None = None,
         admit: Admit | None = None,
-    ) -> Head:
-        """Create a head, at generation 1.
+    ) -> Record:
+        """Create a record, at generation 1.
 
         Args:
             kind: its kind.
-            head_id: its id.
+            record_id: its id.
             value: its value.
             size: bytes that it adds to the usage of its space; default: those of the value.
-            admit: admits the usage of the head's space.
+            admit: admits the usage of the record's space.
 
         Raises:
-            HeadExistsError: the head exists, with whatever value.
+            RecordExistsError: the record exists, with whatever value.
             Exception: what ``admit`` raises.
         """
-        check_key(kind, head_id)
+        check_key(kind, record_id)
         nbytes = len(value) if size is None else size
-        head = Head(kind, head_id, check_value(value), 1, secrets.token_hex(8), time.time(), nbytes)
-        return self.insert(head, admit)
+        record = Record(
+            kind, record_id, check_value(value), 1, secrets.token_hex(8), time.time(), nbytes
+        )
+        return self.insert(record, admit)
 
     @abstractmethod
-    def insert(self, head: Head, admit: Admit | None) -> Head:
-        """Store a new head, and return it as it is stored; see ``create``."""
+    def insert(self, record: Record, admit: Admit | None) -> Record:
+        """Store a new record, and return it as it is stored; see ``create``."""
 
-    def get(self, kind: str, head_id: str) -> Head:
-        """Return the current version of a head.
+    def get(self, kind: str, record_id: str) -> Record:
+        """Return the current version of a record.
 
         Raises:
-            HeadMissingError: there is no such head.
+            RecordMissingError: there is no such record.
         """
-        check_key(kind, head_id)
-        head = self.find(kind, head_id)
-        if head is None:
-            raise missing(kind, head_id)
-        return head
+        check_key(kind, record_id)
+        record = self.find(kind, record_id)
+        if record is None:
+            raise missing(kind, record_id)
+        return record
 
     @abstractmethod
-    def find(self, kind: str, head_id: str) -> Head | None:
-        """Return the current version of a head, None if there is none."""
+    def find(self, kind: str, record_id: str) -> Record | None:
+        """Return the current version of a record, None if there is none."""
 
     def compare_and_swap(
-        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
-    ) -> Head:
-        """Replace the value of a head that is unchanged since ``seen``; return the new version.
+        self, seen: Record, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Record:
+        """Replace the value of a record that is unchanged since ``seen``; return the new version.
 
         Of several callers that saw the same version, exactly one succeeds. Replacing a value
         by an equal one is a change.
@@ -237,11 +239,11 @@ class StateStore(ABC):
             seen: the version to replace.
             value: the new value.
             size: bytes that it adds to the usage of its space; default: those of the value.
-            admit: admits the usage of the head's space.
+            admit: admits the usage of the record's space.
 
         Raises:
-            HeadMissingError: the head was deleted.
-            HeadConflictError: it was swapped, or deleted and created again.
+            RecordMissingError: the record was deleted.
+            RecordConflictError: it was swapped, or deleted and created again.
             Exception: what ``admit`` raises.
         """
         check_key(seen.kind, seen.id)
@@ -251,67 +253,67 @@ class StateStore(ABC):
         return self.swap(seen, new, admit)
 
     @abstractmethod
-    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
+    def swap(self, seen: Record, new: Record, admit: Admit | None) -> Record:
         """Store the version after ``seen``, and return it as it is stored."""
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
-        """List heads whose id begins with a prefix, in the byte order of their ids.
+        """List records whose id begins with a prefix, in the byte order of their ids.
 
-        A head that exists throughout the listing of all pages is listed exactly once; one
+        A record that exists throughout the listing of all pages is listed exactly once; one
         that is created or deleted meanwhile may or may not be.
 
         Args:
-            kind: kind of the heads.
+            kind: kind of the records.
             prefix: prefix of their ids.
             after: list only ids after this one, which need not exist.
-            limit: maximum number of heads in the page, up to ``MAX_PAGE``.
+            limit: maximum number of records in the page, up to ``MAX_PAGE``.
         """
         check_page(kind, prefix, after, limit)
-        heads = self.scan(kind, prefix, after, limit + 1)
-        page = tuple(heads[:limit])
-        return Page(page, page[-1].id if len(heads) > limit else None)
+        records = self.scan(kind, prefix, after, limit + 1)
+        page = tuple(records[:limit])
+        return Page(page, page[-1].id if len(records) > limit else None)
 
     @abstractmethod
-    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Head]:
-        """Return the first heads of a list."""
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Record]:
+        """Return the first records of a list."""
 
     @abstractmethod
-    def touch(self, kind: str, head_id: str) -> None:
-        """Note that a head is being used; the note may be lost if the machine fails.
+    def touch(self, kind: str, record_id: str) -> None:
+        """Note that a record is being used; the note may be lost if the machine fails.
 
         Raises:
-            HeadMissingError: there is no such head.
+            RecordMissingError: there is no such record.
         """
 
     def delete(
         self,
         kind: str,
-        head_id: str,
-        seen: Head | None = None,
+        record_id: str,
+        seen: Record | None = None,
         *,
         unused_since: float | None = None,
     ) -> None:
-        """Delete a head.
+        """Delete a record.
 
         Args:
             kind: its kind.
-            head_id: its id.
+            record_id: its id.
             seen: delete it only if it is unchanged since.
             unused_since: delete it only if it was neither created nor touched since this
                 time, in seconds since 1970.
 
         Raises:
-            HeadMissingError: there is no such head.
-            HeadConflictError: it has changed since it was seen, or was used since.
+            RecordMissingError: there is no such record.
+            RecordConflictError: it has changed since it was seen, or was used since.
         """
-        check_key(kind, head_id)
-        self.remove(kind, head_id, seen, unused_since)
+        check_key(kind, record_id)
+        self.remove(kind, record_id, seen, unused_since)
 
     @abstractmethod
     def remove(
-        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
+        self, kind: str, record_id: str, seen: Record | None, unused_since: float | None
     ) -> None:
-        """Delete a head; see ``delete``."""
+        """Delete a record; see ``delete``."""
 
     @abstractmethod
     def close(self) -> None:
@@ -319,7 +321,7 @@ class StateStore(ABC):
 
 
 class Listing(Protocol[T_co]):
-    """A store of heads or of blobs, of which this lists either."""
+    """A store of records or of blobs, of which this lists either."""
 
     def list(
         self, kind: str, prefix: str = "", after: str = "", limit: int = 100
@@ -328,41 +330,41 @@ class Listing(Protocol[T_co]):
 
 
 def every(store: Listing[T_co], kind: str) -> Iterator[T_co]:
-    """Yield all heads or blobs of a kind, in the order of their ids."""
+    """Yield all records or blobs of a kind, in the order of their ids."""
     after: str | None = ""
     while after is not None:
         page, after = store.list(kind, after=after, limit=MAX_PAGE)
         yield from page
 
 
-def check_key(kind: str, head_id: str) -> None:
+def check_key(kind: str, record_id: str) -> None:
     """Check a kind and an id.
 
     Raises:
-        HeadInvalidError: one has a form that not every store accepts.
+        RecordInvalidError: one has a form that not every store accepts.
     """
     if not _KIND.fullmatch(kind):
-        raise HeadInvalidError(f"{kind[:50]!r} is not a kind")
-    if not _ID.fullmatch(head_id):
-        raise HeadInvalidError(
-            f"{head_id[:50]!r} is not an id",
+        raise RecordInvalidError(f"{kind[:50]!r} is not a kind")
+    if not _ID.fullmatch(record_id):
+        raise RecordInvalidError(
+            f"{record_id[:50]!r} is not an id",
             hint="Use up to 200 characters of A-Z a-z 0-9 . _ -, the first a letter or digit",
         )
 
 
-def space_of(head_id: str) -> str:
+def space_of(record_id: str) -> str:
     """Return the beginning of an id up to its first dot, empty if it has none."""
-    return head_id[: head_id.find(".") + 1]
+    return record_id[: record_id.find(".") + 1]
 
 
 def check_value(value: bytes) -> bytes:
     """Check a value, and return an immutable copy.
 
     Raises:
-        HeadInvalidError: it is longer than ``MAX_VALUE``.
+        RecordInvalidError: it is longer than ``MAX_VALUE``.
     """
     if len(value) > MAX_VALUE:
-        raise HeadInvalidError(f"a value of {len(value)} bytes is longer than {MAX_VALUE}")
+        raise RecordInvalidError(f"a value of {len(value)} bytes is longer than {MAX_VALUE}")
     return bytes(value)
 
 
@@ -370,13 +372,13 @@ def check_page(kind: str, prefix: str, after: str, limit: int) -> None:
     """Check the arguments of ``list``.
 
     Raises:
-        HeadInvalidError: one is invalid.
+        RecordInvalidError: one is invalid.
     """
     check_key(kind, "any")
     if not (_PREFIX.fullmatch(prefix) and _PREFIX.fullmatch(after)):
-        raise HeadInvalidError("no id can have this prefix, or be listed after this text")
+        raise RecordInvalidError("no id can have this prefix, or be listed after this text")
     if not 1 <= limit <= MAX_PAGE:
-        raise HeadInvalidError(f"a page has 1 to {MAX_PAGE} heads, not {limit}")
+        raise RecordInvalidError(f"a page has 1 to {MAX_PAGE} records, not {limit}")
 
 
 def damaged(kind: str, ident: str, path: Path | None = None) -> StoreDamagedError:
@@ -389,32 +391,32 @@ def damaged(kind: str, ident: str, path: Path | None = None) -> StoreDamagedErro
     )
 
 
-def exists(kind: str, head_id: str) -> HeadExistsError:
-    """Build the error for a head that already exists."""
-    return HeadExistsError(f"the {kind} {head_id} already exists")
+def exists(kind: str, record_id: str) -> RecordExistsError:
+    """Build the error for a record that already exists."""
+    return RecordExistsError(f"the {kind} {record_id} already exists")
 
 
-def missing(kind: str, head_id: str) -> HeadMissingError:
-    """Build the error for a head that does not exist."""
-    return HeadMissingError(f"there is no {kind} {head_id}")
+def missing(kind: str, record_id: str) -> RecordMissingError:
+    """Build the error for a record that does not exist."""
+    return RecordMissingError(f"there is no {kind} {record_id}")
 
 
-def conflict(kind: str, head_id: str) -> HeadConflictError:
-    """Build the error for a head that has changed since it was seen."""
-    return HeadConflictError(
-        f"the {kind} {head_id} has changed since it was read", hint="Read it again, then retry"
+def conflict(kind: str, record_id: str) -> RecordConflictError:
+    """Build the error for a record that has changed since it was seen."""
+    return RecordConflictError(
+        f"the {kind} {record_id} has changed since it was read", hint="Read it again, then retry"
     )
 
 
-def in_use(kind: str, ident: str) -> HeadConflictError:
+def in_use(kind: str, ident: str) -> RecordConflictError:
     """Build the error for what would have been deleted had it not been used."""
-    return HeadConflictError(f"the {kind} {ident} has been used in the meantime")
+    return RecordConflictError(f"the {kind} {ident} has been used in the meantime")
 
 
-def checksum_of(kind: str, head_id: str, value: bytes, generation: int, nonce: str) -> int:
-    """Compute the checksum of a version of a head."""
+def checksum_of(kind: str, record_id: str, value: bytes, generation: int, nonce: str) -> int:
+    """Compute the checksum of a version of a record."""
     try:
-        name = f"{kind}\0{head_id}\0{generation}\0{nonce}\0".encode()
+        name = f"{kind}\0{record_id}\0{generation}\0{nonce}\0".encode()
         return xxh3_64_intdigest(name + value) - _SIGN
     except (TypeError, UnicodeError):
         # A damaged row may hold values of other types.

@@ -1,4 +1,4 @@
-"""The interface of a store of blobs: bytes by kind and id, for what is too large for a head.
+"""The interface of a store of blobs: bytes by kind and id, for what is too large for a record.
 
 A blob is written in one of two ways. One that is named by its content is *put*: it appears
 whole, and putting it again changes nothing. One that grows, such as an uploaded stream, is
@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from app.errors import NotFoundError
 
-from .base import HeadConflictError, HeadInvalidError, StoreDamagedError, check_key
+from .base import RecordConflictError, RecordInvalidError, StoreDamagedError, check_key
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 """Bytes to be stored; a memoryview must be contiguous."""
@@ -48,7 +48,7 @@ class BlobMissingError(NotFoundError):
     """There is no blob of this kind and id."""
 
 
-class BlobConflictError(HeadConflictError):
+class BlobConflictError(RecordConflictError):
     """The blob has other content, or ends at another offset, than the caller expects.
 
     Attributes:
@@ -109,8 +109,8 @@ class BlobWriter(Protocol):
 class BlobStore(Protocol):
     """Blobs by kind and id; several threads and processes may call any method at once.
 
-    Kinds and ids are those of heads. Besides the errors listed, every method raises
-    HeadInvalidError for arguments that no store accepts, StorageFullError or StoreFullError
+    Kinds and ids are those of records. Besides the errors listed, every method raises
+    RecordInvalidError for arguments that no store accepts, StorageFullError or StoreFullError
     where there is no space for more, and StoreError if the store fails.
     """
 
@@ -206,7 +206,7 @@ class BlobStore(Protocol):
 
         Raises:
             BlobMissingError: there is no such blob.
-            HeadConflictError: it was used since.
+            RecordConflictError: it was used since.
         """
 
     def clean(self) -> int:
@@ -307,11 +307,11 @@ def check_blob(kind: str, blob_id: str, offset: int = 0) -> None:
     """Check a kind, an id and an offset.
 
     Raises:
-        HeadInvalidError: one is invalid.
+        RecordInvalidError: one is invalid.
     """
     check_key(kind, blob_id)
     if offset < 0:
-        raise HeadInvalidError(f"an offset is not negative, as {offset} is")
+        raise RecordInvalidError(f"an offset is not negative, as {offset} is")
 
 
 def no_blob(kind: str, blob_id: str) -> BlobMissingError:

@@ -1,7 +1,7 @@
-"""Copies of a state: every head as it is, and every blob, compared afterwards.
+"""Copies of a state: every record as it is, and every blob, compared afterwards.
 
-A copy that was interrupted is completed by another. What is there already is compared: a head must
-be equal, a blob that is not is written anew. Nobody may change the state meanwhile.
+A copy that was interrupted is completed by another. What is there already is compared: a record
+must be equal, a blob that is not is written anew. Nobody may change the state meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .base import HeadMissingError, StateStore, StoreDamagedError, every
+from .base import RecordMissingError, StateStore, StoreDamagedError, every
 from .blobs import BlobConflictError, BlobInfo, BlobMissingError, BlobStore
 
 if TYPE_CHECKING:
@@ -25,28 +25,28 @@ _PIECE = 8 << 20
 class Copied:
     """What has been copied, and what was there."""
 
-    heads: int = 0
+    records: int = 0
     blobs: int = 0
     nbytes: int = 0
     present: int = 0
-    """Heads and blobs that were there already."""
+    """Records and blobs that were there already."""
 
 
-def copy_heads(
+def copy_records(
     source: StateStore, target: PostgresStateStore, kinds: Iterable[str], copied: Copied
 ) -> None:
-    """Copy the heads of some kinds.
+    """Copy the records of some kinds.
 
     Raises:
-        StoreDamagedError: the target has another head of the same id, or one is damaged.
+        StoreDamagedError: the target has another record of the same id, or one is damaged.
     """
     for kind in kinds:
-        for head in every(source, kind):
-            if target.restore(head):
-                copied.heads += 1
-            elif target.get(kind, head.id) != head:
+        for record in every(source, kind):
+            if target.restore(record):
+                copied.records += 1
+            elif target.get(kind, record.id) != record:
                 raise StoreDamagedError(
-                    f"the target has another {kind} {head.id}",
+                    f"the target has another {kind} {record.id}",
                     hint="Copy to an empty database",
                     retry_after=None,
                 )
@@ -103,7 +103,7 @@ def _copy(source: BlobStore, target: BlobStore, blob: BlobInfo) -> None:
             writer = target.writer(blob.kind, blob.id, 0)
             break
         # The beginning of an earlier copy.
-        with contextlib.suppress(BlobMissingError, HeadMissingError):
+        with contextlib.suppress(BlobMissingError, RecordMissingError):
             target.delete(blob.kind, blob.id)
     with contextlib.closing(writer):
         for at in range(0, blob.size, _PIECE):

@@ -1,13 +1,13 @@
 """Where the content of a blob lies in an object store, and how it comes there.
 
-    head   b_stream / run-7.3-9f.1     {place: 5c1e…, size: 20 MiB, marks: [[0, 0], [8 MiB, 1]]}
+    record   b_stream / run-7.3-9f.1     {place: 5c1e…, size: 20 MiB, marks: [[0, 0], [8 MiB, 1]]}
 
     objects   stream/run-7.3-9f.1/5c1e…/0000000000000000.0      bytes 0 to 8 MiB
               stream/run-7.3-9f.1/5c1e…/0000000000800000.0      left by a process that died: nothing
               stream/run-7.3-9f.1/5c1e…/0000000000800000.1      bytes 8 to 16 MiB
               stream/run-7.3-9f.1/5c1e…/0000000001000000.1      bytes 16 to 20 MiB
 
-An object is named by its first byte and a number. A *mark* of the head says from which byte on
+An object is named by its first byte and a number. A *mark* of the record says from which byte on
 objects have which number, so that what lies in the way of a writer is passed over, not replaced.
 
 Each object is divided into pieces with checksums, as a file is (:mod:`app.state.blob_pieces`), so
@@ -15,11 +15,11 @@ that some bytes of it can be read and checked without the others.
 
 A writer:
 
-    | committed by the head | objects that are stored | bytes that wait |
+    | committed by the record | objects that are stored | bytes that wait |
                             ^ size of the entry       ^ _stored         ^ _size
 
 Bytes wait until there are enough for an object, or a commit. A commit stores them, and swaps the
-head. An object in the way was left by a process that died, or is of another writer who is faster:
+record. An object in the way was left by a process that died, or is of another writer who is faster:
 after a moment for that one to commit, a mark passes over it.
 """
 
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from obstore.exceptions import AlreadyExistsError, BaseError
 
 from . import blobs
-from .base import Head, HeadConflictError, HeadMissingError, StoreError
+from .base import Record, RecordConflictError, RecordMissingError, StoreError
 from .blob_pieces import PIECE, PIECE_HEADER, Name
 from .blobs import Octets
 from .object_service import store_error
@@ -53,12 +53,12 @@ _MARKS = 1000
 _LOOKS, _LOOK_SECONDS = 20, 0.05
 """How often to look whether the writer of an object in the way commits it."""
 MALFORMED = (ValueError, TypeError, KeyError)
-"""Errors of :meth:`Entry.of` for a head that is not of a blob."""
+"""Errors of :meth:`Entry.of` for a record that is not of a blob."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a head says of a blob."""
+    """What a record says of a blob."""
 
     place: str
     """Random name, drawn when the blob is created: 16 hexadecimal digits."""
@@ -67,17 +67,17 @@ class Entry:
     used: float
     marks: tuple[tuple[int, int], ...] = ((0, 0),)
     """First byte and number of the objects from there on."""
-    head: Head | None = field(default=None, compare=False, repr=False)
+    record: Record | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, head: Head) -> Entry:
-        """Return what a head says."""
-        values = json.loads(head.value)
+    def of(cls, record: Record) -> Entry:
+        """Return what a record says."""
+        values = json.loads(record.value)
         marks = tuple((start, number) for start, number in values["marks"])
-        return cls(**{**values, "marks": marks}, head=head)
+        return cls(**{**values, "marks": marks}, record=record)
 
     def encode(self) -> bytes:
-        """Return the value of the head."""
+        """Return the value of the record."""
         names = ("place", "size", "modified", "used", "marks")
         return json.dumps({name: getattr(self, name) for name in names}).encode()
 
@@ -165,7 +165,7 @@ class ObjectBlobWriter:
         store: of the blob.
         kind: of the blob.
         blob_id: its id.
-        entry: what its head says.
+        entry: what its record says.
     """
 
     def __init__(self, store: ObjectBlobStore, kind: str, blob_id: str, entry: Entry) -> None:
@@ -204,7 +204,7 @@ class ObjectBlobWriter:
                 new = replace(self._entry, size=self._stored, modified=modified)
                 try:
                     self._entry = self._store.swap(self._entry, new)
-                except HeadConflictError:
+                except RecordConflictError:
                     self._look()
             return self._stored
 
@@ -244,12 +244,12 @@ class ObjectBlobWriter:
             time.sleep(_LOOK_SECONDS)
             if self._look():
                 return
-        with contextlib.suppress(HeadConflictError):
+        with contextlib.suppress(RecordConflictError):
             marked = replace(self._entry, marks=self._entry.marked(self._stored))
             self._entry = self._store.swap(self._entry, marked)
 
     def _look(self) -> bool:
-        """Look at the head again; return whether others have set a mark.
+        """Look at the record again; return whether others have set a mark.
 
         Raises:
             BlobMissingError: the blob is gone.
@@ -269,7 +269,7 @@ class ObjectBlobWriter:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except HeadMissingError as e:
+        except RecordMissingError as e:
             raise blobs.no_blob(self._kind, self._blob_id) from e
         except BaseError as e:
             raise store_error(e) from e

@@ -1,17 +1,17 @@
 """Blobs in an object store, shared by the nodes of a service.
 
 An object store can create an object, and cannot append to it, nor change a part. So the content of
-a blob is a row of immutable objects, and a *head* says which of them it consists of.
+a blob is a row of immutable objects, and a *record* says which of them it consists of.
 
-*Writing* creates the next object, which fails if it exists, and then swaps the head, which
+*Writing* creates the next object, which fails if it exists, and then swaps the record, which
 commits it; before that nobody reads it. A process that dies between the two leaves an object
 in the way. Whoever finds one waits a moment for its writer to commit, then sets a *mark* in
-the head: from this byte on, objects have the next number. So no object is ever written over,
-and what a head has committed was created by whoever committed it. *Trimming* shortens the
-head and sets a mark too. *Deleting* removes the head, then the objects. What is in no head is
+the record: from this byte on, objects have the next number. So no object is ever written over,
+and what a record has committed was created by whoever committed it. *Trimming* shortens the
+record and sets a mark too. *Deleting* removes the record, then the objects. What is in no record is
 garbage, and swept.
 
-All that must not happen twice, or halfway, is decided by the heads. The store has only to refuse
+All that must not happen twice, or halfway, is decided by the records. The store has only to refuse
 to create what exists, which :mod:`app.state.object_service` tries before it is used.
 """
 
@@ -33,10 +33,10 @@ from obstore.store import ObjectStore
 
 from . import blobs
 from .base import (
-    Head,
-    HeadConflictError,
-    HeadExistsError,
-    HeadMissingError,
+    Record,
+    RecordConflictError,
+    RecordExistsError,
+    RecordMissingError,
     StateStore,
     StoreError,
     check_page,
@@ -62,16 +62,16 @@ _PLACES = 1024
 _NOTED = 10.0
 """Seconds within which a second use of a blob is not noted."""
 _ABANDONED = 3600.0
-"""Age of objects without a head that are garbage: their writer may be about to commit them."""
+"""Age of objects without a record that are garbage: their writer may be about to commit them."""
 _SWEPT = 1000
 """Objects that are looked at in one call of ``clean``."""
 
 
 class ObjectBlobStore(GrowingBlobs):
-    """A BlobStore in an object store. What two writers of a blob commit is decided by its head.
+    """A BlobStore in an object store. What two writers of a blob commit is decided by its record.
 
     Args:
-        heads: say what each blob consists of.
+        records: say what each blob consists of.
         objects: where the objects are; ``check_objects`` has accepted it.
         clock: seconds since 1970.
         note: told the kind of each request to the store, its seconds, and whether it failed.
@@ -79,12 +79,12 @@ class ObjectBlobStore(GrowingBlobs):
 
     def __init__(
         self,
-        heads: StateStore,
+        records: StateStore,
         objects: ObjectStore,
         clock: Callable[[], float] = time.time,
         note: Note = no_note,
     ) -> None:
-        self.heads = heads
+        self.records = records
         self.objects = objects
         self.clock = clock
         self._known: OrderedDict[str, tuple[tuple[tuple[int, int], ...], list[int]]] = OrderedDict()
@@ -102,31 +102,31 @@ class ObjectBlobStore(GrowingBlobs):
         with self._using("probe", "any"):
             obstore.put(self.objects, "probe", b"", use_multipart=False)
 
-    # -- heads --------------------------------------------------------------------------
+    # -- records --------------------------------------------------------------------------
 
     def entry(self, kind: str, blob_id: str) -> Entry:
-        """Return what the head of a blob says.
+        """Return what the record of a blob says.
 
         Raises:
             BlobMissingError: there is none.
             StoreDamagedError: it is damaged.
         """
         try:
-            return Entry.of(self.heads.get(_kind(kind), blob_id))
-        except HeadMissingError as e:
+            return Entry.of(self.records.get(_kind(kind), blob_id))
+        except RecordMissingError as e:
             raise blobs.no_blob(kind, blob_id) from e
         except MALFORMED as e:
             raise damaged(kind, blob_id) from e
 
     def swap(self, seen: Entry, new: Entry) -> Entry:
-        """Replace what the head of a blob says; return it with its head.
+        """Replace what the record of a blob says; return it with its record.
 
         Raises:
-            HeadConflictError, HeadMissingError: it has changed since it was seen.
+            RecordConflictError, RecordMissingError: it has changed since it was seen.
         """
-        assert seen.head is not None  # noqa: S101 - it was read
+        assert seen.record is not None  # noqa: S101 - it was read
         return replace(
-            new, head=self.heads.compare_and_swap(seen.head, new.encode(), size=new.size)
+            new, record=self.records.compare_and_swap(seen.record, new.encode(), size=new.size)
         )
 
     def _create(self, kind: str, blob_id: str, view: memoryview) -> bool:
@@ -135,8 +135,8 @@ class ObjectBlobStore(GrowingBlobs):
         entry = Entry(secrets.token_hex(8), len(view), now, now)
         self._fill(kind, blob_id, entry, view)
         try:
-            self.heads.create(_kind(kind), blob_id, entry.encode(), size=len(view))
-        except HeadExistsError:
+            self.records.create(_kind(kind), blob_id, entry.encode(), size=len(view))
+        except RecordExistsError:
             self._remove(kind, blob_id, entry)
             return False
         return True
@@ -181,7 +181,7 @@ class ObjectBlobStore(GrowingBlobs):
                 if end == entry.size:
                     return
                 new = replace(entry, size=end, marks=entry.marked(end), modified=self.clock())
-                with contextlib.suppress(HeadConflictError, HeadMissingError):
+                with contextlib.suppress(RecordConflictError, RecordMissingError):
                     self.swap(entry, new)
                     self._remove(kind, blob_id, entry, end)
                     return
@@ -195,7 +195,7 @@ class ObjectBlobStore(GrowingBlobs):
                 entry = self.entry(kind, blob_id)
                 if 0 <= used - entry.used < _NOTED:
                     return
-                with contextlib.suppress(HeadConflictError, HeadMissingError):
+                with contextlib.suppress(RecordConflictError, RecordMissingError):
                     self.swap(entry, replace(entry, used=used))
                     return
 
@@ -205,18 +205,18 @@ class ObjectBlobStore(GrowingBlobs):
         with self._using(kind, blob_id):
             while True:
                 try:
-                    head = self.heads.get(_kind(kind), blob_id)
+                    record = self.records.get(_kind(kind), blob_id)
                     entry = None
                     with contextlib.suppress(*MALFORMED):
-                        entry = Entry.of(head)
-                    used = head.used if entry is None else entry.used
+                        entry = Entry.of(record)
+                    used = record.used if entry is None else entry.used
                     if unused_since is not None and used >= unused_since:
                         raise in_use(kind, blob_id)
                     try:
-                        self.heads.delete(_kind(kind), blob_id, head)
-                    except HeadConflictError:
+                        self.records.delete(_kind(kind), blob_id, record)
+                    except RecordConflictError:
                         continue
-                except HeadMissingError as e:
+                except RecordMissingError as e:
                     raise blobs.no_blob(kind, blob_id) from e
                 if entry is not None:
                     self._remove(kind, blob_id, entry)
@@ -282,7 +282,7 @@ class ObjectBlobStore(GrowingBlobs):
                     # It was trimmed or deleted, perhaps, since it was looked at.
                     with self._lock:
                         self._known.pop(entry.place, None)
-                    if self.entry(kind, blob_id).head == entry.head:
+                    if self.entry(kind, blob_id).record == entry.record:
                         return self._read(kind, blob_id, entry, start, end)
 
     def _read(self, kind: str, blob_id: str, entry: Entry, start: int, stop: int) -> bytes:
@@ -349,8 +349,8 @@ class ObjectBlobStore(GrowingBlobs):
         """See BlobStore."""
         check_page(kind, prefix, after, limit)
         with self._using(kind, "any"):
-            page = self.heads.list(_kind(kind), prefix, after, limit)
-        return BlobPage(tuple(_info(kind, head) for head in page.heads), page.after)
+            page = self.records.list(_kind(kind), prefix, after, limit)
+        return BlobPage(tuple(_info(kind, record) for record in page.records), page.after)
 
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of all blobs."""
@@ -388,13 +388,13 @@ class ObjectBlobStore(GrowingBlobs):
 
 
 def _kind(kind: str) -> str:
-    """Return the kind of the heads of blobs."""
+    """Return the kind of the records of blobs."""
     return f"b_{kind}"
 
 
-def _info(kind: str, head: Head) -> BlobInfo:
+def _info(kind: str, record: Record) -> BlobInfo:
     try:
-        entry = Entry.of(head)
+        entry = Entry.of(record)
     except MALFORMED:
-        return BlobInfo(kind, head.id, 0, head.used, head.used)
-    return BlobInfo(kind, head.id, entry.size, entry.modified, entry.used)
+        return BlobInfo(kind, record.id, 0, record.used, record.used)
+    return BlobInfo(kind, record.id, entry.size, entry.modified, entry.used)

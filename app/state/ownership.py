@@ -1,6 +1,6 @@
-"""Ownership: every owner has a namespace of heads, and nobody sees into another's.
+"""Ownership: every owner has a namespace of records, and nobody sees into another's.
 
-The heads of an owner begin with a digest of the owner's name:
+The records of an owner begin with a digest of the owner's name:
 
     dataset    0f3a…c1.scan1                  b41d…77.scan1
                └ alice ┘└ id                  └ bob ─┘└ id
@@ -8,11 +8,11 @@ The heads of an owner begin with a digest of the owner's name:
 So ids that clients choose cannot collide, listing what one owner has is listing a prefix,
 and a lookup in the wrong namespace finds nothing, however well the id is guessed. What is
 named by its content (a view, a pipeline) has the same id in every namespace: its *set* of
-owners are those that have a head of this id. A POST adds the caller, a DELETE removes the
+owners are those that have a record of this id. A POST adds the caller, a DELETE removes the
 caller, and with the last one the thing is gone, without a list that two requests could
 change at once.
 
-A head's value names its owner, for the administrator and for ``adopt``.
+A record's value names its owner, for the administrator and for ``adopt``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any
 from .base import (
     MAX_PAGE,
     Admit,
-    Head,
-    HeadConflictError,
-    HeadExistsError,
-    HeadInvalidError,
-    HeadMissingError,
+    Record,
+    RecordConflictError,
+    RecordExistsError,
+    RecordInvalidError,
+    RecordMissingError,
     StateStore,
     every,
 )
@@ -50,25 +50,25 @@ _LAST_ID = "z" * 150
 
 
 def namespace(owner: str) -> str:
-    """Return the prefix of an owner's heads: 16 hexadecimal digits."""
+    """Return the prefix of an owner's records: 16 hexadecimal digits."""
     return hashlib.blake2b(owner.encode(), digest_size=_PREFIX_SIZE).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedRecord:
     """A thing of an owner."""
 
     owner: str
     ident: str
     value: Any
     """JSON values."""
-    head: Head
+    record: Record
 
     @classmethod
-    def of(cls, head: Head) -> Owned:
-        """Return the thing in a head."""
-        values = json.loads(head.value)
-        return cls(values["owner"], head.id[_DIGITS + 1 :], values["value"], head)
+    def of(cls, record: Record) -> OwnedRecord:
+        """Return the thing in a record."""
+        values = json.loads(record.value)
+        return cls(values["owner"], record.id[_DIGITS + 1 :], values["value"], record)
 
 
 def _encoded(owner: str, value: Any) -> bytes:  # noqa: ANN401 - JSON
@@ -82,8 +82,8 @@ class Namespaces:
     """The things of one kind, by owner and id.
 
     Args:
-        store: holds the heads.
-        kind: kind of the heads.
+        store: holds the records.
+        kind: kind of the records.
     """
 
     def __init__(self, store: StateStore, kind: str) -> None:
@@ -106,17 +106,17 @@ class Namespaces:
             size: bytes that it takes; default: those of the value.
 
         Raises:
-            HeadExistsError: the owner has another one of this id.
+            RecordExistsError: the owner has another one of this id.
         """
         while True:
-            with contextlib.suppress(HeadExistsError):
+            with contextlib.suppress(RecordExistsError):
                 self.insert(owner, ident, value, size)
                 return True
             # Unless it was deleted in the meantime:
-            with contextlib.suppress(HeadMissingError):
-                if self.head(owner, ident).value == _encoded(owner, value):
+            with contextlib.suppress(RecordMissingError):
+                if self.record(owner, ident).value == _encoded(owner, value):
                     return False
-                raise HeadExistsError(
+                raise RecordExistsError(
                     f"the {self._kind} {ident} already exists",
                     hint=f"Delete the {self._kind} first, or give another id",
                 )
@@ -127,51 +127,51 @@ class Namespaces:
         ident: str,
         value: Any,  # noqa: ANN401 - JSON
         size: int | None = None,
-    ) -> Owned:
+    ) -> OwnedRecord:
         """Create a thing; see ``create``.
 
         Raises:
-            HeadExistsError: the owner has one of this id, even an equal one.
+            RecordExistsError: the owner has one of this id, even an equal one.
         """
         text = _encoded(owner, value)
-        head = self._store.create(self._kind, head_id(owner, ident), text, size=size)
-        return Owned(owner, ident, value, head)
+        record = self._store.create(self._kind, record_id(owner, ident), text, size=size)
+        return OwnedRecord(owner, ident, value, record)
 
-    def head(self, owner: str, ident: str) -> Head:
-        """Return the head of a thing.
+    def record(self, owner: str, ident: str) -> Record:
+        """Return the record of a thing.
 
         Raises:
-            HeadMissingError: the owner has no such thing.
+            RecordMissingError: the owner has no such thing.
         """
         try:
-            return self._store.get(self._kind, head_id(owner, ident))
-        except (HeadInvalidError, HeadMissingError) as e:
-            # The store names its head, whose id holds more than that of the thing.
+            return self._store.get(self._kind, record_id(owner, ident))
+        except (RecordInvalidError, RecordMissingError) as e:
+            # The store names its record, whose id holds more than that of the thing.
             raise self._missing(ident) from e
 
-    def get(self, owner: str, ident: str) -> Owned:
+    def get(self, owner: str, ident: str) -> OwnedRecord:
         """Return a thing.
 
         Raises:
-            HeadMissingError: the owner has no such thing.
+            RecordMissingError: the owner has no such thing.
         """
-        return Owned.of(self.head(owner, ident))
+        return OwnedRecord.of(self.record(owner, ident))
 
     def has(self, owner: str, ident: str) -> bool:
         """Whether an owner has a thing."""
         try:
-            self.head(owner, ident)
-        except HeadMissingError:
+            self.record(owner, ident)
+        except RecordMissingError:
             return False
         return True
 
     def replace(
         self,
-        seen: Owned,
+        seen: OwnedRecord,
         value: Any,  # noqa: ANN401 - JSON
         size: int | None = None,
         admit: Admit | None = None,
-    ) -> Owned:
+    ) -> OwnedRecord:
         """Replace the value of a thing that is unchanged since ``seen``; return the new version.
 
         Args:
@@ -181,16 +181,16 @@ class Namespaces:
             admit: admits that it grows; default: the quota of its owner.
 
         Raises:
-            HeadMissingError, HeadConflictError: it was deleted or changed.
+            RecordMissingError, RecordConflictError: it was deleted or changed.
         """
         text = _encoded(seen.owner, value)
         try:
-            head = self._store.compare_and_swap(seen.head, text, size=size, admit=admit)
-        except HeadMissingError as e:
+            record = self._store.compare_and_swap(seen.record, text, size=size, admit=admit)
+        except RecordMissingError as e:
             raise self._missing(seen.ident) from e
-        return Owned(seen.owner, seen.ident, value, head)
+        return OwnedRecord(seen.owner, seen.ident, value, record)
 
-    def delete(self, owner: str, ident: str, seen: Owned | None = None) -> None:
+    def delete(self, owner: str, ident: str, seen: OwnedRecord | None = None) -> None:
         """Delete a thing of one owner.
 
         Args:
@@ -199,13 +199,13 @@ class Namespaces:
             seen: delete it only if it is unchanged since.
 
         Raises:
-            HeadMissingError: the owner has no such thing.
-            HeadConflictError: it has changed since it was seen.
+            RecordMissingError: the owner has no such thing.
+            RecordConflictError: it has changed since it was seen.
         """
         try:
-            head = None if seen is None else seen.head
-            self._store.delete(self._kind, head_id(owner, ident), head)
-        except (HeadInvalidError, HeadMissingError) as e:
+            record = None if seen is None else seen.record
+            self._store.delete(self._kind, record_id(owner, ident), record)
+        except (RecordInvalidError, RecordMissingError) as e:
             raise self._missing(ident) from e
 
     def remove(self, owner: str, ident: str, *, everyone: bool = False) -> list[str]:
@@ -217,7 +217,7 @@ class Namespaces:
             everyone: whether to delete those of all owners if ``owner`` has none.
 
         Raises:
-            HeadMissingError: there is none to delete.
+            RecordMissingError: there is none to delete.
         """
         owners = [owner]
         if everyone and not self.has(owner, ident):
@@ -225,74 +225,76 @@ class Namespaces:
         removed = []
         for each in owners:
             # Its owner may have been first.
-            with contextlib.suppress(HeadMissingError):
+            with contextlib.suppress(RecordMissingError):
                 self.delete(each, ident)
                 removed.append(each)
         if not removed:
             raise self._missing(ident)
         return removed
 
-    def _missing(self, ident: str) -> HeadMissingError:
-        return HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
+    def _missing(self, ident: str) -> RecordMissingError:
+        return RecordMissingError(f"there is no {self._kind} {ident[:80]!r}")
 
     def ids(self, owner: str, after: str = "", limit: int = 1000, *, prefix: str = "") -> list[str]:
         """List up to ``limit`` ids of an owner that begin so, after ``after``, in order."""
         return [owned.ident for owned in self.page(owner, prefix, after, limit)]
 
-    def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
-        """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
-        return [Owned.of(head) for head in self.heads(owner, prefix, after, limit)]
-
-    def heads(
+    def page(
         self, owner: str, prefix: str = "", after: str = "", limit: int = 100
-    ) -> Sequence[Head]:
-        """List the heads of things as ``page`` does: to look at many takes a third of the time."""
-        return self._heads(namespace(owner), prefix, after, limit)
+    ) -> list[OwnedRecord]:
+        """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
+        return [OwnedRecord.of(record) for record in self.records(owner, prefix, after, limit)]
+
+    def records(
+        self, owner: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> Sequence[Record]:
+        """List the records as ``page`` lists things: to look at many takes a third of the time."""
+        return self._records(namespace(owner), prefix, after, limit)
 
     def all_ids(self, after: str = "", limit: int = 1000, *, prefix: str = "") -> list[str]:
         """List up to ``limit`` ids of all owners that begin so, after ``after``, each once."""
         found: set[str] = set()
         for space in self._prefixes():
-            heads = self._heads(space, prefix, after, limit)
-            found |= {Owned.of(head).ident for head in heads}
+            records = self._records(space, prefix, after, limit)
+            found |= {OwnedRecord.of(record).ident for record in records}
         return sorted(found)[:limit]
 
-    def of_all(self) -> Iterator[Owned]:
+    def of_all(self) -> Iterator[OwnedRecord]:
         """Yield the things of all owners."""
-        return map(Owned.of, every(self._store, self._kind))
+        return map(OwnedRecord.of, every(self._store, self._kind))
 
-    def of_anyone(self, ident: str) -> list[Owned]:
+    def of_anyone(self, ident: str) -> list[OwnedRecord]:
         """Return the things of this id, of all owners."""
         found = []
         for prefix in self._prefixes():
             try:
-                found.append(Owned.of(self._store.get(self._kind, f"{prefix}.{ident}")))
-            except (HeadMissingError, HeadInvalidError):
+                found.append(OwnedRecord.of(self._store.get(self._kind, f"{prefix}.{ident}")))
+            except (RecordMissingError, RecordInvalidError):
                 continue
         return found
 
-    def all(self, owner: str) -> Iterator[Owned]:
+    def all(self, owner: str) -> Iterator[OwnedRecord]:
         """Yield all things of an owner."""
         after = ""
         while page := self.page(owner, "", after, MAX_PAGE):
             yield from page
             after = page[-1].ident
 
-    def _heads(self, space: str, prefix: str, after: str, limit: int) -> Sequence[Head]:
+    def _records(self, space: str, prefix: str, after: str, limit: int) -> Sequence[Record]:
         start = f"{space}.{after}" if after else ""
-        return self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
+        return self._store.list(self._kind, f"{space}.{prefix}", start, limit).records
 
     def _prefixes(self) -> Iterator[str]:
         """Yield the namespaces that hold anything, by jumping from one to the next."""
         after = ""
-        while heads := self._store.list(self._kind, after=after, limit=1).heads:
-            prefix = heads[0].id[:_DIGITS]
+        while records := self._store.list(self._kind, after=after, limit=1).records:
+            prefix = records[0].id[:_DIGITS]
             yield prefix
             after = f"{prefix}.{_LAST_ID}"
 
 
-def head_id(owner: str, ident: str) -> str:
-    """Return the id of the head of a thing."""
+def record_id(owner: str, ident: str) -> str:
+    """Return the id of the record of a thing."""
     return f"{namespace(owner)}.{ident}"
 
 
@@ -318,7 +320,7 @@ def adopt(
             with turn():
                 try:
                     moved += _hand_over(things, old, new, owned.ident)
-                except HeadExistsError:
+                except RecordExistsError:
                     left.append(f"{kind} {owned.ident}")
     return moved, left
 
@@ -327,15 +329,15 @@ def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
     """Hand a thing to another owner, with all that was changed until then; whether it was there.
 
     Raises:
-        HeadExistsError: the new owner has another one of this id.
+        RecordExistsError: the new owner has another one of this id.
     """
     while True:
-        with contextlib.suppress(HeadMissingError):
+        with contextlib.suppress(RecordMissingError):
             owned = things.get(old, ident)
-            created = things.create(new, ident, owned.value, owned.head.size)
+            created = things.create(new, ident, owned.value, owned.record.size)
             try:
                 things.delete(old, ident, owned)
-            except (HeadConflictError, HeadMissingError):
+            except (RecordConflictError, RecordMissingError):
                 # It was changed or deleted meanwhile, and so is what was handed over, unless
                 # the new owner had it before.
                 if created:

@@ -1,12 +1,12 @@
-"""Heads in a Postgres database, shared by the nodes of a service.
+"""Records in a Postgres database, shared by the nodes of a service.
 
-Each call is one statement: it changes the head, counts the usage of its space, and returns what
+Each call is one statement: it changes the record, counts the usage of its space, and returns what
 the caller has to know. So a database that is far away is asked once. Where a quota has to admit the
 change before it is committed, it is asked three times: psycopg's pipeline mode takes more::
 
-    WITH old AS (lock the head), changed AS (change it if it is ``old``), counted AS (usage)
+    WITH old AS (lock the record), changed AS (change it if it is ``old``), counted AS (usage)
 
-Rows are locked in the same order everywhere, the head before the usage of its space, so no two
+Rows are locked in the same order everywhere, the record before the usage of its space, so no two
 calls wait for each other.
 
 *What a commit means.* A database that answers before its log is on the disk would lose what a
@@ -39,7 +39,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from . import base
-from .base import Admit, Head, StoreDamagedError, StoreError, Usage, check_key
+from .base import Admit, Record, StoreDamagedError, StoreError, Usage, check_key
 from .sql import COLUMNS, SqlStateStore
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -161,14 +161,14 @@ class PostgresStateStore(SqlStateStore):
         with _translated(), self.connections.open() as connection, connection.transaction():
             _prepare(connection, blobs)
 
-    def insert(self, head: Head, admit: Admit | None) -> Head:
+    def insert(self, record: Record, admit: Admit | None) -> Record:
         """See StateStore."""
-        row = self._change(_INSERT, head, admit)
+        row = self._change(_INSERT, record, admit)
         if row is None:
-            raise base.exists(head.kind, head.id)
-        return replace(head, used=row[2])
+            raise base.exists(record.kind, record.id)
+        return replace(record, used=row[2])
 
-    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
+    def swap(self, seen: Record, new: Record, admit: Admit | None) -> Record:
         """See StateStore."""
         row = self._change(_SWAP, new, admit)
         if row is None:
@@ -178,13 +178,13 @@ class PostgresStateStore(SqlStateStore):
         return replace(new, used=row[2])
 
     def _change(
-        self, statement: LiteralString, head: Head, admit: Admit | None
+        self, statement: LiteralString, record: Record, admit: Admit | None
     ) -> tuple[Any, ...] | None:
-        """Store a version of a head if the usage of its space is admitted."""
+        """Store a version of a record if the usage of its space is admitted."""
         named = {
-            **{field.name: getattr(head, field.name) for field in fields(head)},
-            "space": base.space_of(head.id),
-            "checksum": head.checksum(),
+            **{field.name: getattr(record, field.name) for field in fields(record)},
+            "space": base.space_of(record.id),
+            "checksum": record.checksum(),
         }
         with _translated(), self.connections.use() as connection:
             if admit is None:
@@ -195,26 +195,26 @@ class PostgresStateStore(SqlStateStore):
                     admit(Usage(*row[:2]))
                 return row
 
-    def restore(self, head: Head) -> bool:
-        """Create a head as it was in another store; return False if one of its id exists."""
-        return self._change(_RESTORE, head, None) is not None
+    def restore(self, record: Record) -> bool:
+        """Create a record as it was in another store; return False if one of its id exists."""
+        return self._change(_RESTORE, record, None) is not None
 
-    def touch(self, kind: str, head_id: str) -> None:
+    def touch(self, kind: str, record_id: str) -> None:
         """See StateStore."""
-        check_key(kind, head_id)
+        check_key(kind, record_id)
         with _translated(), self.connections.use() as connection:
-            row = connection.execute(_TOUCH, {"kind": kind, "id": head_id}).fetchone()
+            row = connection.execute(_TOUCH, {"kind": kind, "id": record_id}).fetchone()
         if row is None:
-            raise base.missing(kind, head_id)
+            raise base.missing(kind, record_id)
 
     def remove(
-        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
+        self, kind: str, record_id: str, seen: Record | None, unused_since: float | None
     ) -> None:
         """See StateStore."""
         named = {
             "kind": kind,
-            "id": head_id,
-            "space": base.space_of(head_id),
+            "id": record_id,
+            "space": base.space_of(record_id),
             "nonce": None if seen is None else seen.nonce,
             "generation": None if seen is None else seen.generation,
             "unused_since": unused_since,
@@ -224,10 +224,10 @@ class PostgresStateStore(SqlStateStore):
             if row is not None and row[0] == 0:
                 connection.execute(_FORGET, named)
         if row is None:
-            raise base.missing(kind, head_id)
+            raise base.missing(kind, record_id)
         if row[0] is None:
             changed = seen is not None and not seen.same_version(*row[1:])
-            raise (base.conflict if changed else base.in_use)(kind, head_id)
+            raise (base.conflict if changed else base.in_use)(kind, record_id)
 
     def rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
         """See SqlStateStore; asked once more if the connection is lost."""

@@ -1,11 +1,11 @@
-"""Quotas: how much each owner may store, by count and by bytes; and the heads under them.
+"""Quotas: how much each owner may store, by count and by bytes; and the records under them.
 
-The store of heads counts what each owner has, within the transaction that stores one thing
+The store of records counts what each owner has, within the transaction that stores one thing
 more, and asks the quota there. So a limit is neither passed by workers that store at the
-same time, nor forgotten by a crash. The heads of an owner share the beginning of their ids, so
+same time, nor forgotten by a crash. The records of an owner share the beginning of their ids, so
 their usage is what the store counts for that space.
 
-Products register heads without a thought of quotas and lifetimes; both are a matter of the
+Products register records without a thought of quotas and lifetimes; both are a matter of the
 store that they are given, which is another around that of the service.
 """
 
@@ -21,18 +21,23 @@ from dataclasses import dataclass
 from app.errors import QuotaExceededError, StorageFullError
 
 from . import base
-from .base import Admit, Head, StateStore, Usage
+from .base import Admit, Record, StateStore, Usage
 
 _RETRY = 10
 """Seconds after which a client may hope that something of its own has expired."""
 
 
 NOTED = 3600.0
-"""Seconds between two notes that a head is being used: a note is a write."""
+"""Seconds between two notes that a record is being used: a note is a write."""
 _REMEMBERED = 10_000
-"""Heads whose last note is remembered."""
+"""Records whose last note is remembered."""
 _EXPECTED = (
-    *(base.HeadConflictError, base.HeadExistsError, base.HeadInvalidError, base.HeadMissingError),
+    *(
+        base.RecordConflictError,
+        base.RecordExistsError,
+        base.RecordInvalidError,
+        base.RecordMissingError,
+    ),
     *(QuotaExceededError, StorageFullError),
 )
 """Answers rather than failures."""
@@ -68,8 +73,8 @@ class Quotas:
         nothing is admitted even where a limit was lowered below what is stored.
 
         Args:
-            kind: kind of the heads.
-            count: number of heads that the change adds.
+            kind: kind of the records.
+            count: number of records that the change adds.
             nbytes: number of bytes that it adds.
         """
         limit = self.limits.get(kind)
@@ -87,11 +92,11 @@ class Quotas:
         return admit
 
 
-class AdmittedHeads(StateStore):
+class AdmittedRecords(StateStore):
     """A StateStore that admits what its owners' quotas allow, and notes what is read.
 
     Args:
-        heads: where the heads are.
+        records: where the records are.
         quotas: limit what is created.
         clock: seconds since 1970.
         note: called at the end of each operation.
@@ -99,12 +104,12 @@ class AdmittedHeads(StateStore):
 
     def __init__(
         self,
-        heads: StateStore,
+        records: StateStore,
         quotas: Quotas,
         clock: Callable[[], float] = time.time,
         note: Note = lambda *_: None,
     ) -> None:
-        self._heads = heads
+        self._records = records
         self._quotas = quotas
         self._clock = clock
         self._note = note
@@ -124,26 +129,26 @@ class AdmittedHeads(StateStore):
         finally:
             self._note(operation, time.perf_counter() - start, failed)
 
-    def insert(self, head: Head, admit: Admit | None) -> Head:
+    def insert(self, record: Record, admit: Admit | None) -> Record:
         """See StateStore.
 
         Raises:
-            QuotaExceededError: the owner has too many heads of this kind, or too large ones.
+            QuotaExceededError: the owner has too many records of this kind, or too large ones.
         """
-        admit = admit or self._quotas.admission(head.kind, 1, head.size)
+        admit = admit or self._quotas.admission(record.kind, 1, record.size)
         with self._timed("create"):
-            return self._heads.insert(head, admit)
+            return self._records.insert(record, admit)
 
-    def find(self, kind: str, head_id: str) -> Head | None:
-        """See StateStore; the head counts as used."""
+    def find(self, kind: str, record_id: str) -> Record | None:
+        """See StateStore; the record counts as used."""
         with self._timed("get"):
-            head = self._heads.find(kind, head_id)
-        if head is not None and self._clock() - head.used > NOTED:
+            record = self._records.find(kind, record_id)
+        if record is not None and self._clock() - record.used > NOTED:
             # One that has expired by now is gone: who gets it may say that it is kept.
-            self.touch(kind, head_id)
-        return head
+            self.touch(kind, record_id)
+        return record
 
-    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
+    def swap(self, seen: Record, new: Record, admit: Admit | None) -> Record:
         """See StateStore.
 
         Raises:
@@ -151,41 +156,41 @@ class AdmittedHeads(StateStore):
         """
         admit = admit or self._quotas.admission(seen.kind, 0, new.size - seen.size)
         with self._timed("swap"):
-            return self._heads.swap(seen, new, admit)
+            return self._records.swap(seen, new, admit)
 
-    def touch(self, kind: str, head_id: str) -> None:
-        """See StateStore; at most once an hour for each head."""
-        key, now = (kind, head_id), self._clock()
+    def touch(self, kind: str, record_id: str) -> None:
+        """See StateStore; at most once an hour for each record."""
+        key, now = (kind, record_id), self._clock()
         with self._lock:
             if now - self._noted.get(key, float("-inf")) < NOTED:
                 return
         # What can be read is to be read, even where nothing can be written.
         failures = (base.StoreBusyError, base.StoreFullError, base.StoreReadOnlyError)
         with contextlib.suppress(*failures), self._timed("touch"):
-            self._heads.touch(kind, head_id)
+            self._records.touch(kind, record_id)
         with self._lock:
             self._noted[key] = now
             self._noted.move_to_end(key)
             while len(self._noted) > _REMEMBERED:
                 self._noted.popitem(last=False)
 
-    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Head]:
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Record]:
         """See StateStore."""
         with self._timed("list"):
-            return self._heads.scan(kind, prefix, after, limit)
+            return self._records.scan(kind, prefix, after, limit)
 
     def remove(
-        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
+        self, kind: str, record_id: str, seen: Record | None, unused_since: float | None
     ) -> None:
         """See StateStore."""
         with self._timed("delete"):
-            self._heads.remove(kind, head_id, seen, unused_since)
+            self._records.remove(kind, record_id, seen, unused_since)
         with self._lock:
-            self._noted.pop((kind, head_id), None)
+            self._noted.pop((kind, record_id), None)
 
     def close(self) -> None:
         """See StateStore."""
-        self._heads.close()
+        self._records.close()
 
 
 def refuse(limit: str, allowed: int, used: int, *, retry_after: int) -> None:

@@ -1,21 +1,21 @@
 """Content that is stored once, however many owners have it.
 
-The owners of a content are those that have a head of its id; the content itself is elsewhere.
+The owners of a content are those that have a record of its id; the content itself is elsewhere.
 No transaction spans the two, so their order decides what a crash leaves:
 
     put      content, unless it is there
              ┌ in a turn ─────────────────────────────────┐
              │ content again, if it was deleted meanwhile │
-             │ head of the caller, within the quota       │
+             │ record of the caller, within the quota       │
              └────────────────────────────────────────────┘
     delete   ┌ in a turn ─────────────────────────────────┐
-             │ head of the caller                         │
+             │ record of the caller                         │
              │ nobody left? content                       │
              └────────────────────────────────────────────┘
 
-A head exists only while its content does. Whatever step a process is killed at, at most content
+A record exists only while its content does. Whatever step a process is killed at, at most content
 without an owner is left: nobody can use it, no quota counts it, and :meth:`Shares.sweep` removes
-it. The reverse, a head before its content, would charge an owner for what is not there.
+it. The reverse, a record before its content, would charge an owner for what is not there.
 
 Turns exclude all threads and processes, and end with the process that has one. Storing large
 content takes long, so it comes before the turn, which then lasts as long as a commit.
@@ -39,8 +39,8 @@ class Shares:
     """The owners of content of one kind.
 
     Args:
-        store: holds a head per content and owner.
-        kind: kind of the heads.
+        store: holds a record per content and owner.
+        kind: kind of the records.
         turn: a turn among all that change owners or content of this kind.
     """
 
@@ -100,7 +100,7 @@ class Shares:
             everyone: whether to remove all owners if ``owner`` is none of them.
 
         Raises:
-            HeadMissingError: the owner does not have the content.
+            RecordMissingError: the owner does not have the content.
         """
         with self._turn():
             self._things.remove(owner, ident, everyone=everyone)

@@ -1,4 +1,4 @@
-"""What the stores of heads in SQL share: the columns of their tables, and all that only reads.
+"""What the stores of records in SQL share: the columns of their tables, and all that only reads.
 
 Changes are statements of each database's own: one is asked within a transaction of this process,
 the other from far away, as rarely as possible.
@@ -14,17 +14,17 @@ from typing import Any, LiteralString
 
 from app.errors import StorageFullError
 
-from .base import Head, HeadExistsError, HeadMissingError, StateStore, Usage, damaged
+from .base import Record, RecordExistsError, RecordMissingError, StateStore, Usage, damaged
 
 KIND, IDENT = "probe", "readiness"
-"""The head that is written to see whether any can be."""
+"""The record that is written to see whether any can be."""
 COLUMNS = "kind, id, value, generation, nonce, used, checksum, size"
 _LAST = "\x7f"
 """Sorts after every character of an id."""
 
 
 class SqlStateStore(StateStore):
-    """A StateStore in tables ``head`` and ``usage``.
+    """A StateStore in tables ``record`` and ``usage``.
 
     Attributes:
         tables: what comes before their names.
@@ -42,29 +42,29 @@ class SqlStateStore(StateStore):
             StoreError: it cannot be read.
         """
 
-    def find(self, kind: str, head_id: str) -> Head | None:
+    def find(self, kind: str, record_id: str) -> Record | None:
         """See StateStore."""
-        return next(iter(self._heads("kind = ? AND id = ?", (kind, head_id))), None)
+        return next(iter(self._records("kind = ? AND id = ?", (kind, record_id))), None)
 
-    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Head]:
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Record]:
         """See StateStore."""
         where: LiteralString = "kind = ? AND id >= ? AND id < ? AND id > ? ORDER BY id LIMIT ?"
-        return self._heads(where, (kind, prefix, prefix + _LAST, after, limit))
+        return self._records(where, (kind, prefix, prefix + _LAST, after, limit))
 
-    def _heads(self, where: LiteralString, values: Sequence[object]) -> Sequence[Head]:
+    def _records(self, where: LiteralString, values: Sequence[object]) -> Sequence[Record]:
         # The text is ours alone: values of callers are bound.
         query: LiteralString = f"SELECT {COLUMNS} FROM {self.tables}head WHERE {where}"  # noqa: S608
-        return [self._head(row) for row in self.rows(query, values)]
+        return [self._record(row) for row in self.rows(query, values)]
 
-    def _head(self, row: tuple[Any, ...]) -> Head:
-        kind, head_id, value, generation, nonce, used, checksum, size = row
-        head = Head(kind, head_id, value, generation, nonce, used, size)
-        if head.checksum() != checksum:
-            raise damaged(str(kind), str(head_id), self.path)
-        return head
+    def _record(self, row: tuple[Any, ...]) -> Record:
+        kind, record_id, value, generation, nonce, used, checksum, size = row
+        record = Record(kind, record_id, value, generation, nonce, used, size)
+        if record.checksum() != checksum:
+            raise damaged(str(kind), str(record_id), self.path)
+        return record
 
     def largest_usage(self, kind: str, space: str = "") -> Usage:
-        """Return the most heads, and the most bytes, that one owner has of a kind.
+        """Return the most records, and the most bytes, that one owner has of a kind.
 
         Args:
             kind: the kind.
@@ -80,14 +80,14 @@ class SqlStateStore(StateStore):
         return Usage(*self.rows(query, (kind, space))[0])
 
     def check(self) -> None:
-        """Check that a head can be written.
+        """Check that a record can be written.
 
         Raises:
             StoreError: it cannot.
         """
         try:
             self.touch(KIND, IDENT)
-        except HeadMissingError:
+        except RecordMissingError:
             # Below the reserve of the disk nothing new is stored; that is another check's.
-            with contextlib.suppress(StorageFullError, HeadExistsError):
+            with contextlib.suppress(StorageFullError, RecordExistsError):
                 self.create(KIND, IDENT, b"")

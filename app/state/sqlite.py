@@ -1,4 +1,4 @@
-"""Heads in a SQLite file, shared by the threads and processes of one machine.
+"""Records in a SQLite file, shared by the threads and processes of one machine.
 
 The workers of a service are separate processes, and each must see at once what another
 registered. One SQLite file gives them transactions and crash safety without a server.
@@ -45,7 +45,7 @@ from typing import Any, LiteralString, TypeVar
 from app.errors import StorageFullError
 
 from . import base
-from .base import Admit, Head, StoreDamagedError, StoreError, StoreFullError, Usage, check_key
+from .base import Admit, Record, StoreDamagedError, StoreError, StoreFullError, Usage, check_key
 from .space import Space
 from .sql import COLUMNS, SqlStateStore
 from .sqlite_schema import prepare, transaction
@@ -152,22 +152,22 @@ class SqliteStateStore(SqlStateStore):
             raise
         return connection
 
-    def insert(self, head: Head, admit: Admit | None) -> Head:
+    def insert(self, record: Record, admit: Admit | None) -> Record:
         """See StateStore."""
-        self._check_space(head)
-        version = (head.kind, head.id, head.value, head.generation, head.nonce)
-        row = (*version, head.used, head.checksum(), head.size)
+        self._check_space(record)
+        version = (record.kind, record.id, record.value, record.generation, record.nonce)
+        row = (*version, record.used, record.checksum(), record.size)
         with self._writing() as connection:
             if not connection.execute(_INSERT, row).rowcount:
-                raise base.exists(head.kind, head.id)
-            self._count(head.kind, head.id, 1, head.size, admit)
-        return head
+                raise base.exists(record.kind, record.id)
+            self._count(record.kind, record.id, 1, record.size, admit)
+        return record
 
     def _count(
-        self, kind: str, head_id: str, count: int, nbytes: int, admit: Admit | None = None
+        self, kind: str, record_id: str, count: int, nbytes: int, admit: Admit | None = None
     ) -> None:
-        """Add to the usage of a head's space within a transaction, if it is admitted."""
-        space = base.space_of(head_id)
+        """Add to the usage of a record's space within a transaction, if it is admitted."""
+        space = base.space_of(record_id)
         row = self._writer.execute(_COUNT, (kind, space, count, nbytes)).fetchone()
         usage = Usage(*row)
         if admit is not None:
@@ -175,20 +175,20 @@ class SqliteStateStore(SqlStateStore):
         if not usage.count:
             self._writer.execute("DELETE FROM usage WHERE kind = ? AND space = ?", (kind, space))
 
-    def _check_space(self, head: Head) -> None:
+    def _check_space(self, record: Record) -> None:
         try:
             if self._space is not None:
-                self._space.check(len(head.value) + _OVERHEAD)
+                self._space.check(len(record.value) + _OVERHEAD)
         except StorageFullError:
             # Who creates again what exists asks for nothing more.
-            if self.find(head.kind, head.id):
-                raise base.exists(head.kind, head.id) from None
+            if self.find(record.kind, record.id):
+                raise base.exists(record.kind, record.id) from None
             raise
 
-    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
+    def swap(self, seen: Record, new: Record, admit: Admit | None) -> Record:
         """See StateStore."""
 
-        def swap(connection: sqlite3.Connection) -> Head:
+        def swap(connection: sqlite3.Connection) -> Record:
             used, before = self._compare(seen.kind, seen.id, seen)
             self._count(seen.kind, seen.id, 0, new.size - before, admit)
             values = (new.value, new.generation, new.checksum(), new.size, new.kind, new.id)
@@ -197,39 +197,39 @@ class SqliteStateStore(SqlStateStore):
 
         return self._write_even_if_full(swap)
 
-    def _compare(self, kind: str, head_id: str, seen: Head | None) -> tuple[float, int]:
-        """Check that a head is unchanged; return when it was used, and its size."""
+    def _compare(self, kind: str, record_id: str, seen: Record | None) -> tuple[float, int]:
+        """Check that a record is unchanged; return when it was used, and its size."""
         row = self._writer.execute(
             "SELECT used, size, generation, nonce FROM head WHERE kind = ? AND id = ?",
-            (kind, head_id),
+            (kind, record_id),
         ).fetchone()
         if row is None:
-            raise base.missing(kind, head_id)
+            raise base.missing(kind, record_id)
         used, size, *version = row
         if seen is not None and not seen.same_version(*version):
-            raise base.conflict(kind, head_id)
+            raise base.conflict(kind, record_id)
         return float(used), int(size)
 
-    def touch(self, kind: str, head_id: str) -> None:
+    def touch(self, kind: str, record_id: str) -> None:
         """See StateStore."""
-        check_key(kind, head_id)
+        check_key(kind, record_id)
         with self._writing() as connection:
-            self._compare(kind, head_id, None)
+            self._compare(kind, record_id, None)
             connection.execute(
-                "UPDATE head SET used = ? WHERE kind = ? AND id = ?", (time.time(), kind, head_id)
+                "UPDATE head SET used = ? WHERE kind = ? AND id = ?", (time.time(), kind, record_id)
             )
 
     def remove(
-        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
+        self, kind: str, record_id: str, seen: Record | None, unused_since: float | None
     ) -> None:
         """See StateStore."""
 
         def remove(connection: sqlite3.Connection) -> None:
-            used, size = self._compare(kind, head_id, seen)
+            used, size = self._compare(kind, record_id, seen)
             if unused_since is not None and used >= unused_since:
-                raise base.in_use(kind, head_id)
-            self._count(kind, head_id, -1, -size)
-            connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, head_id))
+                raise base.in_use(kind, record_id)
+            self._count(kind, record_id, -1, -size)
+            connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, record_id))
 
         self._write_even_if_full(remove)
 
@@ -240,11 +240,11 @@ class SqliteStateStore(SqlStateStore):
             return self._reader.execute(query, values).fetchall()
 
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of all heads."""
+        """Return the kinds of all records."""
         return tuple(kind for (kind,) in self.rows("SELECT DISTINCT kind FROM head ORDER BY 1", ()))
 
     def check(self) -> None:
-        """Write a head, and read the header of the file and a few rows.
+        """Write a record, and read the header of the file and a few rows.
 
         SQLite works from pages in memory. A connection may read and even commit long after the file
         below it was overwritten or cut, and only the next start would notice. So the check looks at

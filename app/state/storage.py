@@ -54,7 +54,7 @@ _SECRET = re.compile(r"(?i)([?&][^=&]*(?:password|secret|key|token|sig)[^=&]*=)[
 class Storage:
     """What a service keeps its state in."""
 
-    heads: SqlStateStore
+    records: SqlStateStore
     blobs: GrowingBlobs
     turn: Turn
     """Turns among all that change who owns a blob."""
@@ -63,12 +63,12 @@ class Storage:
     directory: Path
     """The data directory."""
     database: PostgresStateStore | None = None
-    """The heads, where other nodes share them."""
+    """The records, where other nodes share them."""
     resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Closes the stores."""
 
     def notices(self) -> Notices:
-        """Return the notices among all processes that use the heads.
+        """Return the notices among all processes that use the records.
 
         Raises:
             StoreError: their directory cannot be made.
@@ -79,12 +79,12 @@ class Storage:
         return NodeNotices(directory, self.database, node_of(self.directory / CLAIMS))
 
     def check(self) -> None:
-        """Check that heads can be written and read, by a small write, synced; and blobs written.
+        """Check that records can be written and read, by a small write, synced; and blobs written.
 
         Raises:
             StoreError: they cannot.
         """
-        self.heads.check()
+        self.records.check()
         # A full disk is another check's.
         with contextlib.suppress(StoreFullError):
             self.blobs.check()
@@ -106,7 +106,7 @@ def open_storage(
     Args:
         directory: the data directory.
         reserve: bytes of its disk that nothing new may take.
-        state: where the heads are: in it, or the address of a database.
+        state: where the records are: in it, or the address of a database.
         blobs: where the blobs are: in it, or the address of an object store.
         note: told the kind of each request to that, its seconds, and whether it failed.
 
@@ -138,16 +138,16 @@ def open_storage(
 
 def _open_stores(directory: Path, space: Space, state: str, blobs: str, note: Note) -> Storage:
     with contextlib.ExitStack() as undo:
-        heads: SqlStateStore
+        records: SqlStateStore
         database = None
         if state == SQLITE:
-            heads = SqliteStateStore(directory / STATE, space=space)
+            records = SqliteStateStore(directory / STATE, space=space)
             turns = Turns(directory / SHARING, _WAIT, _BUSY)
             turn = undo.enter_context(contextlib.closing(turns)).turn
         else:
-            heads = database = open_database(state, place_of(directory, blobs))
+            records = database = open_database(state, place_of(directory, blobs))
             turn = partial(database.turn, "sharing")
-        undo.callback(heads.close)
+        undo.callback(records.close)
         found: GrowingBlobs
         if blobs == FILES:
             found = FileBlobStore(directory / BLOBS, space=space)
@@ -155,13 +155,13 @@ def _open_stores(directory: Path, space: Space, state: str, blobs: str, note: No
             objects, _ = try_objects(blobs)
             from .objects import ObjectBlobStore  # noqa: PLC0415 - an extra
 
-            found = ObjectBlobStore(heads, objects, note=note)
+            found = ObjectBlobStore(records, objects, note=note)
         undo.callback(found.close)
-        return Storage(heads, found, turn, space, directory, database, resources=undo.pop_all())
+        return Storage(records, found, turn, space, directory, database, resources=undo.pop_all())
 
 
 def place_of(directory: Path, blobs: str) -> str:
-    """Return where the blobs of a service are, for the database that has its heads.
+    """Return where the blobs of a service are, for the database that has its records.
 
     Raises:
         StoreError: the data directory cannot be written.
@@ -182,7 +182,7 @@ def unusable(directory: Path, reason: StoreError) -> StorageError:
 
 
 def open_database(url: str, blobs: str) -> PostgresStateStore:
-    """Open heads in a database.
+    """Open records in a database.
 
     Args:
         url: address of the database.

@@ -26,12 +26,12 @@ import structlog
 
 from app.errors import NotFoundError, ServiceError
 
-from .base import Head, HeadConflictError, Listing, StateStore, StoreDamagedError
+from .base import Listing, Record, RecordConflictError, StateStore, StoreDamagedError
 from .blobs import BlobInfo, BlobStore
 from .shares import Shares
 from .turns import open_private
 
-Stored = TypeVar("Stored", Head, BlobInfo)
+Stored = TypeVar("Stored", Record, BlobInfo)
 Chore = Callable[[], bool]
 """Does some work; returns whether there is more."""
 
@@ -44,7 +44,7 @@ INTERVAL = 60.0
 """Seconds between passes where nothing is left to do."""
 _BUSY_INTERVAL = 0.5
 """Seconds between passes where more is."""
-_PASSED_OVER = (StoreDamagedError, NotFoundError, HeadConflictError)
+_PASSED_OVER = (StoreDamagedError, NotFoundError, RecordConflictError)
 
 
 class Sweeper:
@@ -148,7 +148,7 @@ def page_by_page(
     """Return the chore that looks at a page of a store in each pass, and goes round.
 
     Args:
-        store: of heads or of blobs.
+        store: of records or of blobs.
         kind: their kind.
         look: called with each page.
     """
@@ -164,7 +164,7 @@ def page_by_page(
 
 
 def each(store: Listing[Stored], kind: str, look: Callable[[Stored], None]) -> Chore:
-    """Return the chore that looks at all heads or blobs of a kind.
+    """Return the chore that looks at all records or blobs of a kind.
 
     Args:
         store: has them.
@@ -181,30 +181,30 @@ def each(store: Listing[Stored], kind: str, look: Callable[[Stored], None]) -> C
     return page_by_page(store, kind, look_at_page)
 
 
-def expired_heads(
-    heads: StateStore,
+def expired_records(
+    records: StateStore,
     kind: str,
     seconds: float,
     clock: Callable[[], float] = time.time,
     named: Named = frozenset,
 ) -> Chore:
-    """Return the chore that deletes heads of a kind that nobody used for so long.
+    """Return the chore that deletes records of a kind that nobody used for so long.
 
     Whoever names one has used it a moment ago, so a name that is written after the look for names
     keeps it all the same.
     """
 
-    def look(page: Sequence[Head]) -> None:
+    def look(page: Sequence[Record]) -> None:
         oldest = clock() - seconds
-        for head, is_named in _old(page, oldest, named):
+        for record, is_named in _old(page, oldest, named):
             # Another request may use or delete it first.
-            with contextlib.suppress(NotFoundError, HeadConflictError):
+            with contextlib.suppress(NotFoundError, RecordConflictError):
                 if is_named:
-                    heads.touch(kind, head.id)
+                    records.touch(kind, record.id)
                 else:
-                    heads.delete(kind, head.id, head, unused_since=oldest)
+                    records.delete(kind, record.id, record, unused_since=oldest)
 
-    return page_by_page(heads, kind, look)
+    return page_by_page(records, kind, look)
 
 
 def expired_blobs(
@@ -219,7 +219,7 @@ def expired_blobs(
     def look(page: Sequence[BlobInfo]) -> None:
         oldest = clock() - seconds
         for blob, is_named in _old(page, oldest, named):
-            with contextlib.suppress(NotFoundError, HeadConflictError):
+            with contextlib.suppress(NotFoundError, RecordConflictError):
                 if is_named:
                     blobs.touch(kind, blob.id, clock())
                 else:
@@ -235,35 +235,35 @@ def _old(page: Sequence[Stored], oldest: float, named: Named) -> Iterator[tuple[
     return ((stored, stored.id in kept) for stored in old)
 
 
-def heads_without_blobs(
-    heads: StateStore,
+def records_without_blobs(
+    records: StateStore,
     blobs: BlobStore,
     kind: str,
     seconds: float,
     clock: Callable[[], float] = time.time,
 ) -> Chore:
-    """Return the chore that deletes the heads of owners of content that is not stored.
+    """Return the chore that deletes the records of owners of content that is not stored.
 
     Earlier versions stored the owner first, so a crash could leave an owner of nothing, which
     counts in a quota; so can a disk that loses content.
 
     Args:
-        heads: the store of the heads, whose ids are those of the blobs after a namespace.
+        records: the store of the records, whose ids are those of the blobs after a namespace.
         blobs: the store of the blobs.
         kind: kind of both.
-        seconds: age that spares a head which nobody has used since.
+        seconds: age that spares a record which nobody has used since.
         clock: seconds since 1970.
     """
 
-    def look(head: Head) -> None:
+    def look(record: Record) -> None:
         oldest = clock() - seconds
-        if head.used < oldest:
+        if record.used < oldest:
             try:
-                blobs.info(kind, head.id.partition(".")[2])
+                blobs.info(kind, record.id.partition(".")[2])
             except NotFoundError:
-                heads.delete(kind, head.id, head, unused_since=oldest)
+                records.delete(kind, record.id, record, unused_since=oldest)
 
-    return each(heads, kind, look)
+    return each(records, kind, look)
 
 
 def blobs_without_owners(

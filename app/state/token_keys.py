@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.tokens import Key, new_key, parse_key
 
-from .base import HeadExistsError, HeadMissingError, StateStore
+from .base import RecordExistsError, RecordMissingError, StateStore
 from .durable import create_once, make_directories, store_error
 from .storage import Storage, unusable
 
@@ -35,26 +35,26 @@ def resolve_keys(texts: Sequence[str], storage: Storage) -> list[Key]:
         return [parse_key(text) for text in texts]
     if storage.database is None:
         return load_keys(storage.directory)
-    return _load_shared(storage.heads)
+    return _load_shared(storage.records)
 
 
-def shared_keys(heads: StateStore) -> list[Key]:
+def shared_keys(records: StateStore) -> list[Key]:
     """Return the keys that are stored in a database.
 
     Raises:
-        HeadMissingError: there are none.
+        RecordMissingError: there are none.
         ValueError: one is malformed.
         StoreError: the database failed.
     """
-    return _parse(heads.get(_KIND, _ID).value.decode())
+    return _parse(records.get(_KIND, _ID).value.decode())
 
 
-def _load_shared(heads: StateStore) -> list[Key]:
+def _load_shared(records: StateStore) -> list[Key]:
     while True:
-        with contextlib.suppress(HeadMissingError):
-            return shared_keys(heads)
-        with contextlib.suppress(HeadExistsError):
-            heads.create(_KIND, _ID, new_key().to_text().encode())
+        with contextlib.suppress(RecordMissingError):
+            return shared_keys(records)
+        with contextlib.suppress(RecordExistsError):
+            records.create(_KIND, _ID, new_key().to_text().encode())
 
 
 def load_keys(directory: Path) -> list[Key]:
@@ -80,11 +80,11 @@ def _parse(text: str) -> list[Key]:
     return [parse_key(line) for line in lines if line and not line.startswith("#")]
 
 
-def share(directory: Path, heads: StateStore) -> None:
+def share(directory: Path, records: StateStore) -> None:
     """Store the keys of a data directory in a database, unless it has some."""
     text = "\n".join(key.to_text() for key in load_keys(directory))
-    with contextlib.suppress(HeadExistsError):
-        heads.create(_KIND, _ID, text.encode())
+    with contextlib.suppress(RecordExistsError):
+        records.create(_KIND, _ID, text.encode())
 
 
 def clean(directory: Path) -> None:

@@ -17,7 +17,7 @@ from app.datasets.files.file_set import on_error
 from app.datasets.opened import OpenDataset
 from app.errors import NotFoundError
 from app.http.identity import Identity
-from app.state.base import MAX_VALUE, HeadInvalidError, HeadMissingError, StateStore
+from app.state.base import MAX_VALUE, RecordInvalidError, RecordMissingError, StateStore
 from app.state.ownership import Namespaces
 from app.tokens import KeyRing
 from core.arrays import Array
@@ -158,7 +158,7 @@ class Views:
         view = parse_view(spec)
         # Before it is planned, which takes several times the memory of a mask.
         if view.nbytes > (_MAX_STORED_MASK if isinstance(view.select, Mask) else _MAX_STORED):
-            raise HeadInvalidError(
+            raise RecordInvalidError(
                 f"a view whose JSON is longer than {MAX_VALUE} bytes cannot be registered",
                 hint="Send it with each request, to /tiles, /plan or /reduce",
             )
@@ -206,15 +206,15 @@ class Views:
         """Return an owner of a registered view, the caller if it is one, and the view."""
         owner, stored = who.owner, b""
         try:
-            stored = self._registered.head(owner, ident).value
-        except HeadMissingError as e:
+            stored = self._registered.record(owner, ident).value
+        except RecordMissingError as e:
             others = self._registered.of_anyone(ident) if who.is_admin else []
             if not others:
                 raise NotFoundError(
                     f"there is no view {ident[:80]!r}",
                     hint="POST a view, such as {}, to /v1/datasets/{id}/views, and use its id",
                 ) from e
-            owner, stored = others[0].owner, others[0].head.value
+            owner, stored = others[0].owner, others[0].record.value
         known = self._parse(owner, ident, stored)
         if dataset not in {None, known.dataset}:
             raise NotFoundError(f"there is no view {ident[:80]!r} of dataset {dataset!r}")

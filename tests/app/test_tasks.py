@@ -34,7 +34,9 @@ def test_stores_are_told_apart() -> None:
     first, second = MemoryStateStore(), MemoryStateStore()
     settings, elsewhere = Settings(), Settings(blobs="s3://bucket")
     assert store_resource(first, settings) == store_resource(first, settings)
-    found = {store_resource(heads, s) for heads in (first, second) for s in (settings, elsewhere)}
+    found = {
+        store_resource(records, s) for records in (first, second) for s in (settings, elsewhere)
+    }
     assert len(found) == 4
 
 

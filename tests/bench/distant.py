@@ -92,7 +92,7 @@ class DistantService(Service):
 
 
 def commits_of_a_second(url: str, threads: int) -> float:
-    """Compare-and-swaps of as many heads by as many threads."""
+    """Compare-and-swaps of as many records by as many threads."""
     store = PostgresStateStore(url, "file:")
     end, done = time.monotonic() + _SECONDS, [0] * threads
 

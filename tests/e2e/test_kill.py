@@ -208,15 +208,15 @@ def check_keys(service: Service, said: list[str]) -> None:
 
 
 def check_stores(data: Path, unanswered: int) -> None:
-    """The usage of every owner is that of its heads, and inputs have content and owners."""
+    """The usage of every owner is that of its records, and inputs have content and owners."""
     with contextlib.closing(sqlite3.connect(data / "state.sqlite")) as state:
         assert state.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         counted = state.execute("SELECT * FROM usage ORDER BY kind, space").fetchall()
         query = """SELECT kind, substr(id, 1, instr(id, '.')) AS space, count(*), sum(size)
             FROM head GROUP BY kind, space ORDER BY kind, space"""
         assert counted == state.execute(query).fetchall()
-        heads = state.execute("SELECT DISTINCT substr(id, 18) FROM head WHERE kind = 'input'")
-        owned = {name for (name,) in heads}
+        records = state.execute("SELECT DISTINCT substr(id, 18) FROM head WHERE kind = 'input'")
+        owned = {name for (name,) in records}
     stored = {path.name for path in (data / "blobs" / "input").rglob("*.quantiles")}
     assert owned <= stored
     # A file between the two steps of a put or a delete has no owner until it is swept.

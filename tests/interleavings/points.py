@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.runs.watching import Watch
-from app.state.base import Admit, Head, StateStore, StoreBusyError, space_of
+from app.state.base import Admit, Record, StateStore, StoreBusyError, space_of
 from app.state.blobs import BlobInfo, BlobPage, Octets
 from app.state.quotas import Limit
 from tests.app.state.memory import MemoryStateStore
@@ -31,7 +31,7 @@ class Shared:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.heads = MemoryStateStore()
+        self.records = MemoryStateStore()
         self.blobs = MemoryBlobStore()
         self.written: set[tuple[str, str]] = set()
         """Kinds and ids of the blobs that have an open writer."""
@@ -41,14 +41,14 @@ class Shared:
         self.names: dict[str, str] = {}
         """Ids of what was there before the operations, by names for people."""
         self.limits: Mapping[str, Limit] = {}
-        """Quotas: of these kinds, who creates or deletes a head may decide another creation."""
+        """Quotas: of these kinds, who creates or deletes a record may decide another creation."""
 
     def copy(self) -> Shared:
         """Return another of equal content."""
         made = Shared(self.scheduler)
-        made.heads._heads = dict(self.heads._open)
-        made.heads._counts = Counter(self.heads._counts)
-        made.heads._nbytes = Counter(self.heads._nbytes)
+        made.records._records = dict(self.records._open)
+        made.records._counts = Counter(self.records._counts)
+        made.records._nbytes = Counter(self.records._nbytes)
         made.blobs._blobs = {
             key: replace(blob, data=bytearray(blob.data)) for key, blob in self.blobs._open.items()
         }
@@ -60,7 +60,7 @@ class Shared:
         return made
 
     def limited(self, **counts: int) -> Shared:
-        """Return this where each owner may have so many heads of some kinds."""
+        """Return this where each owner may have so many records of some kinds."""
         return self._with({kind: Limit(f"{kind}s", n, sys.maxsize) for kind, n in counts.items()})
 
     def cramped(self, **nbytes: int) -> Shared:
@@ -76,34 +76,41 @@ class Shared:
         made.limits = limits
         return made
 
-    def note(self, head: Head) -> None:
+    def note(self, record: Record) -> None:
         """Note the state of a run that was stored."""
-        if head.kind == "run":
-            self.states.append((head.id, json.loads(head.value)["value"]["state"]))
+        if record.kind == "run":
+            self.states.append((record.id, json.loads(record.value)["value"]["state"]))
 
-    def all_heads(self) -> list[tuple[str, str]]:
-        """Kinds and ids of all heads."""
-        return sorted(self.heads._open)
+    def all_records(self) -> list[tuple[str, str]]:
+        """Kinds and ids of all records."""
+        return sorted(self.records._open)
 
     def all_blobs(self) -> list[tuple[str, str]]:
         """Kinds and ids of all blobs."""
         return sorted(self.blobs._open)
 
     def usage(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """What the store counts, by kind and space: heads and their bytes."""
-        return {key: (n, self.heads._nbytes[key]) for key, n in self.heads._counts.items()}
+        """What the store counts, by kind and space: records and their bytes."""
+        return {key: (n, self.records._nbytes[key]) for key, n in self.records._counts.items()}
 
     def digest(self) -> bytes:
         """Return a digest of all that is stored and noted, with times to the hour."""
-        heads = (
-            (*key, head.value, head.generation, head.nonce, head.size, self._age(head.used))
-            for key, head in sorted(self.heads._open.items())
+        records = (
+            (
+                *key,
+                record.value,
+                record.generation,
+                record.nonce,
+                record.size,
+                self._age(record.used),
+            )
+            for key, record in sorted(self.records._open.items())
         )
         blobs = (
             (*key, bytes(blob.data), self._age(blob.used), self._age(blob.modified))
             for key, blob in sorted(self.blobs._open.items())
         )
-        noted = (*heads, *blobs, sorted(self.usage().items()), self.states, self.names)
+        noted = (*records, *blobs, sorted(self.usage().items()), self.states, self.names)
         return hashlib.blake2b(repr(noted).encode(), digest_size=16).digest()
 
     def _age(self, used: float) -> int:
@@ -122,8 +129,8 @@ class Shared:
 
 def age(shared: Shared, seconds: float) -> None:
     """Make everything older."""
-    for key, head in shared.heads._open.items():
-        shared.heads._open[key] = replace(head, used=head.used - seconds)
+    for key, record in shared.records._open.items():
+        shared.records._open[key] = replace(record, used=record.used - seconds)
     for blob in shared.blobs._open.values():
         blob.used -= seconds
         blob.modified -= seconds
@@ -133,53 +140,53 @@ def _named(kind: str, ident: str) -> str:
     return f"{kind} {_LONG.sub('', ident)}"
 
 
-class PointedHeads(StateStore):
+class PointedRecords(StateStore):
     """A StateStore with a point before each call."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._heads = shared.heads
+        self._records = shared.records
 
-    def _changes(self, what: str, kind: str, head_id: str, *others: Access) -> None:
-        accesses = [Access("writes", kind, head_id), *others]
+    def _changes(self, what: str, kind: str, record_id: str, *others: Access) -> None:
+        accesses = [Access("writes", kind, record_id), *others]
         limit = self._shared.limits.get(kind)
         if limit is not None and (what != "swap" or limit.nbytes < sys.maxsize):
-            accesses.append(Access("writes", f"usage of {kind}", space_of(head_id)))
-        text = f"{what} {_named(kind, head_id)}"
+            accesses.append(Access("writes", f"usage of {kind}", space_of(record_id)))
+        text = f"{what} {_named(kind, record_id)}"
         self._shared.scheduler.point(Call(text, tuple(accesses)))
 
-    def insert(self, head: Head, admit: Admit | None) -> Head:
-        self._changes("create", head.kind, head.id)
-        made = self._heads.insert(head, admit)
+    def insert(self, record: Record, admit: Admit | None) -> Record:
+        self._changes("create", record.kind, record.id)
+        made = self._records.insert(record, admit)
         self._shared.note(made)
         return made
 
-    def find(self, kind: str, head_id: str) -> Head | None:
-        self._shared.scheduler.point(reads(f"get {_named(kind, head_id)}", kind, head_id))
-        return self._heads.find(kind, head_id)
+    def find(self, kind: str, record_id: str) -> Record | None:
+        self._shared.scheduler.point(reads(f"get {_named(kind, record_id)}", kind, record_id))
+        return self._records.find(kind, record_id)
 
-    def swap(self, seen: Head, new: Head, admit: Admit | None) -> Head:
+    def swap(self, seen: Record, new: Record, admit: Admit | None) -> Record:
         self._changes("swap", seen.kind, seen.id)
-        head = self._heads.swap(seen, new, admit)
-        self._shared.note(head)
-        return head
+        record = self._records.swap(seen, new, admit)
+        self._shared.note(record)
+        return record
 
-    def scan(self, kind: str, prefix: str, after: str, limit: int) -> list[Head]:
+    def scan(self, kind: str, prefix: str, after: str, limit: int) -> list[Record]:
         text = f"list {_named(kind, prefix)}"
         self._shared.scheduler.point(reads(text, kind, prefix, is_prefix=True))
-        return self._heads.scan(kind, prefix, after, limit)
+        return self._records.scan(kind, prefix, after, limit)
 
-    def touch(self, kind: str, head_id: str) -> None:
-        text = f"touch {_named(kind, head_id)}"
-        used = Access("writes", f"use of {kind}", head_id)
-        self._shared.scheduler.point(Call(text, (Access("reads", kind, head_id), used)))
-        self._heads.touch(kind, head_id)
+    def touch(self, kind: str, record_id: str) -> None:
+        text = f"touch {_named(kind, record_id)}"
+        used = Access("writes", f"use of {kind}", record_id)
+        self._shared.scheduler.point(Call(text, (Access("reads", kind, record_id), used)))
+        self._records.touch(kind, record_id)
 
     def remove(
-        self, kind: str, head_id: str, seen: Head | None, unused_since: float | None
+        self, kind: str, record_id: str, seen: Record | None, unused_since: float | None
     ) -> None:
-        self._changes("delete", kind, head_id, Access("writes", f"use of {kind}", head_id))
-        self._heads.remove(kind, head_id, seen, unused_since)
+        self._changes("delete", kind, record_id, Access("writes", f"use of {kind}", record_id))
+        self._records.remove(kind, record_id, seen, unused_since)
 
     def close(self) -> None:
         """Leave the store open: others use it."""

@@ -62,7 +62,7 @@ class LimitedWorld(RunsWorld):
         """See World."""
         refused = tuple(_is_refused(d.outcome.error) for d in done)
         over = [
-            f"{used} heads and bytes of {kind} are stored, and allowed are {limit}"
+            f"{used} records and bytes of {kind} are stored, and allowed are {limit}"
             for (kind, _), used in shared.usage().items()
             for limit in [shared.limits.get(kind)]
             if limit is not None and (used[0] > limit.count or used[1] > limit.nbytes)
@@ -274,7 +274,7 @@ class _Look:
         self.process = Process(self.shared)
         for _ in range(2):
             self.process.later += LEASE + DAY
-            if any(kind == "sealing" for kind, _ in self.shared.all_heads()):
+            if any(kind == "sealing" for kind, _ in self.shared.all_records()):
                 self.process.work()
             self._end_appends()
             self.process.sweep()
@@ -338,7 +338,7 @@ class _Look:
         counted = usage.get(("stream", space), (0, 0))
         if counted != wanted:
             self.found.append(f"{wanted} streams and bytes exist, and {counted} are counted")
-        runs = sum(kind == "run" for kind, _ in self.shared.all_heads())
+        runs = sum(kind == "run" for kind, _ in self.shared.all_records())
         if usage.get(("run", space), (0, 0))[0] != runs:
             self.found.append(f"{runs} runs exist, and others are counted")
         self._bytes(listed)
@@ -368,6 +368,6 @@ class _Look:
         for other in process.runs.page(ALICE, "", 10):
             process.removal.delete(ALICE, other.id)
         self._repair()
-        left = self.shared.all_heads() + self.shared.all_blobs()
+        left = self.shared.all_records() + self.shared.all_blobs()
         if left:
             self.found.append(f"left for ever: {left}")

@@ -30,13 +30,13 @@ from app.runs.uploads.appending import Appending, AppendRequest, Terms
 from app.runs.uploads.uploads import Uploads, _finish
 from app.state.ownership import Namespaces
 from app.state.presence import Presence
-from app.state.quotas import AdmittedHeads, Quotas
+from app.state.quotas import AdmittedRecords, Quotas
 from app.state.sweeper import Chore
 from core.errors import EmptyStreamError
 from core.losses.policy import Policy
 from tests.app.runs.requests import EVENT, stream
 
-from .points import PointedBlobs, PointedHeads, PointedWatch, Shared, age
+from .points import PointedBlobs, PointedRecords, PointedWatch, Shared, age
 from .scheduler import Scheduler
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ def digest(data: bytes) -> str:
 
 def published(sealing: SealingContext, run: RunRecord) -> Published:
     """The published reports of a run."""
-    things = Namespaces(sealing.heads, REPORT)
+    things = Namespaces(sealing.records, REPORT)
     return Published(things, sealing.streams.blobs, REPORT, run.owner, run.files)
 
 
@@ -154,26 +154,26 @@ class Process:
         self.shared = shared
         self.later = later
         """By which its clock, and only that, is ahead."""
-        heads = AdmittedHeads(PointedHeads(shared), Quotas(shared.limits), self.clock)
+        records = AdmittedRecords(PointedRecords(shared), Quotas(shared.limits), self.clock)
         blobs = PointedBlobs(shared)
-        self.runs = Runs(heads, 30.0, PointedWatch(shared.scheduler), self.clock)
-        self.streams = Streams(heads, blobs, self.runs, self.clock)
-        self.removal = Removal(self.streams, heads)
+        self.runs = Runs(records, 30.0, PointedWatch(shared.scheduler), self.clock)
+        self.streams = Streams(records, blobs, self.runs, self.clock)
+        self.removal = Removal(self.streams, records)
         losses = cast("Any", _Losses())
         self.uploads = Uploads(self.streams, losses, losses.threads, MOST)
-        self.sealing = _Workshop(self.streams, heads, losses, cast("Any", None))
-        self._heads, self._blobs = heads, blobs
+        self.sealing = _Workshop(self.streams, records, losses, cast("Any", None))
+        self._records, self._blobs = records, blobs
 
     @cached_property
     def sealer(self) -> Sealer:
         """What seals, which reads files for its name."""
-        return Sealer(self.sealing, Jobs(self._heads, LEASE, self.clock), interval=0.0)
+        return Sealer(self.sealing, Jobs(self._records, LEASE, self.clock), interval=0.0)
 
     @cached_property
     def chores(self) -> dict[str, Chore]:
         """What its sweeper does."""
         clock = self.clock
-        return sweeping.chores(self.removal, self._heads, self._blobs, clock, clock)
+        return sweeping.chores(self.removal, self._records, self._blobs, clock, clock)
 
     def clock(self) -> float:
         # A run that is created again is created later.

@@ -16,8 +16,8 @@ from app.runs.sealing.sealer import Sealer
 from app.runs.store import Change, Runs
 from app.runs.streams import Streams
 from app.runs.uploads.appending import Appending
-from app.state.base import Admit, Head, HeadConflictError, HeadMissingError
-from app.state.quotas import AdmittedHeads, refuse
+from app.state.base import Admit, Record, RecordConflictError, RecordMissingError
+from app.state.quotas import AdmittedRecords, refuse
 from tests.scale import SOAK
 
 from . import runs_world
@@ -144,10 +144,10 @@ class CheckingThenActing(Streams):
         known = self.find(run, stream.partition)
         if known is not None and not known.is_untouched:
             raise PartitionTakenError("the partition is being uploaded")
-        with contextlib.suppress(HeadMissingError):
-            self._heads.delete(run.owner, stream.key)
+        with contextlib.suppress(RecordMissingError):
+            self._records.delete(run.owner, stream.key)
         return StreamRecord.decode(
-            self._heads.insert(run.owner, stream.key, stream.encode(), size=0)
+            self._records.insert(run.owner, stream.key, stream.encode(), size=0)
         )
 
 
@@ -175,7 +175,7 @@ class Replacing(Streams):
         if known is None or not known.is_untouched:
             return super()._create(run, stream, repeats=repeats)
         assert known.owned is not None
-        return StreamRecord.decode(self._heads.replace(known.owned, stream.encode(), size=0))
+        return StreamRecord.decode(self._records.replace(known.owned, stream.encode(), size=0))
 
 
 class Taking(Streams):
@@ -251,9 +251,9 @@ class Overtaken(Streams):
     """Streams to which an append goes on that another has taken over."""
 
     def swap(self, seen: StreamRecord, new: StreamRecord) -> StreamRecord:
-        with contextlib.suppress(HeadConflictError):
+        with contextlib.suppress(RecordConflictError):
             return super().swap(seen, new)
-        return super().swap(StreamRecord.decode(self._heads.get(seen.owner, seen.key)), new)
+        return super().swap(StreamRecord.decode(self._records.get(seen.owner, seen.key)), new)
 
 
 def test_an_append_that_was_taken_over_and_goes_on_is_found(
@@ -268,7 +268,7 @@ class Forgetful(Jobs):
     """Jobs of which each is deleted whoever has it now."""
 
     def delete(self, job: Job) -> bool:
-        with contextlib.suppress(HeadMissingError):
+        with contextlib.suppress(RecordMissingError):
             self._things.delete(job.owner, job.ident)
         return True
 
@@ -300,35 +300,35 @@ def test_jobs_that_are_lost_are_found(
     assert found_in(named(of_jobs(scheduler), name), scheduler, fault)
 
 
-class CountingThenCreating(AdmittedHeads):
-    """Heads whose quota is counted before they are created, or grow."""
+class CountingThenCreating(AdmittedRecords):
+    """Records whose quota is counted before they are created, or grow."""
 
     def create(
         self,
         kind: str,
-        head_id: str,
+        record_id: str,
         value: bytes,
         *,
         size: int | None = None,
         admit: Admit | None = None,
-    ) -> Head:
+    ) -> Record:
         limit = self._quotas.limits.get(kind)
         if limit is not None:
-            count = len(self._heads.list(kind, head_id.partition(".")[0]).heads)
+            count = len(self._records.list(kind, record_id.partition(".")[0]).records)
             if count >= limit.count:
                 refuse(f"{limit.name}.count", limit.count, count, retry_after=1)
-        return self._heads.create(kind, head_id, value, size=size, admit=admit)
+        return self._records.create(kind, record_id, value, size=size, admit=admit)
 
     def compare_and_swap(
-        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
-    ) -> Head:
+        self, seen: Record, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Record:
         limit, more = self._quotas.limits.get(seen.kind), (size or 0) - seen.size
         if limit is not None and more > 0:
-            heads = self._heads.list(seen.kind, seen.id.partition(".")[0]).heads
-            used = sum(head.size for head in heads)
+            records = self._records.list(seen.kind, seen.id.partition(".")[0]).records
+            used = sum(record.size for record in records)
             if used + more > limit.nbytes:
                 refuse(f"{limit.name}.bytes", limit.nbytes, used, retry_after=1)
-        return self._heads.compare_and_swap(seen, value, size=size, admit=admit)
+        return self._records.compare_and_swap(seen, value, size=size, admit=admit)
 
 
 class Refused(Runs):
@@ -360,14 +360,14 @@ def test_a_quota_that_is_counted_before_is_found(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = named(at_limits(scheduler), "room for one stream: create 1 | create 2")
-    monkeypatch.setattr(runs_world, "AdmittedHeads", CountingThenCreating)
+    monkeypatch.setattr(runs_world, "AdmittedRecords", CountingThenCreating)
     assert found_in(plan, scheduler, "quotas refuse (False, False)")
 
 
 def test_bytes_that_are_counted_before_they_are_stored_are_found(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs_world, "AdmittedHeads", CountingThenCreating)
+    monkeypatch.setattr(runs_world, "AdmittedRecords", CountingThenCreating)
     plan = named(at_limits(scheduler), "bytes for one append: continue 1 | continue 2")
     failures = plan.explore(scheduler, 200).failures
     assert any("are stored, and allowed are" in each for f in failures for each in f.faults)

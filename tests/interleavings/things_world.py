@@ -31,14 +31,14 @@ from app.pipelines import registry
 from app.pipelines.registry import Pipelines
 from app.state.api_keys import ApiKeys
 from app.state.ownership import adopt, namespace
-from app.state.quotas import NOTED, AdmittedHeads, Quotas
+from app.state.quotas import NOTED, AdmittedRecords, Quotas
 from app.state.shares import Shares
 from app.state.sweeper import (
     Chore,
     blobs_without_owners,
     expired_blobs,
-    expired_heads,
-    heads_without_blobs,
+    expired_records,
+    records_without_blobs,
 )
 from app.tiles import views
 from app.tiles.views import Views
@@ -46,7 +46,7 @@ from app.tokens import Key, KeyRing
 from core.errors import CoreError
 
 from .pairs import Act, Done
-from .points import PointedBlobs, PointedHeads, PointedLock, Shared, age
+from .points import PointedBlobs, PointedLock, PointedRecords, Shared, age
 from .scheduler import Scheduler
 
 ALICE, BOB = (Identity(name, USER_SCOPES) for name in ("alice", "bob"))
@@ -62,18 +62,18 @@ class Desk:
 
     def __init__(self, shared: Shared, directory: Path, *, locks: bool = False) -> None:
         self.shared = shared
-        pointed = PointedHeads(shared)
-        heads = AdmittedHeads(pointed, Quotas(shared.limits), self.clock)
+        pointed = PointedRecords(shared)
+        records = AdmittedRecords(pointed, Quotas(shared.limits), self.clock)
         self._stores = (pointed, PointedBlobs(shared))
         self.sharing = PointedLock(shared.scheduler, "sharing")
         keys = KeyRing([Key(1, "sign", bytes(32))])
-        self.heads = heads
-        self.catalogue = Catalogue(heads, Roots([directory]), {}, BufferPool(4))
-        self.views = Views(self.catalogue, heads, keys)
-        self.pipelines = Pipelines(self.catalogue, self.views, heads, keys)
+        self.records = records
+        self.catalogue = Catalogue(records, Roots([directory]), {}, BufferPool(4))
+        self.views = Views(self.catalogue, records, keys)
+        self.pipelines = Pipelines(self.catalogue, self.views, records, keys)
         self.files = InputStore(self._stores[1], DAYS, self.clock)
-        self.inputs = Inputs(self.files, heads, self.sharing.turn, Ledger(1 << 30, 1 << 30))
-        self.keys = ApiKeys(heads)
+        self.inputs = Inputs(self.files, records, self.sharing.turn, Ledger(1 << 30, 1 << 30))
+        self.keys = ApiKeys(records)
         if locks:
             # What is in memory, one process's threads change in any order.
             for part in (self.catalogue, self.views, self.pipelines):
@@ -86,16 +86,16 @@ class Desk:
     @cached_property
     def chores(self) -> Mapping[str, Chore]:
         """Those of ``make_sweeper``, for these kinds."""
-        heads, blobs = self._stores
+        records, blobs = self._stores
         kind, clock = input_store.KIND, self.clock
-        owners = Shares(heads, kind, self.sharing.turn)
+        owners = Shares(records, kind, self.sharing.turn)
         return {
             **{
-                kind: expired_heads(heads, kind, DAYS * DAY, clock)
+                kind: expired_records(records, kind, DAYS * DAY, clock)
                 for kind in (views.KIND, registry.KIND, datasets.KIND)
             },
-            "expired owners of inputs": expired_heads(heads, kind, DAYS * DAY + NOTED, clock),
-            "owners of missing inputs": heads_without_blobs(heads, blobs, kind, NOTED, clock),
+            "expired owners of inputs": expired_records(records, kind, DAYS * DAY + NOTED, clock),
+            "owners of missing inputs": records_without_blobs(records, blobs, kind, NOTED, clock),
             "inputs without owners": blobs_without_owners(blobs, owners, kind, 60.0, clock),
             "expired inputs": expired_blobs(blobs, kind, DAYS * DAY, clock),
         }
@@ -178,7 +178,7 @@ class Desk:
 
     def adopt(self) -> None:
         """Hand everything of alice to bob; of two who do, each may be told of a part."""
-        adopt(self.heads, ALICE.owner, BOB.owner, self.sharing.turn)
+        adopt(self.records, ALICE.owner, BOB.owner, self.sharing.turn)
 
     def sweep(self, kind: str = "") -> None:
         """Do the chores, or those of a kind."""
@@ -310,7 +310,7 @@ def begun(scheduler: Scheduler, directory: Path) -> Shared:
         desk.dataset(ALICE)
         desk.view(ALICE)
         desk.pipeline(ALICE)
-    names = {kind: ident.partition(".")[2] for kind, ident in scratch.all_heads()}
+    names = {kind: ident.partition(".")[2] for kind, ident in scratch.all_records()}
     shared.names = {**names, "input": input_store.digest_of(QUANTILES)}
     return shared
 

@@ -28,7 +28,7 @@ STORES = (
     os.environ.get("THALWEG_TEST_STATE", "sqlite:"),
     os.environ.get("THALWEG_TEST_BLOBS", "file:"),
 )
-"""Where heads and blobs are: other processes name those that nodes share."""
+"""Where records and blobs are: other processes name those that nodes share."""
 KINDS = (RUN, STREAM, SEGMENT, REPORT, jobs.KIND)
 
 
@@ -50,7 +50,7 @@ class Stored(Shared):
     def __init__(self, scheduler: Scheduler, directory: Path) -> None:
         super().__init__(scheduler)
         storage = open_storage(directory, 0, *STORES)
-        self.heads = cast("Any", storage.heads)
+        self.records = cast("Any", storage.records)
         self.blobs = cast("Any", storage.blobs)
         self._storage = storage
 
@@ -64,8 +64,8 @@ class Stored(Shared):
         """Return nothing: each execution has a world of its own, which looks at one end."""
         return b""
 
-    def all_heads(self) -> list[tuple[str, str]]:
-        return [(kind, head.id) for kind in KINDS for head in self.heads.list(kind).heads]
+    def all_records(self) -> list[tuple[str, str]]:
+        return [(kind, record.id) for kind in KINDS for record in self.records.list(kind).records]
 
     def all_blobs(self) -> list[tuple[str, str]]:
         blobs: BlobStore = self.blobs
@@ -83,7 +83,7 @@ class Stored(Shared):
             raise _CountedError
 
         try:
-            self.heads.create(kind, f"{space}counting", b"", size=0, admit=note)
+            self.records.create(kind, f"{space}counting", b"", size=0, admit=note)
         except _CountedError:
             return found[0]
         raise AssertionError("it was not asked to admit")

@@ -5,12 +5,12 @@ asked for, and published too: so a file is immutable, whoever asks, and can be r
 
 Files of results are written piece by piece, then published at once, and immutable from then on::
 
-    head   segment  <run>.<name>                {"blob": ..., "size": ..., "digest": ...}
+    record   segment  <run>.<name>                {"blob": ..., "size": ..., "digest": ...}
     blob   segment  <run>.<name>.<attempt>      the bytes
 
 The name says what the content is computed from, so two workers that compute the same file write
-equal bytes. Each writes to a blob of its own attempt, and whoever creates the head first wins;
-the other deletes its blob. A crash leaves a blob without a head, which nobody reads and the
+equal bytes. Each writes to a blob of its own attempt, and whoever creates the record first wins;
+the other deletes its blob. A crash leaves a blob without a record, which nobody reads and the
 sweeper removes.
 """
 
@@ -33,9 +33,9 @@ from app.losses.pictures.options import PictureOptions, Theme
 from app.losses.tables import table_encoder
 from app.state.base import (
     MAX_PAGE,
-    HeadConflictError,
-    HeadExistsError,
-    HeadMissingError,
+    RecordConflictError,
+    RecordExistsError,
+    RecordMissingError,
     StateStore,
     StoreDamagedError,
     damaged,
@@ -125,7 +125,7 @@ class Published:
     """The files of one kind that are computed from a run.
 
     Args:
-        heads: those of the kind.
+        records: those of the kind.
         blobs: holds their content.
         kind: of both.
         owner: of the run.
@@ -133,9 +133,9 @@ class Published:
     """
 
     def __init__(
-        self, heads: Namespaces, blobs: BlobStore, kind: str, owner: str, run: str
+        self, records: Namespaces, blobs: BlobStore, kind: str, owner: str, run: str
     ) -> None:
-        self._heads = heads
+        self._records = records
         self._blobs = blobs
         self._kind = kind
         self._owner = owner
@@ -144,8 +144,8 @@ class Published:
     def find(self, name: str) -> PublishedFile | None:
         """Return a file, or None if it is not published."""
         try:
-            value = self._heads.get(self._owner, self._ident(name)).value
-        except HeadMissingError:
+            value = self._records.get(self._owner, self._ident(name)).value
+        except RecordMissingError:
             return None
         return PublishedFile(self._kind, name, value["blob"], value["size"], value["digest"])
 
@@ -166,8 +166,8 @@ class Published:
         try:
             file = writer.finish()
             value = {"blob": file.blob, "size": file.size, "digest": file.digest}
-            self._heads.create(self._owner, self._ident(file.name), value, file.size)
-        except HeadExistsError:
+            self._records.create(self._owner, self._ident(file.name), value, file.size)
+        except RecordExistsError:
             writer.discard()
             known = self.find(writer.name)
             if known is None:
@@ -219,22 +219,22 @@ class Published:
         """Yield the names of all files, in order."""
         prefix = f"{self._run}."
         start = prefix + after if after else ""
-        while page := self._heads.page(self._owner, prefix, start, MAX_PAGE):
+        while page := self._records.page(self._owner, prefix, start, MAX_PAGE):
             yield from (owned.ident.removeprefix(prefix) for owned in page)
             start = page[-1].ident
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it exists: first its head, so that nobody finds half of it."""
+        """Delete a file, if it exists: first its record, so that nobody finds half of it."""
         file = self.find(name)
         if file is not None:
             self.discard(file)
 
     def discard(self, file: PublishedFile) -> None:
         """Delete a file, unless it was published anew since."""
-        with contextlib.suppress(HeadMissingError, HeadConflictError):
-            head = self._heads.get(self._owner, self._ident(file.name))
-            if head.value["blob"] == file.blob:
-                self._heads.delete(self._owner, head.ident, head)
+        with contextlib.suppress(RecordMissingError, RecordConflictError):
+            record = self._records.get(self._owner, self._ident(file.name))
+            if record.value["blob"] == file.blob:
+                self._records.delete(self._owner, record.ident, record)
                 with contextlib.suppress(NotFoundError):
                     self._blobs.delete(self._kind, file.blob)
 
@@ -303,7 +303,7 @@ class ReportFiles(Published):
     """The published reports of one run.
 
     Args:
-        heads: of all reports.
+        records: of all reports.
         blobs: hold their content.
         owner: of the run.
         run: its id.
@@ -311,9 +311,9 @@ class ReportFiles(Published):
     """
 
     def __init__(
-        self, heads: StateStore, blobs: BlobStore, owner: str, run: str, float_width: int
+        self, records: StateStore, blobs: BlobStore, owner: str, run: str, float_width: int
     ) -> None:
-        super().__init__(Namespaces(heads, REPORT), blobs, REPORT, owner, run)
+        super().__init__(Namespaces(records, REPORT), blobs, REPORT, owner, run)
         self._float_width = float_width
 
     def dtype(self, report: str) -> np.dtype[np.void]:

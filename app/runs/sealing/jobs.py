@@ -1,6 +1,6 @@
 """Jobs of sealing: what is to be computed of a run, and which worker computes it.
 
-A job is a head. The worker that computes it writes its name there and counts up a *beat* as
+A job is a record. The worker that computes it writes its name there and counts up a *beat* as
 long as it lives; each change is a compare-and-swap, so one worker has it at a time::
 
     waiting --claim--> worker A, beat 7, 8, 9 ... --finish--> (deleted)
@@ -22,7 +22,7 @@ only where the worker that started one saw it die, and had not ended it itself::
 
 A poisoned job stays, so that it can be counted, until somebody asks for it again.
 
-Whoever works ahead of a job keeps a head meanwhile, which outlives a death. Nobody works ahead of
+Whoever works ahead of a job keeps a record meanwhile, which outlives a death. Nobody works ahead of
 that run again then, and its jobs are suspects from the beginning.
 """
 
@@ -37,15 +37,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.engine.inheriting import current_trace
-from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
-from app.state.ownership import Namespaces, Owned
+from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore
+from app.state.ownership import Namespaces, OwnedRecord
 from app.state.presence import Presence
 
 from ..records import RunRecord
 
 KIND = "sealing"
 AHEAD = "ahead"
-"""Kind of the heads of processes that work ahead, ``<run>.<process>``."""
+"""Kind of the records of processes that work ahead, ``<run>.<process>``."""
 OWN = "own"
 """Variant of the options and inputs that the run was created with."""
 LEASE_SECONDS = 15.0
@@ -96,7 +96,7 @@ class Job:
     """How the last of them died."""
     trace: str = ""
     """``traceparent`` of the request that asked for it."""
-    owned: Owned | None = field(default=None, compare=False, repr=False)
+    owned: OwnedRecord | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_poisoned(self) -> bool:
@@ -105,13 +105,13 @@ class Job:
 
     @property
     def ident(self) -> str:
-        """Id of its head in the namespace of the owner."""
+        """Id of its record in the namespace of the owner."""
         names = ",".join(self.reports).encode()
         digest = hashlib.blake2b(names, digest_size=8).hexdigest()
         return f"{self.run}.{self.variant.name}.{digest}"
 
     def encode(self) -> dict[str, Any]:
-        """Return the value of its head, as JSON values."""
+        """Return the value of its record, as JSON values."""
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "reports": list(self.reports),
@@ -127,7 +127,7 @@ _PLAIN = (
 """Members of a job that are stored as they are."""
 
 
-def _decode(owned: Owned) -> Job:
+def _decode(owned: OwnedRecord) -> Job:
     value = owned.value
     return Job(
         owner=owned.owner,
@@ -149,7 +149,7 @@ class Jobs:
     """The jobs of all runs.
 
     Args:
-        heads: holds them.
+        records: holds them.
         lease: seconds without a beat after which a job may be taken over.
         clock: monotonic seconds.
         presence: of this worker among those that compute them; default: there are no others.
@@ -163,15 +163,15 @@ class Jobs:
 
     def __init__(
         self,
-        heads: StateStore,
+        records: StateStore,
         lease: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         presence: Presence | None = None,
     ) -> None:
         self.presence = presence or Presence()
         self.waiting = self.computing = self.suspects = self.poisoned = 0
-        self._things = Namespaces(heads, KIND)
-        self._ahead = Namespaces(heads, AHEAD)
+        self._things = Namespaces(records, KIND)
+        self._ahead = Namespaces(records, AHEAD)
         self.lease = lease
         self._clock = clock
         self._seen: dict[tuple[str, str], tuple[str, int, float]] = {}
@@ -187,7 +187,7 @@ class Jobs:
         if self.died_ahead(job.owner, job.run):
             job = replace(job, suspect=True)
         while True:
-            with contextlib.suppress(HeadExistsError):
+            with contextlib.suppress(RecordExistsError):
                 self._things.create(job.owner, job.ident, job.encode())
                 return
             known = self.find(job)
@@ -203,7 +203,7 @@ class Jobs:
         """Return the present version of a job; None if there is none."""
         try:
             return _decode(self._things.get(job.owner, job.ident))
-        except HeadMissingError:
+        except RecordMissingError:
             return None
 
     def of_run(self, owner: str, run: str) -> list[Job]:
@@ -254,15 +254,15 @@ class Jobs:
         assert job.owned is not None  # noqa: S101 - it was read
         try:
             return replace(new, owned=self._things.replace(job.owned, new.encode()))
-        except (HeadConflictError, HeadMissingError):
+        except (RecordConflictError, RecordMissingError):
             return None
 
     def delete(self, job: Job) -> bool:
         """Delete a job unless it is another's now; return whether it is gone."""
-        with contextlib.suppress(HeadMissingError):
+        with contextlib.suppress(RecordMissingError):
             try:
                 self._things.delete(job.owner, job.ident, job.owned)
-            except HeadConflictError:
+            except RecordConflictError:
                 return False
         return True
 
@@ -272,7 +272,7 @@ class Jobs:
         One of a run that was created since by the same key is made again by the sweeper.
         """
         for job in self.of_run(owner, run):
-            with contextlib.suppress(HeadMissingError):
+            with contextlib.suppress(RecordMissingError):
                 self._things.delete(owner, job.ident)
         for owned in self._ahead.page(owner, f"{run}."):
             self._forget(owner, owned.ident)
@@ -293,7 +293,7 @@ class Jobs:
         return any(self.presence.has_ended(o.value) for o in self._ahead.page(owner, f"{run}."))
 
     def _forget(self, owner: str, ident: str) -> None:
-        with contextlib.suppress(HeadMissingError):
+        with contextlib.suppress(RecordMissingError):
             self._ahead.delete(owner, ident)
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    POST seal ──checks──▶ job (a head) + state sealed ──▶ a worker claims the job
+    POST seal ──checks──▶ job (a record) + state sealed ──▶ a worker claims the job
                                                           state computing, beats
                                                           segments, rows, reports published
                                                           state done | failed, job deleted

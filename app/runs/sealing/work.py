@@ -115,7 +115,7 @@ class SealingContext:
 
     Args:
         streams: those of all runs.
-        heads: the store of heads of published files.
+        records: the store of records of published files.
         losses: inputs, and room for sums and rows.
         engine: makes the calls that take long.
         segment: bytes of a segment.
@@ -125,7 +125,7 @@ class SealingContext:
     """
 
     streams: Streams
-    heads: StateStore
+    records: StateStore
     losses: LossService
     engine: Engine
     segment: int = SEGMENT_BYTES
@@ -167,11 +167,11 @@ class SealingContext:
     def files(self, run: RunRecord) -> ReportFiles:
         """Return the published reports of a run."""
         width = RunSpec.of(run).options.float_width
-        return ReportFiles(self.heads, self.streams.blobs, run.owner, run.files, width)
+        return ReportFiles(self.records, self.streams.blobs, run.owner, run.files, width)
 
     def segments(self, run: RunRecord) -> Published:
         """Return the published partials of a run."""
-        things = Namespaces(self.heads, SEGMENT)
+        things = Namespaces(self.records, SEGMENT)
         return Published(things, self.streams.blobs, SEGMENT, run.owner, run.id)
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 Two threads work on an append. One feeds it: each piece is checked and written to the blob of the
 append's fence, and what it leads to is published as a *snapshot*. The other commits: it takes the
-last snapshot, has the blob made durable, and swaps the head of the stream.
+last snapshot, has the blob made durable, and swaps the record of the stream.
 
     feed      | check, write 1 | check, write 2 | check, write 3 | ...
     snapshot                   1                2                3
@@ -17,7 +17,7 @@ throughput.
 acknowledged before if that is more. The swap that says so also says that the stream failed.
 
 *Late bytes.* An append takes the next fence before its first byte. If another one takes the fence
-from it, its next commit finds the head changed and fails: it has lost, whatever it wrote.
+from it, its next commit finds the record changed and fails: it has lost, whatever it wrote.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from app.run_errors import (
     UploadLengthError,
     UploadTakenError,
 )
-from app.state.base import HeadConflictError
+from app.state.base import RecordConflictError
 from app.state.blobs import BlobWriter
 from core.budget import current
 from core.errors import CoreError, EmptyStreamError, UnsupportedStreamError, WorkStoppedError
@@ -349,7 +349,7 @@ class Appending:
     def _swap(self, new: StreamRecord) -> None:
         try:
             self.record = self._streams.swap(self.record, new)
-        except (HeadConflictError, NotFoundError) as e:
+        except (RecordConflictError, NotFoundError) as e:
             raise UploadTakenError(
                 "another request has continued or deleted this upload",
                 hint="Ask for its offset, and continue there",

@@ -1,6 +1,6 @@
 """Uploads: who may append to a stream, and the course of one append; no protocol.
 
-Of several requests for one stream the last one wins, at once. It takes the fence in the head of
+Of several requests for one stream the last one wins, at once. It takes the fence in the record of
 the stream, whichever worker the others are on, and what those commit afterwards fails. If one of
 them is in this process it is told to stop, too. To ask for the offset ends an append as well,
 because its answer would be wrong a moment later; an append of this process is first allowed to
@@ -29,7 +29,7 @@ from app.run_errors import (
     UploadLengthError,
     UploadTakenError,
 )
-from app.state.base import HeadConflictError, StoreReadOnlyError
+from app.state.base import RecordConflictError, StoreReadOnlyError
 from core.budget import UNLIMITED, install
 
 from ..records import RunRecord, StreamRecord, next_fence
@@ -171,7 +171,7 @@ class Uploads:
                 return record
             length = record.length if request.length is None else request.length
             new = replace(record, fence=next_fence(record), appending=True, length=length)
-            with contextlib.suppress(HeadConflictError):
+            with contextlib.suppress(RecordConflictError):
                 taken = self.streams.swap(record, new)
                 self.streams.confirm(taken)
                 return taken
@@ -231,7 +231,7 @@ class Uploads:
             new = replace(record, fence=record.fence + 1, appending=False)
             try:
                 return self.streams.swap(record, new)
-            except HeadConflictError:
+            except RecordConflictError:
                 continue
             except StoreReadOnlyError:
                 # No append can commit anything either.

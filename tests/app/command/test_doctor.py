@@ -207,7 +207,7 @@ def test_nowhere_for_kernels(
 
 def test_keys_of_which_none_is_valid(data_dir: Path) -> None:
     with closing(open_storage(data_dir, 0)) as storage:
-        keys = ApiKeys(storage.heads)
+        keys = ApiKeys(storage.records)
         keys.add("alice", ["losses"], time.time())
         assert look("API keys", data_dir, host=EVERYWHERE).verdict == "ok"
         keys.revoke("alice", time.time())

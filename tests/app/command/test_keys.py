@@ -36,9 +36,9 @@ def test_a_key_is_printed_once(data_dir: Path, capsys: Output) -> None:
     secret = printed.out.strip()
     assert "losses read:a*, until " in printed.err
     assert secret not in printed.err
-    heads = store(data_dir)
-    record = ApiKeys(heads).get(digest_key(secret))
-    heads.close()
+    records = store(data_dir)
+    record = ApiKeys(records).get(digest_key(secret))
+    records.close()
     assert record is not None
     assert record.owner == "alice"
     assert record.scopes == {"losses", "read:a*"}
@@ -90,11 +90,11 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 
 def test_handing_over(data_dir: Path, capsys: Output) -> None:
-    heads = store(data_dir)
-    Namespaces(heads, "dataset").create("old", "a", {"n": 1})
-    Namespaces(heads, "dataset").create("old", "b", {"n": 1})
-    Namespaces(heads, "dataset").create("new", "b", {"n": 2})
-    heads.close()
+    records = store(data_dir)
+    Namespaces(records, "dataset").create("old", "a", {"n": 1})
+    Namespaces(records, "dataset").create("old", "b", {"n": 1})
+    Namespaces(records, "dataset").create("new", "b", {"n": 2})
+    records.close()
     assert keys("--data-dir", str(data_dir), "adopt", "old", "new") == 1
     printed = capsys.readouterr()
     assert printed.out == "1 things of old now belong to new\n"

@@ -36,13 +36,13 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 
 @pytest.fixture
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory with heads, blobs and a token key."""
+    """A data directory with records, blobs and a token key."""
     directory = tmp_path / "data"
     monkeypatch.setenv("THALWEG_DATA_DIR", str(directory))
     with contextlib.closing(open_storage(directory, 0)) as storage:
         for number in range(30):
-            head = storage.heads.create("view", f"a.v{number}", b"1")
-            storage.heads.compare_and_swap(head, b"%d" % number, size=100)
+            head = storage.records.create("view", f"a.v{number}", b"1")
+            storage.records.compare_and_swap(head, b"%d" % number, size=100)
         storage.blobs.append("stream", "r.1.0", 0, pattern(9_000_000))
         storage.blobs.append("stream", "r.1.0", 9_000_000, b"end")
         storage.blobs.put("input", "xref", b"")
@@ -75,11 +75,11 @@ def test_everything_is_copied_and_compared(
     source = open_storage(data_dir, 0)
     target = open_storage(data_dir, 0, url, BLOBS)
     with contextlib.closing(source), contextlib.closing(target):
-        assert target.heads.list("view") == source.heads.list("view")
-        assert [head.used for head in target.heads.list("view").heads] == [
-            head.used for head in source.heads.list("view").heads
+        assert target.records.list("view") == source.records.list("view")
+        assert [head.used for head in target.records.list("view").records] == [
+            head.used for head in source.records.list("view").records
         ]
-        assert target.heads.largest_usage("view") == Usage(30, 3000)
+        assert target.records.largest_usage("view") == Usage(30, 3000)
         assert target.blobs.range("stream", "r.1.0") == source.blobs.range("stream", "r.1.0")
         assert target.blobs.kinds() == ("stream",)
         assert resolve_keys([], target) == resolve_keys([], source)
@@ -101,7 +101,7 @@ def test_what_is_refused(
     assert "is not a data directory" in refused(url, "--data-dir", str(tmp_path / "none"))
     assert "80 conditional writes" in refused("s3://bucket")
     with contextlib.closing(open_storage(data_dir, 0, url, BLOBS)) as storage:
-        storage.heads.create("view", "a.v1", b"of another service")
+        storage.records.create("view", "a.v1", b"of another service")
     assert "the target has another view a.v1" in refused(url)
     presence = Presence(data_dir / CLAIMS)
     with contextlib.closing(presence):

@@ -36,8 +36,8 @@ def test_quotas_are_those_of_the_caller(tmp_path: Path) -> None:
     with contextlib.ExitStack() as undo:
         undo.enter_context(parts._resources)
         for owner in ("alice", "bob", "bob"):
-            ident = f"{namespace(owner)}.{len(list(parts.storage.heads.list('run').heads))}"
-            parts.storage.heads.create("run", ident, b"12345")
+            ident = f"{namespace(owner)}.{len(list(parts.storage.records.list('run').records))}"
+            parts.storage.records.create("run", ident, b"12345")
         rows = {row.name: row for row in quotas(parts, Identity("bob", frozenset()))}
         assert rows["runs"].used == "2, 10 bytes"
         assert rows["runs"].ratio == 0.5
@@ -49,7 +49,7 @@ def test_quotas_are_those_of_the_caller(tmp_path: Path) -> None:
 def test_keys_are_shown_without_what_they_are(tmp_path: Path) -> None:
     parts = Parts(Settings(data_dir=tmp_path, api_keys=(f"alice:{'a' * 64}",)))
     with parts._resources:
-        stored = ApiKeys(parts.storage.heads)
+        stored = ApiKeys(parts.storage.records)
         secret, record = stored.add("bob", {"runs"}, now=0, seconds=10)
         stored.add("carol", {"admin"}, now=0)
         rows = {row.owner: row for row in keys(parts)}
@@ -79,5 +79,5 @@ def test_a_store_that_fails_tells_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         raise StoreError("the disk failed")
 
     with parts._resources:
-        monkeypatch.setattr(parts.storage.heads, "largest_usage", fail)
+        monkeypatch.setattr(parts.storage.records, "largest_usage", fail)
         assert quotas(parts, Identity("bob", frozenset())) == []

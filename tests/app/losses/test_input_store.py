@@ -20,7 +20,7 @@ from app.losses.input_store import KIND, InputStore, digest_of
 from app.losses.inputs import Inputs
 from app.state.base import StoreError
 from app.state.blob_files import FileBlobStore
-from app.state.quotas import AdmittedHeads, Limit, Quotas
+from app.state.quotas import AdmittedRecords, Limit, Quotas
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
 
@@ -140,9 +140,9 @@ def test_only_a_full_disk_is_called_full(blobs: FileBlobStore, tmp_path: Path) -
 
 
 def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
-    heads = MemoryStateStore()
+    records = MemoryStateStore()
     quotas = Quotas({KIND: Limit("inputs", 2, 11)})
-    admitted = AdmittedHeads(heads, quotas)
+    admitted = AdmittedRecords(records, quotas)
     ledger = Ledger(1 << 20, 1 << 20)
     inputs = Inputs(InputStore(blobs, 1), admitted, contextlib.nullcontext, ledger)
     alice, bob = (Identity(name, frozenset({"losses"})) for name in ("alice", "bob"))
@@ -164,12 +164,12 @@ def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
 
 
 def test_a_stored_file_is_charged_while_it_is_parsed_again(blobs: FileBlobStore) -> None:
-    heads = MemoryStateStore()
+    records = MemoryStateStore()
     alice = Identity("alice", frozenset({"losses"}))
     large = "".join(f"{event},{event},1\n" for event in range(1, 10_000)).encode()
 
     def inputs(ledger: Ledger) -> Inputs:
-        return Inputs(InputStore(blobs, 1), heads, contextlib.nullcontext, ledger)
+        return Inputs(InputStore(blobs, 1), records, contextlib.nullcontext, ledger)
 
     ample, ledger = Ledger(1 << 30, 1 << 30), Ledger(1 << 20, 1 << 19)
     few = inputs(ample).put(alice, "occurrence", b"1,1,1\n")

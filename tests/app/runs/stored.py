@@ -43,11 +43,11 @@ class Files:
     """Where files of a run are published."""
 
     def __init__(self) -> None:
-        self.heads = MemoryStateStore()
+        self.records = MemoryStateStore()
         self.blobs = MemoryBlobStore()
 
     def of(self, kind: str, run: str = RUN) -> Published:
-        return Published(Namespaces(self.heads, kind), self.blobs, kind, OWNER, run)
+        return Published(Namespaces(self.records, kind), self.blobs, kind, OWNER, run)
 
     def blob_ids(self, kind: str) -> list[str]:
         return [blob.id for blob in self.blobs.list(kind, limit=1000).blobs]

@@ -54,10 +54,10 @@ def ask_raising(service: Uploads, path: str) -> None:
 @contextlib.contextmanager
 def read_only(service: Uploads) -> Iterator[None]:
     """As on a disk that was mounted again without the right to write."""
-    heads: Any = service.sealer.sealing.heads
+    records: Any = service.sealer.sealing.records
     blobs = service.streams.blobs
-    while not hasattr(heads, "_writer"):
-        heads = heads._heads
+    while not hasattr(records, "_writer"):
+        records = records._records
 
     def refuse(*_args: object, **_options: object) -> None:
         raise StoreReadOnlyError("the data directory is not writable")
@@ -65,9 +65,9 @@ def read_only(service: Uploads) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("append", "delete", "put", "writer"):
             patch.setattr(blobs, name, refuse)
-        heads._writer.execute("PRAGMA query_only = 1")
+        records._writer.execute("PRAGMA query_only = 1")
         yield
-    heads._writer.execute("PRAGMA query_only = 0")
+    records._writer.execute("PRAGMA query_only = 0")
 
 
 def test_a_store_that_cannot_be_written_is_read_and_loses_nothing(
@@ -257,8 +257,8 @@ def test_a_report_that_is_damaged_further_on_is_broken_off_and_made_again(
 
 def test_partial_sums_and_reports_count_in_quotas(tmp_path: Path, case: RunCase) -> None:
     service = Uploads(tmp_path, quota_reports=2)
-    heads: Any = service.sealer.sealing.heads
-    limits = heads._quotas.limits
+    records: Any = service.sealer.sealing.records
+    limits = records._quotas.limits
     run = run_of_sums(service, case)
     service.upload(run, case.stream.encode())
     limits["segment"] = Limit("segments", 10, 10)
@@ -286,9 +286,9 @@ def test_a_clock_that_jumps_gives_a_job_to_no_second_worker(
     run = service.run(["melt"])
     service.upload(run, case.stream.encode())
     service.sealer.seal(service.now(run))
-    heads = service.sealer.sealing.heads
+    records = service.sealer.sealing.records
     ticks = [0.0]
-    workers = [Jobs(heads, clock=lambda: ticks[0]) for _ in range(2)]
+    workers = [Jobs(records, clock=lambda: ticks[0]) for _ in range(2)]
     seen = [jobs.claimable()[0] for jobs in workers]
     first = workers[0].change(seen[0], worker="one", beat=1)
     assert first is not None

@@ -23,9 +23,9 @@ from app.runs.streams import MAX_STREAMS, Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.upload_protocol import http_date
 from app.runs.watching import Watch
-from app.state.base import HeadConflictError, StoreDamagedError
+from app.state.base import RecordConflictError, StoreDamagedError
 from app.state.ownership import Namespaces
-from app.state.quotas import AdmittedHeads, Limit, Quotas
+from app.state.quotas import AdmittedRecords, Limit, Quotas
 from core.losses.events import Position, StreamHeader
 from core.losses.format import Kind
 from tests.app.state.memory import MemoryStateStore
@@ -43,11 +43,11 @@ class Stores:
 
     def __init__(self, **limits: Limit) -> None:
         self.now = 1e9
-        self.heads = AdmittedHeads(MemoryStateStore(), Quotas(limits))
+        self.records = AdmittedRecords(MemoryStateStore(), Quotas(limits))
         self.blobs = MemoryBlobStore()
-        self.runs = Runs(self.heads, 30.0, Watch(), lambda: self.now)
-        self.streams = Streams(self.heads, self.blobs, self.runs, lambda: self.now)
-        self.removal = Removal(self.streams, self.heads)
+        self.runs = Runs(self.records, 30.0, Watch(), lambda: self.now)
+        self.streams = Streams(self.records, self.blobs, self.runs, lambda: self.now)
+        self.removal = Removal(self.streams, self.records)
 
     def run(self, **spec: object) -> RunRecord:
         return self.runs.create(ALICE, {**SPEC, **spec}, {})[0]
@@ -77,7 +77,7 @@ def template() -> StreamRecord:
 def test_times_that_no_calendar_has_are_shown() -> None:
     """Earlier versions took lifetimes of any length."""
     f = Stores()
-    f.runs = Runs(f.heads, 4e6, Watch(), lambda: f.now)
+    f.runs = Runs(f.records, 4e6, Watch(), lambda: f.now)
     run = f.run()
     assert describe_run(run, [], lambda *_: True)["expires"] == "9999-12-31T23:59:59+00:00"
     assert http_date(run.expires or 0).startswith("Fri, 31 Dec 9999")
@@ -174,7 +174,7 @@ def test_a_swap_of_what_has_changed_fails() -> None:
     f = Stores()
     seen = f.add(f.run())
     f.streams.swap(seen, replace(seen, fence=1))
-    with pytest.raises(HeadConflictError):
+    with pytest.raises(RecordConflictError):
         f.streams.swap(seen, replace(seen, fence=1))
 
 
@@ -219,7 +219,7 @@ def test_bytes_count_in_the_quota_of_the_owner() -> None:
 def test_a_run_goes_on_where_its_owner_has_no_room_for_more_of_them() -> None:
     f = Stores()
     run = f.run()
-    f.heads._quotas.limits["run"] = Limit("runs", 1, 1)
+    f.records._quotas.limits["run"] = Limit("runs", 1, 1)
     longer = replace(run, state="failed", problem={"detail": "x" * 99})
     with pytest.raises(QuotaExceededError):
         f.runs.change(run, lambda _run: longer)
@@ -236,7 +236,7 @@ def test_deleting_a_run_deletes_all_of_it() -> None:
     f.extend(f.add(run), b"1234")
     f.removal.delete(ALICE, run.id)
     assert not f.blobs.list("stream").blobs
-    assert not f.heads.list("stream").heads
+    assert not f.records.list("stream").records
 
 
 def test_records_survive_their_encoding() -> None:
@@ -253,7 +253,7 @@ def test_records_survive_their_encoding() -> None:
 def test_a_record_that_contradicts_itself_is_damaged(damage: dict[str, object]) -> None:
     f = Stores()
     stream = f.add(f.run())
-    things = Namespaces(f.heads, "stream")
+    things = Namespaces(f.records, "stream")
     owned = things.get("alice", stream.key)
     damaged = things.replace(owned, {**owned.value, **damage})
     with pytest.raises(StoreDamagedError):

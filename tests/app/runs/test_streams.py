@@ -18,8 +18,8 @@ from app.runs.sweeping import Removal, chores
 from app.runs.uploads.appending import AppendRequest
 from app.runs.uploads.uploads import Uploads
 from app.runs.watching import Watch
-from app.state.base import HeadConflictError, StateStore, StoreBusyError
-from app.state.ownership import Owned
+from app.state.base import RecordConflictError, StateStore, StoreBusyError
+from app.state.ownership import OwnedRecord
 from tests.app.runs.test_store import ALICE, SPEC, template
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
@@ -38,21 +38,21 @@ class Calls:
     """The store as one process sees it.
 
     Args:
-        heads: the store.
+        records: the store.
         at: number of the call before which something happens.
         event: what happens; None for the end of the process.
     """
 
     def __init__(
-        self, heads: StateStore, at: int | None = None, event: Callable[[], object] | None = None
+        self, records: StateStore, at: int | None = None, event: Callable[[], object] | None = None
     ) -> None:
-        self._heads = heads
+        self._records = records
         self._at = at
         self._event = event
         self.count = 0
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a store has
-        method = getattr(self._heads, name)
+        method = getattr(self._records, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             here, self.count = self.count, self.count + 1
@@ -69,7 +69,7 @@ class Calls:
 class World:
     """What all processes share, and what clients were told."""
 
-    heads: MemoryStateStore = field(default_factory=MemoryStateStore)
+    records: MemoryStateStore = field(default_factory=MemoryStateStore)
     blobs: MemoryBlobStore = field(default_factory=MemoryBlobStore)
     run: str = ""
     first: str = ""
@@ -80,20 +80,20 @@ class World:
     """Those that somebody has asked to delete."""
     answers: list[str] = field(default_factory=list)
 
-    def process(self, heads: StateStore | None = None) -> Process:
-        return Process(self, self.heads if heads is None else heads)
+    def process(self, records: StateStore | None = None) -> Process:
+        return Process(self, self.records if records is None else records)
 
 
 class Process:
     """A process, and what its clients ask for."""
 
-    def __init__(self, world: World, heads: StateStore) -> None:
+    def __init__(self, world: World, records: StateStore) -> None:
         self.world = world
-        self.runs = Runs(heads, 30.0, Watch(), lambda: NOW)
-        self.streams = Streams(heads, world.blobs, self.runs, lambda: NOW)
+        self.runs = Runs(records, 30.0, Watch(), lambda: NOW)
+        self.streams = Streams(records, world.blobs, self.runs, lambda: NOW)
         self.uploads = Uploads(self.streams, cast("Any", None), cast("Any", None), 1 << 30)
-        self.removal = Removal(self.streams, heads)
-        self.chores = chores(self.removal, heads, world.blobs, lambda: LATER)
+        self.removal = Removal(self.streams, records)
+        self.chores = chores(self.removal, records, world.blobs, lambda: LATER)
 
     def now(self) -> RunRecord:
         return self.runs.get(ALICE, self.world.run)
@@ -126,7 +126,7 @@ class Process:
             )
             try:
                 stream = self.streams.swap(stream, new)
-            except (HeadConflictError, NotFoundError) as e:
+            except (RecordConflictError, NotFoundError) as e:
                 raise UploadTakenError("taken") from e
         self.world.whole.add(stream.id)
 
@@ -211,7 +211,7 @@ def ask(process: Process, request: Request) -> str:
 def check(world: World) -> None:
     """Check all that must hold, whatever happened."""
     process = world.process()
-    run_deleted = not world.heads.list("run").heads
+    run_deleted = not world.records.list("run").records
     if run_deleted:
         process.sweep()
     else:
@@ -229,7 +229,7 @@ def check(world: World) -> None:
             assert kept == set(run.streams.values())
         process.sweep()
         assert process.streams.of(process.now()) == listed
-        assert len(world.heads.list("stream").heads) == len(listed)
+        assert len(world.records.list("stream").records) == len(listed)
         blobs = {blob.id for blob in world.blobs.list("stream").blobs}
         assert {s.blob(e.fence) for s in listed for e in s.extents} <= blobs
         if run.is_open:
@@ -237,8 +237,8 @@ def check(world: World) -> None:
                 process.streams.delete(run, stream.id)
     if run_deleted or run.is_open:
         process.sweep()
-        assert not world.heads.list("stream").heads
-        assert world.heads._counts.keys() <= {("run", k) for _, k in world.heads._counts}
+        assert not world.records.list("stream").records
+        assert world.records._counts.keys() <= {("run", k) for _, k in world.records._counts}
 
 
 def orders(start: str, request: Request, other: Request | None) -> Iterator[World]:
@@ -247,7 +247,7 @@ def orders(start: str, request: Request, other: Request | None) -> Iterator[Worl
     while True:
         world = world_of(start)
         event = None if other is None else (lambda w=world, o=other: ask(w.process(), o))
-        calls = Calls(world.heads, at, event)
+        calls = Calls(world.records, at, event)
         ask(world.process(cast("StateStore", calls)), request)
         if calls.count <= at:
             return
@@ -280,11 +280,13 @@ def test_what_a_death_leaves_is_repaired_by_whoever_comes_next(name: str, start:
 def died_creating(world: World, run: RunRecord, partition: int) -> StreamRecord:
     """The stream of a process that read a version of the run, and ended after the first write."""
     # Listing comes before it, and reading the run after it.
-    process = world.process(cast("StateStore", Calls(world.heads, 2)))
+    process = world.process(cast("StateStore", Calls(world.records, 2)))
     with pytest.raises(DiedError):
         process.streams.add(run, template(), partition)
-    (found,) = [s for s in world.heads.list("stream").heads if s.id.endswith(f"{partition:06d}")]
-    return StreamRecord.decode(Owned.of(found))
+    (found,) = [
+        s for s in world.records.list("stream").records if s.id.endswith(f"{partition:06d}")
+    ]
+    return StreamRecord.decode(OwnedRecord.of(found))
 
 
 def test_a_stream_that_a_seal_did_not_see_is_none_of_the_run_for_ever() -> None:
@@ -334,7 +336,7 @@ def test_a_run_that_is_created_again_has_no_streams() -> None:
     process = world.process()
     old = process.now()
     # Its process ends after the head of the run.
-    calls = Calls(world.heads, 2)
+    calls = Calls(world.records, 2)
     assert ask(world.process(cast("StateStore", calls)), Process.delete_run) == "none"
     new, created = process.runs.create(ALICE, old.spec, {}, key="k")
     assert created
@@ -395,7 +397,7 @@ def test_a_creation_that_fails_leaves_a_stream_that_somebody_was_answered_with()
             raise StoreBusyError("others hold it")
 
         # Its run is read after its stream was created, or found.
-        failing = world.process(cast("StateStore", Calls(world.heads, at, event)))
+        failing = world.process(cast("StateStore", Calls(world.records, at, event)))
         assert ask(failing, Process.create) == "store"
         assert [s.id for s in process.streams.of(process.now())] == [answered[0].id]
         check(world)
@@ -408,7 +410,7 @@ def test_a_creation_whose_stream_was_completed_and_sealed_meanwhile_removes_noth
         world.process().create_whole()
         world.process().seal()
 
-    creating = world.process(cast("StateStore", Calls(world.heads, 3, event)))
+    creating = world.process(cast("StateStore", Calls(world.records, 3, event)))
     assert ask(creating, Process.create) == "run-sealed"
     assert world.whole
     check(world)
@@ -417,7 +419,7 @@ def test_a_creation_whose_stream_was_completed_and_sealed_meanwhile_removes_noth
 def test_a_run_that_is_deleted_while_its_key_is_used_again_is_created() -> None:
     world = world_of("whole")
     old = world.process().now()
-    calls = Calls(world.heads, 1, lambda: world.process().delete_run())
+    calls = Calls(world.records, 1, lambda: world.process().delete_run())
     process = world.process(cast("StateStore", calls))
     run, created = process.runs.create(ALICE, old.spec, {}, key="k")
     assert created

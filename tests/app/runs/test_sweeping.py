@@ -23,8 +23,8 @@ from app.runs.sweeping import (
     named_inputs,
     streams_without_runs,
 )
-from app.state.ownership import Namespaces, head_id
-from app.state.sweeper import Lasting, expired_blobs, expired_heads
+from app.state.ownership import Namespaces, record_id
+from app.state.sweeper import Lasting, expired_blobs, expired_records
 from tests.app.runs.stored import OWNER, Files, content
 from tests.app.runs.stored import RUN as IDENT
 from tests.app.runs.test_store import ALICE, DAY, SPEC, Stores
@@ -38,7 +38,7 @@ def test_expired_runs_go_with_their_streams() -> None:
     f.extend(f.add(run), b"1234")
     f.now += 20 * DAY
     f.runs.keep("alice", other.id)
-    sweep = expired_runs(f.removal, f.heads, Lasting(0.0))
+    sweep = expired_runs(f.removal, f.records, Lasting(0.0))
     sweep()
     assert f.runs.get(ALICE, run.id).id == run.id
     f.now += 20 * DAY
@@ -46,13 +46,13 @@ def test_expired_runs_go_with_their_streams() -> None:
     with pytest.raises(NotFoundError):
         f.runs.get(ALICE, run.id)
     assert f.runs.get(ALICE, other.id).id == other.id
-    assert not f.heads.list("stream").heads
+    assert not f.records.list("stream").records
     assert not f.blobs.list("stream").blobs
 
 
 def test_inputs_that_a_run_names_are_kept_however_old(tmp_path: Path) -> None:
     service = Uploads(tmp_path, input_days=7)
-    heads, blobs = service.sealer.sealing.heads, service.streams.blobs
+    records, blobs = service.sealer.sealing.records, service.streams.blobs
     case = random_run(np.random.default_rng(1))
     occurrence = service.occurrence(case)
     put = service.state.losses.inputs.put
@@ -69,13 +69,13 @@ def test_inputs_that_a_run_names_are_kept_however_old(tmp_path: Path) -> None:
     def kept(later: float) -> set[str]:
         seconds = 7 * DAY
         clock = lambda: time.time() + later  # noqa: E731 - short
-        named = [lambda: {ident for _, ident in named_inputs(heads)}]
-        named.append(lambda: {head_id(*owned) for owned in named_inputs(heads)})
+        named = [lambda: {ident for _, ident in named_inputs(records)}]
+        named.append(lambda: {record_id(*owned) for owned in named_inputs(records)})
         while expired_blobs(blobs, "input", seconds, clock, named[0])():
             pass
-        while expired_heads(heads, "input", seconds, clock, named[1])():
+        while expired_records(records, "input", seconds, clock, named[1])():
             pass
-        owned = {owned.ident for owned in Namespaces(heads, "input").of_all()}
+        owned = {owned.ident for owned in Namespaces(records, "input").of_all()}
         assert owned == {blob.id for blob in blobs.list("input").blobs}
         return owned
 
@@ -97,16 +97,16 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
     f.streams.swap(stream, replace(stream, fence=3, appending=True))
     f.blobs.append("stream", stream.blob(2), 0, b"late")
     f.blobs.append("stream", stream.blob(3), 0, b"new")
-    recent = [streams_without_runs(f.streams, f.heads, lambda: f.now)]
-    recent.append(blobs_without_streams(f.heads, f.blobs, lambda: 0.0))
+    recent = [streams_without_runs(f.streams, f.records, lambda: f.now)]
+    recent.append(blobs_without_streams(f.records, f.blobs, lambda: 0.0))
     for sweep in recent:
         assert sweep() is False
-    assert len(f.heads.list("stream").heads) == 2
+    assert len(f.records.list("stream").records) == 2
     assert len(f.blobs.list("stream").blobs) == 4
-    for sweep in chores(f.removal, f.heads, f.blobs, lambda: 9e9).values():
+    for sweep in chores(f.removal, f.records, f.blobs, lambda: 9e9).values():
         sweep()
         sweep()
-    (head,) = f.heads.list("stream").heads
+    (head,) = f.records.list("stream").records
     assert head.id.endswith(stream.key)
     assert {b.id for b in f.blobs.list("stream").blobs} == {stream.blob(1), stream.blob(3)}
     assert lost.blob(1) not in {b.id for b in f.blobs.list("stream").blobs}
@@ -118,7 +118,7 @@ def test_bytes_that_were_stored_and_never_acknowledged_go_after_a_while() -> Non
     stream = f.streams.swap(stream, replace(stream, appending=True))
     # Its process ended before it could say in the head that there are more.
     f.blobs.append("stream", stream.blob(1), 4, b"5678")
-    sweep = blobs_without_streams(f.heads, f.blobs, lambda: 9e9)
+    sweep = blobs_without_streams(f.records, f.blobs, lambda: 9e9)
     sweep()
     assert f.blobs.range("stream", stream.blob(1)) == b"12345678"
     f.streams.swap(stream, replace(stream, appending=False))
@@ -133,7 +133,7 @@ def test_a_clock_that_jumps_costs_no_run_that_is_uploaded_to(jump: float) -> Non
     run = f.runs.create(ALICE, SPEC, {}, days=0.5)[0]
     idle = f.runs.create(ALICE, SPEC, {}, days=0.5)[0]
     stream = f.extend(f.add(run), b"1234")
-    everything = list(chores(f.removal, f.heads, f.blobs, lambda: f.now, lambda: ticks).values())
+    everything = list(chores(f.removal, f.records, f.blobs, lambda: f.now, lambda: ticks).values())
     for moved in (jump, -jump, jump):
         f.now += moved
         for _ in range(4):
@@ -160,16 +160,16 @@ def test_a_clock_that_jumps_costs_no_run_that_is_uploaded_to(jump: float) -> Non
 def test_what_is_on_its_way_to_another_owner_is_not_removed() -> None:
     f = Stores()
     stream = f.extend(f.add(f.run()), b"1234")
-    runs = Namespaces(f.heads, "run")
+    runs = Namespaces(f.records, "run")
     owned = runs.get("alice", stream.run)
     runs.create("bob", stream.run, owned.value)
     runs.delete("alice", stream.run)
-    sweep = streams_without_runs(f.streams, f.heads, lambda: 9e9)
+    sweep = streams_without_runs(f.streams, f.records, lambda: 9e9)
     sweep()
-    assert len(f.heads.list("stream").heads) == 1
+    assert len(f.records.list("stream").records) == 1
     runs.delete("bob", stream.run)
     sweep()
-    assert not f.heads.list("stream").heads
+    assert not f.records.list("stream").records
 
 
 DAY = 86400.0
@@ -178,7 +178,7 @@ DAY = 86400.0
 def sweep(files: Files, now: float) -> None:
     """Two passes, two hours apart by the clock that never jumps."""
     ticks = [0.0]
-    everything = file_chores(files.heads, files.blobs, lambda: now, lambda: ticks[0]).values()
+    everything = file_chores(files.records, files.blobs, lambda: now, lambda: ticks[0]).values()
     for ticks[0] in (0.0, WRITING_SECONDS):
         for chore in everything:
             while chore():
@@ -187,7 +187,7 @@ def sweep(files: Files, now: float) -> None:
 
 def test_files_of_runs_stay_and_those_of_deleted_runs_go() -> None:
     files = Files()
-    runs = Namespaces(files.heads, RUN)
+    runs = Namespaces(files.records, RUN)
     runs.create(OWNER, IDENT, {})
     published = files.of(REPORT)
     published.write("melt.own.x.bin", lambda write: write(b"rows"))
@@ -205,7 +205,7 @@ def test_files_of_runs_stay_and_those_of_deleted_runs_go() -> None:
 
 def test_what_a_crashed_writer_left_goes_after_a_day() -> None:
     files = Files()
-    Namespaces(files.heads, RUN).create(OWNER, IDENT, {})
+    Namespaces(files.records, RUN).create(OWNER, IDENT, {})
     writer = files.of(REPORT).writer("melt.own.x.bin")
     writer.write(b"rows")
     writer.finish()
@@ -230,10 +230,10 @@ def test_of_two_writers_of_a_file_one_publishes_it() -> None:
 
 def test_what_is_being_written_survives_a_clock_that_jumps() -> None:
     files = Files()
-    Namespaces(files.heads, RUN).create(OWNER, IDENT, {})
+    Namespaces(files.records, RUN).create(OWNER, IDENT, {})
     writer = files.of(SEGMENT).writer("a")
     ticks = [0.0]
-    everything = file_chores(files.heads, files.blobs, lambda: 9e9, lambda: ticks[0])
+    everything = file_chores(files.records, files.blobs, lambda: 9e9, lambda: ticks[0])
     for ticks[0] in (0.0, WRITING_SECONDS - 1, 2 * WRITING_SECONDS - 2):
         writer.write(b"1" * PIECE)
         everything["unpublished segments"]()

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from app.state.base import MAX_PAGE, HeadConflictError, HeadInvalidError, StoreError
+from app.state.base import MAX_PAGE, RecordConflictError, RecordInvalidError, StoreError
 from app.state.blobs import BlobConflictError, BlobInfo, BlobMissingError, BlobStore
 from tests.scale import examples
 
@@ -227,7 +227,7 @@ class BlobStoreSuite:
             with pytest.raises(BlobConflictError) as caught:
                 store.writer("run", "x", offset)
             assert caught.value.size == 5
-        with pytest.raises(HeadInvalidError):
+        with pytest.raises(RecordInvalidError):
             store.writer("run", "x", -1)
 
     def test_what_is_trimmed_ends_where_an_append_did(self, make_store: MakeStore) -> None:
@@ -246,7 +246,7 @@ class BlobStoreSuite:
         # Others that knew its pieces read those that it has now.
         assert store.append("run", "x", 0, parts[2]) == len(parts[2])
         assert other.range("run", "x") == parts[2]
-        with pytest.raises(HeadInvalidError):
+        with pytest.raises(RecordInvalidError):
             store.trim("run", "x", -1)
 
     def test_commits_and_writes_at_once_lose_nothing(self, store: BlobStore) -> None:
@@ -296,26 +296,26 @@ class BlobStoreSuite:
             lambda: store.list("input", after=blob_id or "%"),
             lambda: store.list("input", prefix=blob_id or "%"),
         ):
-            with pytest.raises(HeadInvalidError):
+            with pytest.raises(RecordInvalidError):
                 call()
 
     @pytest.mark.parametrize("kind", ["", ".", "..", "../x", "a/b", "Input", "1x", "a" * 33, "a\n"])
     def test_kinds_no_store_takes(self, store: BlobStore, kind: str) -> None:
-        with pytest.raises(HeadInvalidError):
+        with pytest.raises(RecordInvalidError):
             store.put(kind, "x", b"")
-        with pytest.raises(HeadInvalidError):
+        with pytest.raises(RecordInvalidError):
             store.list(kind)
 
     def test_offsets_no_store_takes(self, store: BlobStore) -> None:
-        with pytest.raises(HeadInvalidError):
+        with pytest.raises(RecordInvalidError):
             store.append("run", "x", -1, b"")
         store.put("run", "x", b"1")
-        with pytest.raises(HeadInvalidError):
+        with pytest.raises(RecordInvalidError):
             store.range("run", "x", -1)
 
     @pytest.mark.parametrize("limit", [0, -1, MAX_PAGE + 1])
     def test_pages_no_store_gives(self, store: BlobStore, limit: int) -> None:
-        with pytest.raises(HeadInvalidError):
+        with pytest.raises(RecordInvalidError):
             store.list("input", limit=limit)
 
     def test_pages_follow_each_other(self, store: BlobStore) -> None:
@@ -373,7 +373,7 @@ class BlobStoreSuite:
     def test_what_is_used_is_not_deleted(self, store: BlobStore) -> None:
         store.put("input", "x", b"1")
         used = store.info("input", "x").used
-        with pytest.raises(HeadConflictError):
+        with pytest.raises(RecordConflictError):
             store.delete("input", "x", unused_since=used - 1)
         assert store.range("input", "x") == b"1"
         store.delete("input", "x", unused_since=used + 1)

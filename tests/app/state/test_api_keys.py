@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import BadRequestError, NotFoundError
 from app.state.api_keys import KIND, ApiKeys, digest_key
-from app.state.base import Admit, Head
+from app.state.base import Admit, Record
 from tests.app.state.memory import MemoryStateStore
 
 
@@ -24,7 +24,7 @@ def test_a_key_is_found_by_its_digest_and_stored_nowhere(store: MemoryStateStore
     assert keys.get(record.digest) == record
     assert (record.owner, record.created, record.expires) == ("alice", 1000, 1060)
     assert keys.get(digest_key("another")) is None
-    stored = b"".join(head.id.encode() + head.value for head in store.list(KIND).heads)
+    stored = b"".join(record.id.encode() + record.value for record in store.list(KIND).records)
     assert secret.encode() not in stored
 
 
@@ -62,13 +62,13 @@ def test_owners_need_names(store: MemoryStateStore, owner: str) -> None:
 
 def test_keys_are_all_revoked_though_somebody_else_revokes_one_of_them() -> None:
     class Racing(MemoryStateStore):
-        """A store in which somebody else swaps every head first, once."""
+        """A store in which somebody else swaps every record first, once."""
 
         swapped = False
 
         def compare_and_swap(
-            self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
-        ) -> Head:
+            self, seen: Record, value: bytes, *, size: int | None = None, admit: Admit | None = None
+        ) -> Record:
             if not self.swapped:
                 self.swapped = True
                 super().compare_and_swap(seen, value)

@@ -12,7 +12,7 @@ import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from app.state.base import Head, StoreDamagedError, StoreError
+from app.state.base import Record, StoreDamagedError, StoreError
 from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore, BlobWriter
 from app.state.object_layout import OBJECT, Extent, ObjectBlobWriter
 from app.state.object_service import check_objects, open_objects
@@ -163,22 +163,22 @@ class TestFaults:
         self, store: ObjectBlobStore, objects: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.put("input", "x", b"1")
-        delete = store.heads.delete
+        delete = store.records.delete
         touches = iter([5000.0])
 
-        def touch_first(kind: str, head_id: str, seen: Head) -> None:
+        def touch_first(kind: str, record_id: str, seen: Record) -> None:
             for when in touches:
                 store.touch("input", "x", when)
-            delete(kind, head_id, seen)
+            delete(kind, record_id, seen)
 
-        monkeypatch.setattr(store.heads, "delete", touch_first)
+        monkeypatch.setattr(store.records, "delete", touch_first)
         store.delete("input", "x")
         assert paths(objects) == []
         with pytest.raises(BlobMissingError):
             store.info("input", "x")
 
     def test_a_head_that_is_none_of_a_blob(self, store: ObjectBlobStore) -> None:
-        store.heads.create("b_run", "x", b"[]")
+        store.records.create("b_run", "x", b"[]")
         with pytest.raises(StoreDamagedError):
             store.range("run", "x")
         assert [blob.id for blob in store.list("run").blobs] == ["x"]
@@ -188,9 +188,9 @@ class TestFaults:
 
 def test_requests_are_noted_and_what_is_expected_has_not_failed(tmp_path: Path) -> None:
     noted: list[tuple[str, bool]] = []
-    heads, objects = SqliteStateStore(tmp_path / "state.db"), MemoryStore()
+    records, objects = SqliteStateStore(tmp_path / "state.db"), MemoryStore()
     store = ObjectBlobStore(
-        heads, objects, note=lambda operation, _, failed: noted.append((operation, failed))
+        records, objects, note=lambda operation, _, failed: noted.append((operation, failed))
     )
     store.put("input", "x", b"12")
     assert store.range("input", "x") == b"12"

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from app.state.base import (
-    Head,
-    HeadConflictError,
-    HeadExistsError,
-    HeadMissingError,
+    Record,
+    RecordConflictError,
+    RecordExistsError,
+    RecordMissingError,
 )
 from app.state.ownership import (
     Namespaces,
@@ -28,7 +28,7 @@ def test_equal_ids_of_two_owners_are_two_things(store: MemoryStateStore) -> None
     things = Namespaces(store, "dataset")
     assert things.create("alice", "scan", {"a": 1})
     assert not things.create("alice", "scan", {"a": 1})
-    with pytest.raises(HeadExistsError, match="the dataset scan already exists"):
+    with pytest.raises(RecordExistsError, match="the dataset scan already exists"):
         things.create("alice", "scan", {"a": 2})
     assert things.create("bob", "scan", {"a": 2})
     assert things.get("alice", "scan").value == {"a": 1}
@@ -36,7 +36,7 @@ def test_equal_ids_of_two_owners_are_two_things(store: MemoryStateStore) -> None
     things.delete("alice", "scan")
     assert not things.has("alice", "scan")
     assert things.has("bob", "scan")
-    with pytest.raises(HeadMissingError):
+    with pytest.raises(RecordMissingError):
         things.delete("alice", "scan")
 
 
@@ -45,7 +45,7 @@ def test_what_is_no_id_is_nobodys(store: MemoryStateStore, ident: str) -> None:
     things = Namespaces(store, "view")
     assert not things.has("alice", ident)
     assert things.of_anyone(ident) == []
-    with pytest.raises(HeadMissingError):
+    with pytest.raises(RecordMissingError):
         things.delete("alice", ident)
 
 
@@ -75,14 +75,14 @@ def test_a_replacement_sees_what_it_replaces(store: MemoryStateStore) -> None:
     seen = things.get("alice", "p")
     things.replace(seen, {"n": 2})
     assert things.get("alice", "p").value == {"n": 2}
-    with pytest.raises(HeadConflictError):
+    with pytest.raises(RecordConflictError):
         things.replace(seen, {"n": 3})
 
 
 def test_a_head_names_its_owner(store: MemoryStateStore) -> None:
     things = Namespaces(store, "view")
     things.create("alice", "v", {})
-    assert json.loads(things.head("alice", "v").value)["owner"] == "alice"
+    assert json.loads(things.record("alice", "v").value)["owner"] == "alice"
     assert [owned.owner for owned in things.of_anyone("v")] == ["alice"]
 
 
@@ -103,9 +103,9 @@ def test_what_is_deleted_while_it_is_posted_again_is_there() -> None:
     class Deleting(MemoryStateStore):
         """A store where another request deletes what this one finds to exist."""
 
-        def get(self, kind: str, head_id: str) -> Head:
-            self.delete(kind, head_id)
-            return super().get(kind, head_id)
+        def get(self, kind: str, record_id: str) -> Record:
+            self.delete(kind, record_id)
+            return super().get(kind, record_id)
 
     things = Namespaces(Deleting(), "view")
     assert things.create("alice", "v", {"a": 1})
@@ -120,22 +120,22 @@ def test_what_changes_while_it_is_handed_over_is_handed_over_with_its_change() -
         def delete(
             self,
             kind: str,
-            head_id: str,
-            seen: Head | None = None,
+            record_id: str,
+            seen: Record | None = None,
             *,
             unused_since: float | None = None,
         ) -> None:
             things = Namespaces(self, "stream")
             if things.get("old", "a").value == {"offset": 1}:
                 things.replace(things.get("old", "a"), {"offset": 2}, 2)
-            super().delete(kind, head_id, seen, unused_since=unused_since)
+            super().delete(kind, record_id, seen, unused_since=unused_since)
 
     store = Changing()
     things = Namespaces(store, "stream")
     things.create("old", "a", {"offset": 1}, 1)
     assert adopt(store, "old", "new") == (1, [])
     owned = things.get("new", "a")
-    assert (owned.value, owned.head.size) == ({"offset": 2}, 2)
+    assert (owned.value, owned.record.size) == ({"offset": 2}, 2)
     assert not things.has("old", "a")
 
 
@@ -146,13 +146,13 @@ def test_what_the_new_owner_had_stays_though_the_old_one_deletes_its_own() -> No
         def delete(
             self,
             kind: str,
-            head_id: str,
-            seen: Head | None = None,
+            record_id: str,
+            seen: Record | None = None,
             *,
             unused_since: float | None = None,
         ) -> None:
-            super().delete(kind, head_id)
-            super().delete(kind, head_id, seen, unused_since=unused_since)
+            super().delete(kind, record_id)
+            super().delete(kind, record_id, seen, unused_since=unused_since)
 
     store = Deleting()
     things = Namespaces(store, "view")

@@ -1,4 +1,4 @@
-"""The heads in Postgres: the suite for all stores, and what is special to a database."""
+"""The records in Postgres: the suite for all stores, and what is special to a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from app.state.base import (
-    HeadMissingError,
+    RecordMissingError,
     StateStore,
     StoreBusyError,
     StoreDamagedError,
@@ -68,7 +68,7 @@ class TestServer:
     def test_what_was_acknowledged_survives_a_crash_of_the_server(
         self, server: PostgresServer, store: PostgresStateStore
     ) -> None:
-        head = store.compare_and_swap(store.create("view", "x", b"1"), b"2")
+        record = store.compare_and_swap(store.create("view", "x", b"1"), b"2")
         server.stop("immediate")
         for call in (lambda: store.get("view", "x"), lambda: store.touch("view", "x")):
             with pytest.raises(StoreError, match="cannot be reached") as caught:
@@ -76,16 +76,16 @@ class TestServer:
             assert caught.value.retry_after is not None
         server.start()
         # Its connections are gone: reads and writes open others.
-        assert store.get("view", "x") == head
-        assert store.compare_and_swap(head, b"3").value == b"3"
+        assert store.get("view", "x") == record
+        assert store.compare_and_swap(record, b"3").value == b"3"
 
     def test_a_restart_between_two_calls_is_not_noticed(
         self, server: PostgresServer, store: PostgresStateStore
     ) -> None:
-        head = store.create("view", "x", b"1")
+        record = store.create("view", "x", b"1")
         server.stop("fast")
         server.start()
-        swapped = store.compare_and_swap(head, b"2")
+        swapped = store.compare_and_swap(record, b"2")
         assert store.get("view", "x") == swapped
 
     def test_a_refused_change_changes_nothing(self, store: PostgresStateStore) -> None:
@@ -94,7 +94,7 @@ class TestServer:
 
         with pytest.raises(ZeroDivisionError):
             store.create("view", "a.x", b"", admit=refuse)
-        with pytest.raises(HeadMissingError):
+        with pytest.raises(RecordMissingError):
             store.get("view", "a.x")
         assert store.largest_usage("view") == Usage(0, 0)
 
@@ -108,14 +108,14 @@ class TestServer:
             assert connection.execute("SELECT count(*) FROM thalweg_usage").fetchone() == (0,)
 
     def test_rows_that_others_keep_locked(self, store: PostgresStateStore, url: str) -> None:
-        head = store.create("view", "x", b"1")
+        record = store.create("view", "x", b"1")
         with psycopg.connect(url) as other:
             other.execute("SELECT * FROM thalweg_head FOR UPDATE")
             with pytest.raises(StoreBusyError) as caught:
-                store.compare_and_swap(head, b"2")
+                store.compare_and_swap(record, b"2")
             assert caught.value.retry_after == 1
-            assert store.get("view", "x") == head
-        assert store.compare_and_swap(head, b"2").value == b"2"
+            assert store.get("view", "x") == record
+        assert store.compare_and_swap(record, b"2").value == b"2"
 
     @pytest.mark.usefixtures("store")
     def test_a_database_that_takes_no_writes(self, url: str) -> None:
@@ -239,5 +239,5 @@ def test_increments_of_two_processes_are_all_counted(url: str) -> None:
         command = [sys.executable, "-c", COUNT, url, "60"]
         processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
         assert [process.wait(60) for process in processes] == [0, 0]
-        head = store.get("view", "n")
-        assert (head.value, head.generation) == (b"120", 121)
+        record = store.get("view", "n")
+        assert (record.value, record.generation) == (b"120", 121)

@@ -14,14 +14,14 @@ from app.errors import QuotaExceededError, problem_of
 from app.retention import make_quotas
 from app.settings import Settings
 from app.state.base import (
-    HeadExistsError,
-    HeadMissingError,
+    RecordExistsError,
+    RecordMissingError,
     StateStore,
     StoreError,
     StoreFullError,
     Usage,
 )
-from app.state.quotas import NOTED, AdmittedHeads, Limit, Quotas, refuse
+from app.state.quotas import NOTED, AdmittedRecords, Limit, Quotas, refuse
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite
@@ -44,12 +44,12 @@ print(store_until_refused(store, sys.argv[2]))
 
 
 def store_until_refused(store: StateStore, name: str) -> int:
-    """Store heads of one owner until five are refused; return how many were stored."""
-    heads = AdmittedHeads(store, QUOTAS)
+    """Store records of one owner until five are refused; return how many were stored."""
+    records = AdmittedRecords(store, QUOTAS)
     refused = stored = 0
     while refused < 5:
         try:
-            heads.create("view", f"alice.{name}{stored + refused}", b"1")
+            records.create("view", f"alice.{name}{stored + refused}", b"1")
         except QuotaExceededError:
             refused += 1
         else:
@@ -105,7 +105,7 @@ def test_threads_that_race_store_as_much_as_is_allowed() -> None:
         with ThreadPoolExecutor(4) as pool:
             stored = pool.map(lambda name: store_until_refused(store, name), "abcd")  # noqa: B023
             assert sum(stored) == LIMIT.count
-        assert len(store.list("view").heads) == LIMIT.count
+        assert len(store.list("view").records) == LIMIT.count
 
 
 def test_processes_that_race_store_as_much_as_is_allowed(tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_processes_that_race_store_as_much_as_is_allowed(tmp_path: Path) -> None
     stored = [int(racer.communicate()[0]) for racer in racers]
     assert sum(stored) == LIMIT.count
     store = SqliteStateStore(path)
-    assert len(store.list("view").heads) == LIMIT.count
+    assert len(store.list("view").records) == LIMIT.count
     # A restart forgets nothing, and what is deleted makes room.
     assert store_until_refused(store, "c") == 0
-    store.delete("view", store.list("view").heads[0].id)
+    store.delete("view", store.list("view").records[0].id)
     assert store_until_refused(store, "d") == 1
     store.close()
 
@@ -147,15 +147,15 @@ class Touched(MemoryStateStore):
         self.touched: list[str] = []
         self.fails = False
 
-    def touch(self, kind: str, head_id: str) -> None:
+    def touch(self, kind: str, record_id: str) -> None:
         if self.fails:
             raise StoreFullError("the disk is full")
-        super().touch(kind, head_id)
-        self.touched.append(head_id)
+        super().touch(kind, record_id)
+        self.touched.append(record_id)
 
 
-def admitted(heads: StateStore, count: int = 2, nbytes: int = 1000) -> AdmittedHeads:
-    return AdmittedHeads(heads, Quotas({"view": Limit("views", count, nbytes)}))
+def admitted(records: StateStore, count: int = 2, nbytes: int = 1000) -> AdmittedRecords:
+    return AdmittedRecords(records, Quotas({"view": Limit("views", count, nbytes)}))
 
 
 class TestAdmitted(StateStoreSuite):
@@ -163,7 +163,7 @@ class TestAdmitted(StateStoreSuite):
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        return lambda: AdmittedHeads(MemoryStateStore(), Quotas({}))
+        return lambda: AdmittedRecords(MemoryStateStore(), Quotas({}))
 
     def test_what_is_used_is_not_deleted(self, store: object) -> None:
         """Notes are rare here: see below."""
@@ -185,7 +185,7 @@ def test_owners_have_quotas() -> None:
     made = store.create("dataset", "alice.c", b"1" * 2000)
     store.compare_and_swap(made, b"2" * 3000)
     # What exists asks for nothing more.
-    with pytest.raises(HeadExistsError):
+    with pytest.raises(RecordExistsError):
         store.create("view", "alice.a", b"1")
     store.delete("view", "alice.b")
     store.create("view", "alice.d", b"1")
@@ -212,38 +212,38 @@ def test_bytes_have_a_quota_too() -> None:
 
 
 def test_a_read_is_noted_once_an_hour() -> None:
-    heads = Touched()
+    records = Touched()
     now = [0.0]
-    store = AdmittedHeads(heads, Quotas({}), lambda: now[0])
+    store = AdmittedRecords(records, Quotas({}), lambda: now[0])
     now[0] = store.create("view", "x", b"").used
     for _ in range(3):
         store.get("view", "x")
-    assert heads.touched == []
+    assert records.touched == []
     now[0] += NOTED + 1
     for _ in range(3):
         store.get("view", "x")
         store.touch("view", "x")
-    assert heads.touched == ["x"]
+    assert records.touched == ["x"]
     now[0] += NOTED + 1
     store.touch("view", "x")
-    assert heads.touched == ["x", "x"]
+    assert records.touched == ["x", "x"]
 
 
 def test_what_is_deleted_is_forgotten() -> None:
-    heads = Touched()
-    store = AdmittedHeads(heads, Quotas({}))
+    records = Touched()
+    store = AdmittedRecords(records, Quotas({}))
     store.create("view", "x", b"")
     store.touch("view", "x")
     store.delete("view", "x")
-    with pytest.raises(HeadMissingError):
+    with pytest.raises(RecordMissingError):
         store.touch("view", "x")
 
 
 def test_what_can_be_read_is_read_where_nothing_can_be_written() -> None:
-    heads = Touched()
-    store = AdmittedHeads(heads, Quotas({}), lambda: 1e12)
+    records = Touched()
+    store = AdmittedRecords(records, Quotas({}), lambda: 1e12)
     store.create("view", "x", b"1")
-    heads.fails = True
+    records.fails = True
     assert store.get("view", "x").value == b"1"
     store.touch("view", "x")
 
@@ -256,20 +256,20 @@ def test_each_operation_is_noted_with_how_it_ended() -> None:
         noted.append((operation, failed))
 
     inner = MemoryStateStore()
-    heads = AdmittedHeads(inner, Quotas({}), note=note)
-    head = heads.create("view", "a", b"1")
-    assert heads.get("view", "a").value == b"1"
-    head = heads.compare_and_swap(head, b"2")
-    heads.touch("view", "a")
-    assert heads.list("view").heads[0].value == b"2"
-    heads.delete("view", "a", head)
-    with pytest.raises(HeadMissingError):
-        heads.get("view", "a")
+    records = AdmittedRecords(inner, Quotas({}), note=note)
+    record = records.create("view", "a", b"1")
+    assert records.get("view", "a").value == b"1"
+    record = records.compare_and_swap(record, b"2")
+    records.touch("view", "a")
+    assert records.list("view").records[0].value == b"2"
+    records.delete("view", "a", record)
+    with pytest.raises(RecordMissingError):
+        records.get("view", "a")
     expected = ["create", "get", "swap", "touch", "list", "delete", "get"]
     assert noted == [(name, False) for name in expected]
 
     inner.touch = Mock(side_effect=StoreError("the disk is gone"))  # type: ignore[method-assign]
     with pytest.raises(StoreError):
-        heads.touch("view", "a")
+        records.touch("view", "a")
     assert noted[-1] == ("touch", True)
-    heads.close()
+    records.close()

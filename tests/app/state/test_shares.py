@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from app.state.base import HeadMissingError, StoreBusyError, Usage
+from app.state.base import RecordMissingError, StoreBusyError, Usage
 from app.state.blob_files import FileBlobStore
 from app.state.blobs import BlobMissingError
 from app.state.ownership import ADMIN, Namespaces, adopt, namespace
@@ -79,7 +79,7 @@ def test_the_last_owner_takes_the_content_along(store: MemoryStateStore) -> None
     assert set(shares.owners("x")) == {"alice", "bob"}
     shares.delete("alice", "x", content.remove)
     assert (content.stored, shares.has("alice", "x"), shares.has("bob", "x")) == (True, False, True)
-    with pytest.raises(HeadMissingError):
+    with pytest.raises(RecordMissingError):
         shares.delete("alice", "x", content.remove, everyone=False)
     shares.delete("bob", "x", content.remove)
     assert not content.stored
@@ -205,7 +205,7 @@ def test_everyone_is_removed_by_who_is_none_of_them(store: MemoryStateStore) -> 
     assert (content.stored, set(shares.owners("x"))) == (True, {"alice", "bob"})
     shares.delete(ADMIN, "x", content.remove, everyone=True)
     assert not content.stored
-    with pytest.raises(HeadMissingError):
+    with pytest.raises(RecordMissingError):
         shares.delete(ADMIN, "x", content.remove, everyone=True)
 
 
@@ -219,7 +219,7 @@ def test_content_counts_with_its_size(store: MemoryStateStore) -> None:
 
 
 def usage(store: MemoryStateStore | SqliteStateStore, owner: str) -> Usage:
-    """What an owner has, as an admission sees it without the head that it refuses."""
+    """What an owner has, as an admission sees it without the record that it refuses."""
     seen: list[Usage] = []
 
     def refuse(usage: Usage) -> None:
@@ -258,8 +258,8 @@ from app.state.turns import Turns
 from tests.app.state.test_shares import KIND, Blob, put
 
 directory, action, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-heads, blobs = SqliteStateStore(directory / "state.sqlite"), FileBlobStore(directory / "blobs")
-shares = Shares(heads, KIND, Turns(directory / SHARING, 10.0).turn)
+records, blobs = SqliteStateStore(directory / "state.sqlite"), FileBlobStore(directory / "blobs")
+shares = Shares(records, KIND, Turns(directory / SHARING, 10.0).turn)
 calls = 0
 
 def mortal(function):
@@ -275,7 +275,7 @@ def mortal(function):
         return result
     return call
 
-for store, names in ((heads, ("create", "delete")), (blobs, ("put", "delete"))):
+for store, names in ((records, ("create", "delete")), (blobs, ("put", "delete"))):
     for name in names:
         setattr(store, name, mortal(getattr(store, name)))
 if action == "put":
@@ -293,9 +293,9 @@ def test_a_kill_at_any_step_leaves_no_owner_without_content(tmp_path: Path, acti
         directory = tmp_path / str(step)
         directory.mkdir()
         turns = Turns(directory / SHARING, 10.0)
-        heads = SqliteStateStore(directory / STATE)
+        records = SqliteStateStore(directory / STATE)
         blobs = FileBlobStore(directory / "blobs")
-        shares = Shares(heads, KIND, turns.turn)
+        shares = Shares(records, KIND, turns.turn)
         if action == "delete":
             put(shares, "alice", "x", 7, Blob(blobs))
         command = [sys.executable, "-c", _KILLED, str(directory), action, str(step)]
@@ -304,7 +304,7 @@ def test_a_kill_at_any_step_leaves_no_owner_without_content(tmp_path: Path, acti
         assert done.returncode == (0 if done.stdout else -signal.SIGKILL)
         owned, stored = shares.has("alice", "x"), Blob(blobs).is_stored()
         assert stored or not owned
-        assert usage(heads, "alice") == (Usage(1, 7) if owned else Usage())
+        assert usage(records, "alice") == (Usage(1, 7) if owned else Usage())
         if done.returncode == 0:
             assert owned == stored == (action == "put")
         # The lock of the killed process is free, and what it left is removed or used again.
@@ -312,18 +312,18 @@ def test_a_kill_at_any_step_leaves_no_owner_without_content(tmp_path: Path, acti
         assert Blob(blobs).is_stored() == owned
         put(shares, "bob", "x", 7, Blob(blobs))
         assert Blob(blobs).is_stored()
-        for store in (heads, blobs, turns):
+        for store in (records, blobs, turns):
             store.close()
     assert ended == [-signal.SIGKILL] * 4 + [0]
 
 
 def test_the_sweeper_spares_what_has_an_owner_or_is_new(tmp_path: Path) -> None:
-    heads, blobs = MemoryStateStore(), FileBlobStore(tmp_path)
-    shares = shares_of(heads)
+    records, blobs = MemoryStateStore(), FileBlobStore(tmp_path)
+    shares = shares_of(records)
     for name in ("a", "b"):
         blobs.put(KIND, name, b"content")
     blobs.put("partial", "p", b"content")
-    Namespaces(heads, KIND).create("alice", "a", {}, 7)
+    Namespaces(records, KIND).create("alice", "a", {}, 7)
     now = time.time()
     blobs_without_owners(blobs, shares, KIND, 50, lambda: now + 40)()
     assert [blob.id for blob in blobs.list(KIND).blobs] == ["a", "b"]

@@ -131,15 +131,15 @@ def test_heads_fill_a_disk_to_the_reserve_and_can_be_deleted(small_disk: Path) -
     made = 0
     with contextlib.suppress(StorageFullError):
         while made < 10_000:
-            storage.heads.create("view", f"v{made}", bytes(500_000))
+            storage.records.create("view", f"v{made}", bytes(500_000))
             made += 1
     assert 10 < made < 48
     assert os.statvfs(small_disk).f_bavail * 4096 > 2 * MIB
     with pytest.raises(StorageFullError):
         storage.blobs.put("input", "x", bytes(600_000))
     for k in range(made):
-        storage.heads.delete("view", f"v{k}")
-    # The space of deleted heads is used again, within the file.
+        storage.records.delete("view", f"v{k}")
+    # The space of deleted records is used again, within the file.
     storage.close()
 
 
@@ -147,17 +147,17 @@ def test_heads_fill_a_disk_to_the_reserve_and_can_be_deleted(small_disk: Path) -
 def test_deletions_work_on_a_disk_that_others_filled(small_disk: Path, filled: bool) -> None:
     storage = open_storage(small_disk, reserve=MIB)
     for k in range(40):
-        storage.heads.create("view", f"v{k}", bytes(100_000))
+        storage.records.create("view", f"v{k}", bytes(100_000))
         storage.blobs.put("input", f"b{k}", bytes(1000))
     if filled:
         fill(small_disk)
         with pytest.raises((StorageFullError, StoreFullError)):
-            storage.heads.create("view", "more", b"")
-    head = storage.heads.get("view", "v0")
+            storage.records.create("view", "more", b"")
+    record = storage.records.get("view", "v0")
     # An owner leaves: the others stay.
-    storage.heads.compare_and_swap(head, b"without one of its owners")
+    storage.records.compare_and_swap(record, b"without one of its owners")
     for k in range(40):
-        storage.heads.delete("view", f"v{k}")
+        storage.records.delete("view", f"v{k}")
         storage.blobs.delete("input", f"b{k}")
     storage.close()
 
@@ -166,18 +166,18 @@ def test_the_log_of_deletions_fits_into_the_ballast(small_disk: Path) -> None:
     many = 600
     with contextlib.closing(open_storage(small_disk, reserve=MIB)) as storage:
         for k in range(many):
-            storage.heads.create("view", f"v{k}", bytes(100))
+            storage.records.create("view", f"v{k}", bytes(100))
     # A log that has just begun: that of a service which runs may have taken its space before.
     with contextlib.closing(open_storage(small_disk, reserve=MIB)) as storage:
         fill(small_disk)
         for k in range(many):
-            storage.heads.delete("view", f"v{k}")
+            storage.records.delete("view", f"v{k}")
 
 
 def test_a_start_on_a_disk_that_others_filled_gives_the_ballast_up(small_disk: Path) -> None:
     killed = small_disk / "killed"
     storage = open_storage(small_disk / "data", reserve=256 * MIB)
-    storage.heads.create("view", "v", bytes(100_000))
+    storage.records.create("view", "v", bytes(100_000))
     shutil.copytree(small_disk / "data", killed)
     storage.close()
     assert (killed / BALLAST).stat().st_size
@@ -185,8 +185,8 @@ def test_a_start_on_a_disk_that_others_filled_gives_the_ballast_up(small_disk: P
     storage = open_storage(killed, reserve=256 * MIB)
     assert not (killed / BALLAST).stat().st_size
     with pytest.raises(StorageFullError):
-        storage.heads.create("view", "more", b"")
-    storage.heads.delete("view", "v")
+        storage.records.create("view", "more", b"")
+    storage.records.delete("view", "v")
     storage.close()
     (small_disk / "others").unlink()
     open_storage(killed, reserve=256 * MIB).close()
@@ -210,11 +210,11 @@ def test_a_first_start_on_a_full_disk_says_so_and_leaves_no_key(small_disk: Path
 
 def test_stores_ask_for_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = Space(tmp_path, MIB)
-    heads = SqliteStateStore(tmp_path / "state", space=space)
+    records = SqliteStateStore(tmp_path / "state", space=space)
     blobs = FileBlobStore(tmp_path / "blobs", space=space)
     free(monkeypatch, MIB)
     with pytest.raises(StorageFullError):
-        heads.create("view", "x", b"")
+        records.create("view", "x", b"")
     with pytest.raises(StorageFullError):
         blobs.put("input", "x", b"1")
-    heads.close()
+    records.close()

@@ -23,7 +23,7 @@ from app.state.storage import Storage, open_storage
 def storage(tmp_path: Path) -> Iterator[Storage]:
     opened = open_storage(tmp_path, 0)
     for number in range(200):
-        opened.heads.create("view", f"v{number}", bytes(200))
+        opened.records.create("view", f"v{number}", bytes(200))
     yield opened
     opened.close()
 
@@ -76,7 +76,7 @@ def test_a_check_drops_no_lock(storage: Storage, tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     subprocess.run([sys.executable, "-c", _ANOTHER, str(path)], check=True)
     assert path.with_name("state.sqlite-wal").exists()
-    assert storage.heads.get("view", "of-another").value == b""
+    assert storage.records.get("view", "of-another").value == b""
 
 
 @pytest.mark.parametrize("harm", [overwrite, cut, cut_within_its_header, remove, replace])
@@ -121,7 +121,7 @@ def test_every_row_has_its_turn(
 def test_a_sound_store_passes_and_keeps_one_head_for_it(storage: Storage) -> None:
     for _ in range(5):
         storage.check()
-    assert [head.id for head in storage.heads.list("probe").heads] == ["readiness"]
+    assert [record.id for record in storage.records.list("probe").records] == ["readiness"]
 
 
 def test_below_the_reserve_it_is_the_disk_that_fails(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_below_the_reserve_it_is_the_disk_that_fails(tmp_path: Path) -> None:
 
 def test_the_largest_usage_is_that_of_one_owner(storage: Storage) -> None:
     for number in range(3):
-        storage.heads.create("pipeline", f"alice.{number}", bytes(10))
-    storage.heads.create("pipeline", "bob.1", bytes(100))
-    assert storage.heads.largest_usage("pipeline") == Usage(3, 100)
-    assert storage.heads.largest_usage("nothing") == Usage()
-    assert storage.heads.largest_usage("pipeline", "alice.") == Usage(3, 30)
-    assert storage.heads.largest_usage("pipeline", "carol.") == Usage()
+        storage.records.create("pipeline", f"alice.{number}", bytes(10))
+    storage.records.create("pipeline", "bob.1", bytes(100))
+    assert storage.records.largest_usage("pipeline") == Usage(3, 100)
+    assert storage.records.largest_usage("nothing") == Usage()
+    assert storage.records.largest_usage("pipeline", "alice.") == Usage(3, 30)
+    assert storage.records.largest_usage("pipeline", "carol.") == Usage()
 
 
 @pytest.mark.parametrize(

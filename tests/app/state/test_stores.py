@@ -1,4 +1,4 @@
-"""The stores of heads: the suite for all, and what is special to the file."""
+"""The stores of records: the suite for all, and what is special to the file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import pytest
 
 from app.errors import StorageFullError
 from app.state.base import (
-    HeadExistsError,
-    HeadMissingError,
+    RecordExistsError,
+    RecordMissingError,
     StateStore,
     StoreBusyError,
     StoreDamagedError,
@@ -60,9 +60,9 @@ from app.state.sqlite import SqliteStateStore
 store = SqliteStateStore(Path(sys.argv[1]))
 for k in range(10**6):
     name = f"{sys.argv[2]}-{k}"
-    head = store.create("view", name, b"x" * (k * 37 % 5000))
+    record = store.create("view", name, b"x" * (k * 37 % 5000))
     print("create", name, flush=True)
-    store.compare_and_swap(head, b"swapped")
+    store.compare_and_swap(record, b"swapped")
     print("swap", name, flush=True)
     if k % 3 == 0:
         store.delete("view", name)
@@ -116,8 +116,8 @@ class TestSqlite(StateStoreSuite):
         for process in processes:
             process.communicate("go\n", timeout=60)
             assert process.returncode == 0
-        head = store.get("view", "n")
-        assert (head.value, head.generation) == (b"%d" % (2 * INCREMENTS), 2 * INCREMENTS + 1)
+        record = store.get("view", "n")
+        assert (record.value, record.generation) == (b"%d" % (2 * INCREMENTS), 2 * INCREMENTS + 1)
 
     def test_what_was_acknowledged_survives_kill(self, path: Path) -> None:
         expected: dict[str, str] = {}
@@ -134,7 +134,7 @@ class TestSqlite(StateStoreSuite):
             expected |= {name: verb for verb, name in whole}
             last = whole[-1][1]
             store = SqliteStateStore(path)
-            found = {head.id: head for head in every(store, "view")}
+            found = {record.id: record for record in every(store, "view")}
             store.close()
             # What was under way when it was killed may have been done, and one more begun.
             open_ones = {last, f"t{turn}-{int(last.split('-')[1]) + 1}"}
@@ -154,26 +154,26 @@ class TestSqlite(StateStoreSuite):
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
     def test_a_writer_that_stops_does_not_stop_readers(self, path: Path, store: StateStore) -> None:
-        head = store.create("view", "x", b"1")
+        record = store.create("view", "x", b"1")
         with contextlib.closing(sqlite3.connect(path)) as other:
             other.execute("BEGIN IMMEDIATE")
-            assert store.get("view", "x") == head
-            assert every(store, "view") == [head]
+            assert store.get("view", "x") == record
+            assert every(store, "view") == [record]
 
     @pytest.mark.parametrize("how", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
     def test_a_file_others_keep_locked(self, path: Path, how: str) -> None:
         with contextlib.closing(SqliteStateStore(path, wait=0.1)) as store:
-            head = store.create("view", "x", b"1")
+            record = store.create("view", "x", b"1")
             with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute(how)
                 begun = time.monotonic()
                 with pytest.raises(StoreBusyError) as caught:
-                    store.compare_and_swap(head, b"2")
+                    store.compare_and_swap(record, b"2")
                 assert time.monotonic() - begun < 2
                 assert caught.value.retry_after == 1
                 with pytest.raises(StoreBusyError):
                     SqliteStateStore(path, wait=0.1)
-            assert store.compare_and_swap(head, b"2").value == b"2"
+            assert store.compare_and_swap(record, b"2").value == b"2"
 
     def test_a_turn_another_process_keeps(self, path: Path) -> None:
         with contextlib.closing(SqliteStateStore(path, wait=0.1)) as store:
@@ -194,7 +194,7 @@ class TestSqlite(StateStoreSuite):
         with contextlib.closing(SqliteStateStore(path, wait=0.05)) as store:
             with store._turns.turn(), pytest.raises(StoreBusyError):
                 store.create("view", "x", b"")
-            with pytest.raises(HeadMissingError):
+            with pytest.raises(RecordMissingError):
                 store.get("view", "x")
 
     @pytest.mark.parametrize("content", [b"no database at all\n" * 99, b"SQLite format 3\0" * 99])
@@ -222,7 +222,7 @@ class TestSqlite(StateStoreSuite):
     @pytest.mark.parametrize("how", ["removed", "replaced"])
     def test_a_file_that_is_taken_away(self, path: Path, how: str) -> None:
         with contextlib.closing(SqliteStateStore(path)) as store:
-            head = store.create("view", "x", b"1")
+            record = store.create("view", "x", b"1")
             if how == "replaced":
                 other = path.with_name("other.db")
                 SqliteStateStore(other).close()
@@ -230,7 +230,7 @@ class TestSqlite(StateStoreSuite):
             else:
                 path.unlink()
             with pytest.raises(StoreDamagedError, match="removed or replaced"):
-                store.compare_and_swap(head, b"2")
+                store.compare_and_swap(record, b"2")
             with pytest.raises(StoreDamagedError, match="removed or replaced"):
                 store.get("view", "x")
 
@@ -278,9 +278,9 @@ class TestSqlite(StateStoreSuite):
         for _ in range(2):
             with contextlib.closing(SqliteStateStore(path)) as store:
                 for ident in ("0a.1.000001", "0a.2.000001"):
-                    head = store.get("stream", ident)
+                    record = store.get("stream", ident)
                     known = {"offset": 7, "id": "000001-x"}
-                    assert json.loads(head.value) == {"owner": "alice", "value": known}
+                    assert json.loads(record.value) == {"owner": "alice", "value": known}
                 with pytest.raises(StoreDamagedError):
                     store.get("stream", "0a.1.000002")
         with contextlib.closing(SqliteStateStore(path)) as store:
@@ -316,7 +316,7 @@ class TestSqlite(StateStoreSuite):
                 every(store, kind)
             assert store.get("view", "z").value == b"1"
             store.delete(kind, ident)
-            assert [head.id for head in every(store, "view")] == ["z"]
+            assert [record.id for record in every(store, "view")] == ["z"]
 
     def test_the_reserve_is_not_taken_but_deletions_work(self, path: Path, tmp_path: Path) -> None:
         space = NoSpace(tmp_path, 0)
@@ -324,23 +324,23 @@ class TestSqlite(StateStoreSuite):
             with pytest.raises(StorageFullError):
                 store.create("view", "x", b"1")
             with contextlib.closing(SqliteStateStore(path)) as other:
-                head = other.create("view", "x", b"1")
-            with pytest.raises(HeadExistsError):
+                record = other.create("view", "x", b"1")
+            with pytest.raises(RecordExistsError):
                 store.create("view", "x", b"1")
-            head = store.compare_and_swap(head, b"2")
-            store.delete("view", "x", head)
+            record = store.compare_and_swap(record, b"2")
+            store.delete("view", "x", record)
 
     def test_a_deletion_on_a_full_disk_takes_the_ballast(self, path: Path, tmp_path: Path) -> None:
         space = Released(tmp_path, 0)
         with contextlib.closing(SqliteStateStore(path, space=space)) as store:
-            head = store.create("view", "x", b"1")
+            record = store.create("view", "x", b"1")
             pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
             store._writer.execute(f"PRAGMA max_page_count = {pages}")
             space.store = store
-            assert store.compare_and_swap(head, bytes(100_000)).generation == 2
+            assert store.compare_and_swap(record, bytes(100_000)).generation == 2
             assert space.released == 1
             store.delete("view", "x")
-            with pytest.raises(HeadMissingError):
+            with pytest.raises(RecordMissingError):
                 store.get("view", "x")
 
     def test_the_file_of_another_program_is_refused(self, path: Path) -> None:
@@ -354,11 +354,11 @@ class TestSqlite(StateStoreSuite):
         with contextlib.closing(SqliteStateStore(path)) as store:
             pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
             store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
-            head = store.create("view", "x", b"1")
+            record = store.create("view", "x", b"1")
             with pytest.raises(StoreFullError):
                 store.create("view", "y", bytes(100_000))
-            assert every(store, "view") == [head]
-            assert store.compare_and_swap(head, b"2").value == b"2"
+            assert every(store, "view") == [record]
+            assert store.compare_and_swap(record, b"2").value == b"2"
 
     def test_a_directory_in_its_place(self, path: Path) -> None:
         path.mkdir(parents=True)

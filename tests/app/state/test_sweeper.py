@@ -13,14 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.state import sweeper as sweeper_module
-from app.state.base import HeadMissingError, StoreError
+from app.state.base import RecordMissingError, StoreError
 from app.state.blob_files import FileBlobStore
 from app.state.sweeper import (
     Sweeper,
     always_done,
     expired_blobs,
-    expired_heads,
-    heads_without_blobs,
+    expired_records,
+    records_without_blobs,
 )
 from tests.app.state.memory import MemoryStateStore
 
@@ -39,77 +39,77 @@ def test_heads_that_nobody_used_are_removed_a_page_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sweeper_module, "PAGE", 10)
-    heads = MemoryStateStore()
+    records = MemoryStateStore()
     for k in range(25):
-        heads.create("view", f"v{k:02d}", b"")
-    heads.create("dataset", "d", b"")
+        records.create("view", f"v{k:02d}", b"")
+    records.create("dataset", "d", b"")
     later = time.time() + 100
-    chore = expired_heads(heads, "view", 50, lambda: later)
+    chore = expired_records(records, "view", 50, lambda: later)
     used = time.time
     monkeypatch.setattr(time, "time", lambda: used() + 90)
-    heads.touch("view", "v03")
-    heads.touch("view", "v17")
+    records.touch("view", "v03")
+    records.touch("view", "v17")
     assert [chore() for _ in range(3)] == [True, True, False]
-    assert [head.id for head in heads.list("view").heads] == ["v03", "v17"]
-    assert [head.id for head in heads.list("dataset").heads] == ["d"]
+    assert [record.id for record in records.list("view").records] == ["v03", "v17"]
+    assert [record.id for record in records.list("dataset").records] == ["d"]
     assert not chore()
 
 
 def test_one_that_is_used_in_between_stays() -> None:
     class Busy(MemoryStateStore):
-        def delete(self, kind: str, head_id: str, *rest: object, **more: object) -> None:
-            self.touch(kind, head_id)
-            super().delete(kind, head_id, *rest, **more)  # type: ignore[arg-type]
+        def delete(self, kind: str, record_id: str, *rest: object, **more: object) -> None:
+            self.touch(kind, record_id)
+            super().delete(kind, record_id, *rest, **more)  # type: ignore[arg-type]
 
-    heads = Busy()
-    heads.create("view", "x", b"")
+    records = Busy()
+    records.create("view", "x", b"")
     time.sleep(0.01)
-    expired_heads(heads, "view", 0.005)()
-    assert [head.id for head in heads.list("view").heads] == ["x"]
+    expired_records(records, "view", 0.005)()
+    assert [record.id for record in records.list("view").records] == ["x"]
 
 
 def test_one_that_is_deleted_in_between_is_no_error() -> None:
     class Busy(MemoryStateStore):
-        def delete(self, kind: str, head_id: str, *rest: object, **more: object) -> None:
+        def delete(self, kind: str, record_id: str, *rest: object, **more: object) -> None:
             del rest, more
-            super().delete(kind, head_id)
-            raise HeadMissingError(head_id)
+            super().delete(kind, record_id)
+            raise RecordMissingError(record_id)
 
-    heads = Busy()
-    heads.create("view", "x", b"")
-    expired_heads(heads, "view", 1, lambda: time.time() + 100)()
-    assert not heads.list("view").heads
+    records = Busy()
+    records.create("view", "x", b"")
+    expired_records(records, "view", 1, lambda: time.time() + 100)()
+    assert not records.list("view").records
 
 
 def test_owners_of_what_is_not_stored_are_removed_unless_they_may_be_storing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sweeper_module, "PAGE", 2)
-    heads, blobs = MemoryStateStore(), FileBlobStore(tmp_path)
+    records, blobs = MemoryStateStore(), FileBlobStore(tmp_path)
     blobs.put("input", "stored.quantiles", b"x")
     blobs.put("input", "damaged.quantiles", b"x")
     for path in (tmp_path / "input").rglob("damaged.*"):
         path.write_bytes(b"?")
-    heads.create("view", "alice.lost.quantiles", b"")
+    records.create("view", "alice.lost.quantiles", b"")
     for name in ("stored", "damaged", "lost"):
-        heads.create("input", f"alice.{name}.quantiles", b"")
-        heads.create("input", f"bob.{name}.quantiles", b"")
+        records.create("input", f"alice.{name}.quantiles", b"")
+        records.create("input", f"bob.{name}.quantiles", b"")
     now = time.time()
-    chore = heads_without_blobs(heads, blobs, "input", 50, lambda: now + 40)
+    chore = records_without_blobs(records, blobs, "input", 50, lambda: now + 40)
     assert [chore() for _ in range(3)] == [True, True, False]
-    assert len(heads.list("input").heads) == 6
+    assert len(records.list("input").records) == 6
     monkeypatch.setattr(time, "time", lambda: now + 40)
-    heads.touch("input", "bob.lost.quantiles")
-    chore = heads_without_blobs(heads, blobs, "input", 50, lambda: now + 60)
+    records.touch("input", "bob.lost.quantiles")
+    chore = records_without_blobs(records, blobs, "input", 50, lambda: now + 60)
     assert [chore() for _ in range(3)] == [True, True, False]
-    assert [head.id for head in heads.list("input").heads] == [
+    assert [record.id for record in records.list("input").records] == [
         "alice.damaged.quantiles",
         "alice.stored.quantiles",
         "bob.damaged.quantiles",
         "bob.lost.quantiles",
         "bob.stored.quantiles",
     ]
-    assert len(heads.list("view").heads) == 1
+    assert len(records.list("view").records) == 1
 
 
 def test_blobs_that_nobody_used_are_removed_a_page_at_a_time(

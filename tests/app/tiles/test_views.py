@@ -12,7 +12,7 @@ import pytest
 from app.datasets.opened import OpenDataset
 from app.errors import DataChangedError, NotFoundError
 from app.http.identity import SINGLE_USER
-from app.state.base import HeadInvalidError
+from app.state.base import RecordInvalidError
 from app.state.ownership import Namespaces
 from app.tiles import views as views_module
 from app.tiles.views import KIND, MAX_VIEW_BYTES
@@ -35,7 +35,7 @@ def test_a_view_that_another_worker_deleted_is_gone(tmp_path: Path) -> None:
 def test_a_view_of_millions_of_frames_is_planned_but_not_registered(tmp_path: Path) -> None:
     desk = ViewDesk(tmp_path, np.zeros((2, 3, 4, 5), "<u2"))
     spec = {"select": {"frames": Integers(np.zeros(1 << 20, np.int64))}}
-    with pytest.raises(HeadInvalidError, match="cannot be registered"):
+    with pytest.raises(RecordInvalidError, match="cannot be registered"):
         desk.views.register(SINGLE_USER, "scan", spec)
     opened = desk.views.open(SINGLE_USER, "scan", spec)
     assert opened.plan.shape == (1 << 20, 4, 5)
@@ -50,7 +50,7 @@ def test_what_cannot_be_registered_is_not_planned(
     monkeypatch.setattr(OpenDataset, "plan", None)
     mask = base64.b64encode(bytes((1 << 20) + 1)).decode()
     for select in ({"mask": mask}, {"frames": Integers(np.zeros(1 << 20, np.int64))}):
-        with pytest.raises(HeadInvalidError, match="cannot be registered"):
+        with pytest.raises(RecordInvalidError, match="cannot be registered"):
             desk.views.register(SINGLE_USER, "scan", {"select": select})
     desk.close()
 

@@ -166,7 +166,7 @@ def test_who_gives_no_sign_of_life_is_dead_unless_it_is_seen_to_run(
     own = suspects.jobs.presence.name
     suspects.take(own if near else "another-machine 1-x")
     now = [0.0]
-    watching = Jobs(suspects.sealer.sealing.heads, 15.0, lambda: now[0], suspects.jobs.presence)
+    watching = Jobs(suspects.sealer.sealing.records, 15.0, lambda: now[0], suspects.jobs.presence)
     suspects.sealer.jobs = watching
     suspects.sealer.look()
     assert suspects.job.worker != ""

@@ -304,10 +304,10 @@ def test_reports_of_streams_that_were_replaced_are_not_kept(
     assert melt.status_code == 200
     assert melt.content == expected.content
     # What was computed before is removed after a while.
-    heads = service.sealer.sealing.heads
-    before = {head.id for head in heads.list("report").heads}
-    files_without_runs(heads, "report", lambda: 9e9)()
-    (removed,) = before - {head.id for head in heads.list("report").heads}
+    records = service.sealer.sealing.records
+    before = {head.id for head in records.list("report").records}
+    files_without_runs(records, "report", lambda: 9e9)()
+    (removed,) = before - {head.id for head in records.list("report").records}
     assert f".{run.id}." in removed
     assert get(service, f"/v1/runs/{run.id}/reports/melt").content == expected.content
 
@@ -378,7 +378,7 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     # It claims the job, and is killed.
     assert service.sealer.jobs.change(job, worker="another", beat=7) is not None
     watching = Jobs(
-        service.sealer.sealing.heads, 15.0, lambda: now[0], service.sealer.jobs.presence
+        service.sealer.sealing.records, 15.0, lambda: now[0], service.sealer.jobs.presence
     )
     monkeypatch.setattr(service.sealer, "jobs", watching)
     monkeypatch.setattr(service.sealer, "_alone", None)
@@ -434,7 +434,7 @@ def test_a_sealed_run_whose_job_was_lost_is_computed(service: Uploads, case: Run
     jobs.delete_all(run.owner, run.id)
     service.sealer.look()
     assert service.now(run).state == "sealed"
-    sweep = runs_without_jobs(service.state.runs.removal, service.sealer.sealing.heads)
+    sweep = runs_without_jobs(service.state.runs.removal, service.sealer.sealing.records)
     assert sweep() is False
     service.sealer.look()
     assert service.now(run).state == "done"
@@ -541,7 +541,7 @@ def test_a_deleted_run_leaves_nothing(tmp_path: Path, case: RunCase) -> None:
 def test_a_run_may_be_sealed_by_several_at_once(service: Uploads, case: RunCase) -> None:
     run = service.run(["melt"])
     service.upload(run, case.stream.encode())
-    others = [Sealer(service.sealer.sealing, Jobs(service.sealer.sealing.heads)) for _ in "ab"]
+    others = [Sealer(service.sealer.sealing, Jobs(service.sealer.sealing.records)) for _ in "ab"]
     for sealer in others:
         sealer.seal(service.now(run))
     for sealer in others:
