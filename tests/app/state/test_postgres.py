@@ -192,7 +192,7 @@ class TestServer:
                     assert time.monotonic() < end, found
 
             wait_for(3)
-            monkeypatch.setattr("app.state.postgres._IDLE_SECONDS", 0.0)
+            monkeypatch.setattr("app.state.connections._IDLE_SECONDS", 0.0)
             store.list("view")
             wait_for(2)
 
