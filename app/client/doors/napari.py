@@ -70,7 +70,7 @@ def _address_in(path: Path) -> str:
         line = file.readline(4096).strip()
     if not is_address(line):
         raise ValueError(
-            f"{path} should hold an address such as http://HOST:PORT/v1/datasets/NAME, not {line!r:.80}"
+            f"{path} should hold an address, http://HOST:PORT/v1/datasets/NAME, not {line!r:.80}"
         )
     return line
 

@@ -16,7 +16,6 @@ from xarray.core import indexing
 
 from ..datasets.blocking import Dataset
 from ..tiles.lazy import coordinate, picked
-from ..tiles.options import ViewOptions
 from ..tiles.plan import Plan
 from ..transport.frames import Array
 from ..transport.http import TIMEOUT
@@ -34,7 +33,7 @@ class _Source(Protocol):
 class _Frames:
     """A dataset of which no more is fetched than the frames and the box that an index lies in."""
 
-    def __init__(self, dataset: Dataset, options: ViewOptions, plan: Plan) -> None:
+    def __init__(self, dataset: Dataset, options: dict[str, Any], plan: Plan) -> None:
         self._dataset = dataset
         self._options = options
         self._plan = plan
@@ -47,7 +46,8 @@ class _Frames:
             return np.empty(shape, self.dtype)
         wanted, scan = [np.unique(axis) for axis in at], len(self._plan.nav_shape)
         nav, sig = wanted[:scan], [slice(axis[0], axis[-1] + 1) for axis in wanted[scan:]]
-        values = self._dataset.view(**self._options, **self._selection(nav), sig=sig).read()
+        selection: Any = {**self._options, **self._selection(nav), "sig": sig}
+        values = self._dataset.view(**selection).read()
         values = values.reshape([*map(len, nav), *values.shape[-len(sig) :]])
         for number, (axis, of) in enumerate(zip(at, wanted, strict=True)):
             places = np.searchsorted(of, axis) if number < scan else axis - of[0]
@@ -55,7 +55,7 @@ class _Frames:
                 values = values.take(np.atleast_1d(places), number)
         return values.reshape(shape)
 
-    def _selection(self, nav: list[Array]) -> ViewOptions:
+    def _selection(self, nav: list[Array]) -> dict[str, Any]:
         """Slices where positions are evenly spaced, else a list of frames."""
         steps = [int(axis[1] - axis[0]) if len(axis) > 1 else 1 for axis in nav]
         if all((np.diff(axis) == step).all() for axis, step in zip(nav, steps, strict=True)):
@@ -95,7 +95,7 @@ class ThalwegBackend(BackendEntrypoint):
         key: str | None = None,
         timeout: float = TIMEOUT,
         retries: int = RETRIES,
-        dtype: npt.DTypeLike = None,
+        dtype: npt.DTypeLike | None = None,
         casting: Literal["safe", "wrap", "clip"] | None = None,
         corrections: bool | None = None,
         sync_offset: int | None = None,
@@ -139,7 +139,7 @@ class ThalwegBackend(BackendEntrypoint):
         return found.drop_vars(names, errors="ignore")
 
 
-def _described(opened: Opened, options: Any) -> XarrayDataset:  # noqa: ANN401 - ViewOptions
+def _described(opened: Opened, options: dict[str, Any]) -> XarrayDataset:
     """The dataset, of which nothing is fetched but what describes it."""
     if opened.view is not None and options:
         raise ValueError(

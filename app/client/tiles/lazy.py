@@ -189,7 +189,7 @@ class _Tile(Repeated):
 
     def _try(self) -> None:
         self._check(self._channel.open(self._request))
-        octets, at = memoryview(self.array.reshape(-1).view(np.uint8)), 0
+        octets, at = self.array.reshape(-1).view(np.uint8).data, 0
         while at < len(octets):
             count = self._channel.receive(octets[at:])
             if not count:
