@@ -243,6 +243,7 @@ _OF_CLIENT = (
     "pipelines",
     "stages",
     "token",
+    "ls",
 )
 """Commands of the other program, for who takes one for the other."""
 
