@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..client import Client
-from ..datasets.blocking import Dataset
 from ..errors import ProblemError
 from .arguments import new_command
 from .console import print_json, say
@@ -41,9 +40,10 @@ def _runs(client: Client, *, long: bool) -> Iterator[Entry]:  # noqa: ARG001 - a
 
 def _datasets(client: Client, *, long: bool) -> Iterator[Entry]:
     for ident in client.datasets:
-        info = client.datasets[ident].info if long else {"id": ident}
-        shape = " ".join(repr(Dataset(client.datasets._connector, ident, info)).split()[2:])  # noqa: SLF001 - of this package
-        yield ident, f"{info.get('format', ''):10} {shape.removesuffix('>')}", info
+        dataset = client.datasets[ident]
+        info = dataset.info if long else {"id": ident}
+        shape = repr(dataset).partition(": ")[2].removesuffix(">")
+        yield ident, f"{info.get('format', ''):10} {shape}", info
 
 
 def _pipelines(client: Client, *, long: bool) -> Iterator[Entry]:

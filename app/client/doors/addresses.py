@@ -9,10 +9,8 @@ from urllib.parse import unquote
 
 from ..client import Client
 from ..datasets.blocking import Dataset
-from ..errors import data_changed
 from ..tiles.blocking import View
 from ..transport.http import TIMEOUT
-from ..transport.requests import Request, path_of
 from ..transport.retry import RETRIES
 
 _ADDRESS = re.compile(
@@ -75,17 +73,9 @@ def open_address(
         raise
 
 
-def _opened(client: Client, *, dataset: str, view: str, store: str, fingerprint: str) -> Opened:
+def _opened(client: Client, dataset: str, view: str, store: str, fingerprint: str) -> Opened:
     """Open what the parts of an address name; those that are not there are empty."""
-    connector = client.datasets._connector  # noqa: SLF001 - of this package
-    if store:
-        data = connector.call(Request("GET", f"/zarr/{store}/data/zarr.json")).json()
-        dataset, view = str(data["attributes"].get("dataset")), store
-    found = client.datasets[dataset]
-    if not view:
-        return Opened(client, found, None)
-    reply = connector.call(Request("GET", path_of("datasets", dataset, "views", view)))
-    now = reply.text("fingerprint")
-    if fingerprint not in {"", now}:
-        raise data_changed(f"the data had the fingerprint {fingerprint} and has {now} now")
-    return Opened(client, found, View(connector, dataset, reply.json()["view"], now))
+    if not view and not store:
+        return Opened(client, client.datasets[dataset], None)
+    kept = client.datasets.open_view(view or store, dataset or None, fingerprint or None)
+    return Opened(client, client.datasets[kept.dataset], kept)

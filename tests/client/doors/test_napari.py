@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import app.client.doors
-from app.client import Dataset, ProblemError
+from app.client import Client, ProblemError
 from app.client.doors.napari import get_reader
 from tests.scale import PURE_PYTHON
+from tests.server_process import ServerProcess
 
-from .conftest import KEY, VALUES
+from .conftest import AXES, KEY, SPEC, VALUES
 
 pytest.importorskip("dask", reason="dask is not installed")
 pytestmark = pytest.mark.skipif(PURE_PYTHON, reason="needs the service at its speed")
@@ -40,7 +41,11 @@ def test_frames_are_chunks_in_their_place(address: str) -> None:
     assert KEY not in repr(options)
 
 
-def test_views_keep_their_scale(scan: Dataset, address: str) -> None:
+def test_views_keep_their_scale(client: Client, server: ServerProcess) -> None:
+    scan = client.datasets.register(
+        {**SPEC, "axes": [*AXES[:3], {"name": "kx"}]}, id="known", files=["scan.raw"]
+    )
+    address = f"{server.url}/v1/datasets/known"
     pint: Any = pytest.importorskip("pint", reason="pint, which napari brings, is not installed")
     view = scan.view(nav=slice(1, 6, 2), sig=(slice(2, 4), slice(3, 4)), bin={"nav": 1})
     for path in (f"{address}/views/{view.id}", view.zarr_url):
