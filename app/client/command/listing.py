@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..client import Client
@@ -12,7 +12,7 @@ from ..errors import ProblemError
 from .arguments import new_command
 from .console import print_json, say
 
-Entry = tuple[str, str, dict[str, Any]]
+Entry = tuple[str, str, Mapping[str, Any]]
 """An id, what a long line says of it, and its description."""
 _STATUS_FORBIDDEN = 403
 
@@ -48,7 +48,7 @@ def _datasets(client: Client, *, long: bool) -> Iterator[Entry]:
 
 def _pipelines(client: Client, *, long: bool) -> Iterator[Entry]:
     for ident in client.pipelines():
-        info = client.pipeline_info(ident) if long else {"id": ident}
+        info: dict[str, Any] = client.pipeline_info(ident) if long else {"id": ident}
         stages = " | ".join(stage["op"] for stage in info.get("spec", {}).get("stages", ()))
         yield ident, stages, info
 
@@ -61,7 +61,7 @@ _KINDS: dict[str, Callable[..., Iterable[Entry]]] = {
 
 
 def _ls(args: argparse.Namespace, client: Client) -> None:
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for kind in [args.kind] if args.kind else _KINDS:
         found[kind] = []
         try:
