@@ -1,4 +1,4 @@
-"""Datasets for napari: ``napari http://…/v1/datasets/scan1 --plugin thalweg``.
+"""Datasets for napari: ``viewer.open("http://…/v1/datasets/scan1", plugin="thalweg")``.
 
 A file that ends in ``.thalweg`` holds such an address in its first line, to be opened by a click.
 """
