@@ -49,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def execute(server: ServerProcess, code: str, *args: object) -> None:
     done = subprocess.run(
-        [str(PYTHON), "-c", code, *map(str, args)],
+        [Path(str(PYTHON)).absolute(), "-c", code, *map(str, args)],
         cwd=server.place,  # type: ignore[attr-defined]
         env={"PATH": os.environ["PATH"], "THALWEG_URL": server.url},
         capture_output=True,
