@@ -169,11 +169,22 @@ kubernetes: $(RUNTIME) $(TOOLS) $(VENV)-kubernetes/bin/python  ## the Helm chart
 	THALWEG_KUBERNETES_PYTHON=$(VENV)-kubernetes/bin/python THALWEG_NODE_MODULES=$(VENV)-kubernetes/node_modules \
 		$(BIN)/python -m pytest -q tests/contract/test_kubernetes.py
 
-interop: install $(TOOLS)  ## uploads by tus-js-client in Node, and by Uppy in Chromium
+# Libraries that open doors to the service, in an environment of their own.
+DOORS := $(if $(THALWEG_DOORS_PYTHON),$(THALWEG_DOORS_PYTHON),$(VENV)-doors/bin/python)
+
+$(VENV)-doors/bin/python: deploy/requirements-doors.txt $(CLIENT)
+	$(PYTHON) -m venv $(VENV)-doors
+	$(VENV)-doors/bin/pip install --quiet --disable-pip-version-check -r deploy/requirements-doors.txt
+	$(VENV)-doors/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/client/*.whl
+	@touch $@
+
+interop: install $(TOOLS) $(DOORS)  ## uploads by Node and Chromium; notebooks, recipes and plugins
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
 		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2
 	THALWEG_BROWSER=1 $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
+	THALWEG_DOORS_PYTHON=$(DOORS) $(BIN)/python -m pytest -q tests/examples
+	$(DOORS) -m npe2 validate app/client/doors/napari.yaml
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
@@ -201,4 +212,4 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-objects $(VENV)-kubernetes $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-objects $(VENV)-kubernetes $(VENV)-doors $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -233,6 +233,25 @@ _COMMANDS = {
 imported as they are asked for: the engine takes a second, which ``serve`` saves."""
 
 
+EXAMPLES = {
+    "aggregate": "p1.bin p2.bin --reports melt,ept --occurrence occurrence.bin --out reports",
+    "doctor": "--data-dir data",
+    "inspect": "scan_000.mib",
+    "key": "alice",
+    "keys": "add alice --scope losses --expires 90d",
+    "merge": "p1_melt.csv p2_melt.csv --out melt.csv",
+    "oasis": "shims /opt/thalweg/shims",
+    "openapi": "> openapi.json",
+    "sample": "--events 2000 --out run",
+    "serve": "--data-dir data --dataset-roots /data",
+    "split": "summary.bin --partitions 4 --out parts",
+    "state": "copy --to postgres://thalweg@db/thalweg --blobs s3://losses/thalweg",
+    "summarise": "gul_p1.bin gul_p2.bin --summary-xref gulsummaryxref.bin --out work",
+    "warmup": "",
+    "worker": "--scheduler tcp://10.0.0.5:8786",
+}
+"""An example of each command, with which its help ends."""
+
 _OF_CLIENT = (
     "post",
     "run",
@@ -243,6 +262,7 @@ _OF_CLIENT = (
     "pipelines",
     "stages",
     "token",
+    "ls",
 )
 """Commands of the other program, for who takes one for the other."""
 
@@ -306,4 +326,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help="also compile them for each level of the architecture that this CPU has, for images",
     )
     command.set_defaults(command="warmup")
+    for name, example in EXAMPLES.items():
+        command = commands.choices[name]
+        command.epilog = f"example: {command.prog} {example}".rstrip()
     return parser

@@ -197,7 +197,8 @@ class ZarrFacade:
 
     def _data(self) -> Any:  # noqa: ANN401 - JSON
         plan = self._plan
-        attributes = {"fingerprint": self._view.dataset.fingerprint.hex()}
+        dataset = self._view.dataset
+        attributes = {"dataset": dataset.spec.id, "fingerprint": dataset.fingerprint.hex()}
         return _array(list(plan.shape), list(plan.tile_shape), plan.dtype, self._names, attributes)
 
     def _chunk(self, text: str) -> Callable[[], _Entry] | None:

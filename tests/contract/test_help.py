@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -34,6 +35,18 @@ def test_every_argument_has_help(build: Callable[[], argparse.ArgumentParser]) -
     found = list(arguments(build(), ""))
     assert [(name, action.dest) for name, action in found if not action.help] == []
     assert len(found) > 100
+
+
+COMMANDS = next(action for action in build_server()._actions if isinstance(action.choices, dict))
+
+
+@pytest.mark.parametrize("name", list(COMMANDS.choices or {}))
+def test_the_example_of_a_command_of_the_server_is_one_of_it(name: str) -> None:
+    (command,) = [below for below in parsers(build_server()) if below.prog.split()[1:] == [name]]
+    text = " ".join(command.format_help().partition("example: ")[2].split())
+    program, *words = shlex.split(text.partition(" > ")[0])
+    assert program == "thalweg-server"
+    assert build_server().parse_args(words).command == words[0] == name
 
 
 @pytest.mark.parametrize("build", [build_client, build_server], ids=["client", "server"])

@@ -67,14 +67,17 @@ _TYPES = "types and constants"
 _WARM = ("tests/core/test_warmup.py",)
 
 ELSEWHERE: dict[str, tuple[str, ...] | str] = {
+    "app/client/command/completion.py": ("tests/client/command/test_listing.py",),
     "app/client/command/": ("tests/client/command/test_main.py",),
     "app/client/datasets/": ("tests/client/datasets/test_blocking.py",),
+    "app/client/doors/addresses.py": ("tests/client/doors/test_xarray.py",),
     "app/client/files/async_downloads.py": ("tests/client/files/test_downloads.py",),
     "app/client/losses/": _CLIENT_POSTING,
     "app/client/losses/async_sources.py": _CLIENT_SOURCES,
     "app/client/losses/readers.py": _CLIENT_SOURCES,
     "app/client/runs/": ("tests/client/runs/test_uploading.py",),
     "app/client/pipelines/": ("tests/client/pipelines/test_blocking.py",),
+    "app/client/tiles/lazy.py": ("tests/client/doors/test_lazy.py",),
     "app/client/tiles/": ("tests/client/tiles/test_stream.py",),
     "app/client/torch/": ("tests/torch/test_torch.py",),
     "app/client/transport/": (
@@ -238,6 +241,7 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/test_bucket_servers.py": "datasets in object stores that run here",
     "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
     "tests/app/oasis/shims/test_summary_sets.py": "summary sets, prepared and from their xref",
+    "tests/client/doors/test_lazy.py": "views as arrays of dask and xarray, by the service itself",
     "tests/client/files/test_durable.py": "what a power failure leaves of every kind of file",
     "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",
     "tests/client/losses/test_service.py": "posts to the service itself, cut and uncut",

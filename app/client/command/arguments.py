@@ -280,5 +280,10 @@ def add_behaviour(
 ) -> None:
     """Add the arguments of commands that take a while."""
     parser.add_argument("--state", help=state)
+    add_progress(parser)
+
+
+def add_progress(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of commands that show how far they are."""
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
     parser.add_argument("--quiet", action="store_true", help="report errors only")

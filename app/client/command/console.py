@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from ..errors import OtherFileError, ProblemError, StateError, ThalwegError
 from ..hints import hint_of
@@ -43,6 +43,21 @@ _INTERVAL = 0.1
 """Seconds between two drawings."""
 _WIDTH = 24
 _MEGABYTE = 1e6
+
+
+class Fetching(NamedTuple):
+    """How far a file is on its way here."""
+
+    bytes: int
+    total: int | None = None
+
+
+class Reducing(NamedTuple):
+    """How far a reduction is, in tiles."""
+
+    done: int
+    total: int
+    bytes: int = 0
 
 
 def say(text: str) -> None:
@@ -156,7 +171,7 @@ class Bar:
         self._from: int | None = None
         self._drawn = -_INTERVAL
 
-    def __call__(self, progress: Progress | TileProgress) -> None:
+    def __call__(self, progress: Progress | TileProgress | Fetching | Reducing) -> None:
         """Draw the progress, unless it was drawn a moment ago."""
         at = self._clock() - self._began
         if self._from is None:
@@ -238,20 +253,27 @@ class Bars:
                 self._lines = 0
 
 
-def describe(progress: Progress | TileProgress | Uploading, rate: float) -> str:
+def _bar(done: int, total: int) -> str:
+    share = min(done / total, 1.0)
+    return f"{share:4.0%} [{'#' * int(share * _WIDTH):{_WIDTH}}] "
+
+
+def describe(
+    progress: Progress | TileProgress | Uploading | Fetching | Reducing, rate: float
+) -> str:
     """Progress as a line of text.
 
     Args:
-        progress: of a post, a view or an upload.
+        progress: of a post, a view, an upload, a file or a reduction.
         rate: bytes per second.
     """
-    done = f"{progress.bytes / _MEGABYTE:,.1f}"
-    bar = ""
+    if isinstance(progress, Reducing):
+        done, total, _ = progress
+        return f"{_bar(done, total or 1)}{done:,} of {total:,} tiles"
+    text = f"{progress.bytes / _MEGABYTE:,.1f}"
     if progress.total:
-        share = min(progress.bytes / progress.total, 1.0)
-        bar = f"{share:4.0%} [{'#' * int(share * _WIDTH):{_WIDTH}}] "
-        done += f"/{progress.total / _MEGABYTE:,.1f}"
-    text = f"{bar}{done} MB  {rate / _MEGABYTE:,.0f} MB/s"
+        text = f"{_bar(progress.bytes, progress.total)}{text}/{progress.total / _MEGABYTE:,.1f}"
+    text += f" MB  {rate / _MEGABYTE:,.0f} MB/s"
     if isinstance(progress, TileProgress):
         return f"{text}  {progress.tiles:,} tiles"
     if isinstance(progress, Progress):

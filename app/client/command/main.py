@@ -25,7 +25,7 @@ from ..errors import ThalwegError
 from ..losses.requests import INPUTS
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
-from . import batches, post, runs, tiles
+from . import batches, completion, listing, post, runs, tiles
 from .arguments import CONNECTION_OPTIONS, PIPELINE, add_options, new_command, new_group, spec_of
 from .console import (
     EXIT_BROKEN_PIPE,
@@ -92,6 +92,9 @@ def build_parser() -> argparse.ArgumentParser:
     group = new_group(commands, "token", "inspect tokens")
     inspect = new_command(group, "inspect", _inspect, "print what a token says")
     inspect.add_argument("token", help="as an answer has it, or a token file")
+    listing.add_command(commands)
+    completion.add_command(commands)
+    completion.add_examples(parser)
     return parser
 
 

@@ -27,6 +27,7 @@ from .arguments import (
     STREAM_OPTIONS,
     add_behaviour,
     add_options,
+    add_progress,
     count,
     format_of,
     given,
@@ -38,11 +39,14 @@ from .arguments import (
 )
 from .console import (
     EXIT_CONNECTION,
+    Fetching,
     exit_code,
+    make_bar,
     make_bars,
     print_json,
     say,
     saying_warnings,
+    stopped,
     told,
 )
 from .targets import add_force, writing
@@ -142,7 +146,7 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
     fetch.add_argument(
         "--variant", help="of further reports, as compute printed it (default own: of the run)"
     )
-    fetch.add_argument("--quiet", action="store_true", help="report errors only")
+    add_progress(fetch)
     add_force(fetch)
 
 
@@ -247,7 +251,12 @@ def _fetch(args: argparse.Namespace, client: Client) -> None:
             form = args.format or format_of(out, _FORMATS)
             with saying_warnings(quiet=args.quiet):
                 choice = {"state": state, "set": number, **options}
-                size = client.runs.report(args.id, report, out, form, **choice)
+                bar = make_bar(args)
+                watch = None if bar is None else lambda size, bar=bar: bar(Fetching(size))
+                try:
+                    size = client.runs.report(args.id, report, out, form, progress=watch, **choice)
+                finally:
+                    stopped(bar, None)
                 if not args.quiet:
                     say(f"{out}: {size:,} bytes")
 

@@ -22,6 +22,7 @@ from ..tiles.options import ViewOptions
 from .arguments import (
     add_behaviour,
     add_options,
+    add_progress,
     count,
     given,
     new_command,
@@ -29,7 +30,7 @@ from .arguments import (
     size,
     spec_of,
 )
-from .console import is_stale, make_bar, print_json, say, stopped
+from .console import Reducing, is_stale, make_bar, print_json, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _SLICE = re.compile(r" ?(-?\d+)?:(-?\d+)?(?::(0*[1-9]\d*)?)?")
@@ -93,6 +94,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     reduce = new_command(commands, "reduce", _reduce, about)
     _add_reduction(reduce, required=True)
     _add_out(reduce, "FILE", "ends in .npy or .npz")
+    add_progress(reduce)
     image = new_command(commands, "image", _image, "draw a reduction as a picture")
     _add_reduction(image, required=False)
     _add_out(image, "FILE.png", "to write")
@@ -260,7 +262,13 @@ def _reduce(args: argparse.Namespace, client: Client) -> None:
         raise ValueError("--dtype and --casting are of tiles: results of reductions are float64")
     _check_out(args, ".npy", ".npz")
     dataset = client.datasets[args.dataset]
-    _write_arrays(args.out, dataset.reduce(_reduction(args), dataset.view(**_options(args))))
+    view, bar = dataset.view(**_options(args)), make_bar(args)
+    watch = None if bar is None else lambda done, total: bar(Reducing(done, total))
+    try:
+        arrays = dataset.reduce(_reduction(args), view, watch)
+    finally:
+        stopped(bar, None)
+    _write_arrays(args.out, arrays)
 
 
 def _image(args: argparse.Namespace, client: Client) -> None:

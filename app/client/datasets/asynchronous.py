@@ -334,6 +334,30 @@ class AsyncDatasets(AsyncCalls):
         """A dataset by its id; the service is not asked yet."""
         return AsyncDataset(self._connector, ident)
 
+    async def open_view(
+        self, view: str, dataset: str | None = None, fingerprint: str | None = None
+    ) -> AsyncView:
+        """A view that the service keeps, of the data as it is now.
+
+        Args:
+            view: its id, as ``AsyncView.id`` gives it.
+            dataset: id of its dataset; None asks the service.
+            fingerprint: that the data must have; None for any.
+
+        Raises:
+            ProblemError: there is no such view, or the data is not that (code ``data-changed``).
+            ConnectionFailed: the service could not be reached.
+        """
+        if dataset is None:
+            store = await self._connector.call(Request("GET", f"/zarr/{view}/data/zarr.json"))
+            dataset = str(store.json()["attributes"]["dataset"])
+        path = path_of("datasets", dataset, "views", view)
+        reply = await self._connector.call(Request("GET", path))
+        now = reply.text("fingerprint")
+        if fingerprint not in {None, now}:
+            raise data_changed(f"the data had the fingerprint {fingerprint} and has {now} now")
+        return AsyncView(self._connector, dataset, reply.json()["view"], now)
+
     async def __aiter__(self) -> AsyncIterator[str]:
         for ident in await self.list():
             yield ident

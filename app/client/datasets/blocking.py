@@ -341,5 +341,29 @@ class Datasets(Calls):
         """A dataset by its id; the service is not asked yet."""
         return Dataset(self._connector, ident)
 
+    def open_view(
+        self, view: str, dataset: str | None = None, fingerprint: str | None = None
+    ) -> View:
+        """A view that the service keeps, of the data as it is now.
+
+        Args:
+            view: its id, as ``View.id`` gives it.
+            dataset: id of its dataset; None asks the service.
+            fingerprint: that the data must have; None for any.
+
+        Raises:
+            ProblemError: there is no such view, or the data is not that (code ``data-changed``).
+            ConnectionFailed: the service could not be reached.
+        """
+        if dataset is None:
+            store = self._connector.call(Request("GET", f"/zarr/{view}/data/zarr.json"))
+            dataset = str(store.json()["attributes"]["dataset"])
+        path = path_of("datasets", dataset, "views", view)
+        reply = self._connector.call(Request("GET", path))
+        now = reply.text("fingerprint")
+        if fingerprint not in {None, now}:
+            raise data_changed(f"the data had the fingerprint {fingerprint} and has {now} now")
+        return View(self._connector, dataset, reply.json()["view"], now)
+
     def __iter__(self) -> Iterator[str]:
         yield from self.list()

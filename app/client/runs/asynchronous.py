@@ -325,7 +325,7 @@ class AsyncRuns(AsyncCalls):
         events = AsyncEventStream(channel, RunRequests(run).progress, after)
         return AsyncEventAnswer(channel, events.run())
 
-    async def report(
+    async def report(  # noqa: PLR0913 - each is a choice of the caller
         self,
         run: RunLike,
         report: str,
@@ -333,6 +333,7 @@ class AsyncRuns(AsyncCalls):
         format: str | None = None,  # noqa: A002 - its name everywhere in the contract
         *,
         state: PathLike | None = None,
+        progress: Callable[[int], None] | None = None,
         **options: Unpack[ReportOptions],
     ) -> int:
         """Write a finished report of a sealed run to a file; its size in bytes.
@@ -346,6 +347,7 @@ class AsyncRuns(AsyncCalls):
             path: of the file.
             format: csv, parquet, arrow, bin, svg or png; by default the extension of the path.
             state: file that lets the same call in another process go on. Removed at the end.
+            progress: called now and then with the bytes that are there.
             **options: see ReportOptions.
 
         Raises:
@@ -359,7 +361,7 @@ class AsyncRuns(AsyncCalls):
         request = RunRequests(run).report(report, query)
         async with self._connector.channel() as channel:
             download = AsyncDownload(channel, request, "report", request.target, path, state)
-            size = await download.save()
+            size = await download.save(progress)
         _warn(download)
         return size
 

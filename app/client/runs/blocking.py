@@ -326,7 +326,7 @@ class Runs(Calls):
         events = EventStream(channel, RunRequests(run).progress, after)
         return EventAnswer(channel, events.run())
 
-    def report(
+    def report(  # noqa: PLR0913 - each is a choice of the caller
         self,
         run: RunLike,
         report: str,
@@ -334,6 +334,7 @@ class Runs(Calls):
         format: str | None = None,  # noqa: A002 - its name everywhere in the contract
         *,
         state: PathLike | None = None,
+        progress: Callable[[int], None] | None = None,
         **options: Unpack[ReportOptions],
     ) -> int:
         """Write a finished report of a sealed run to a file; its size in bytes.
@@ -347,6 +348,7 @@ class Runs(Calls):
             path: of the file.
             format: csv, parquet, arrow, bin, svg or png; by default the extension of the path.
             state: file that lets the same call in another process go on. Removed at the end.
+            progress: called now and then with the bytes that are there.
             **options: see ReportOptions.
 
         Raises:
@@ -360,7 +362,7 @@ class Runs(Calls):
         request = RunRequests(run).report(report, query)
         with self._connector.channel() as channel:
             download = Download(channel, request, "report", request.target, path, state)
-            size = download.save()
+            size = download.save(progress)
         _warn(download)
         return size
 

@@ -18,6 +18,7 @@ from ..transport.async_channel import AsyncChannel, AsyncConnector
 from ..transport.async_streams import AsyncItems
 from ..transport.frames import Array
 from .async_streams import AsyncTileStream
+from .lazy import LazyView
 from .plan import Plan, Tile
 from .requests import TileRequests
 from .saving import Count, Observe, TileProgress, TileSaving, naming
@@ -183,6 +184,36 @@ class AsyncView:
             self._check(reply.text("fingerprint"))
             self._kept = _Kept(reply.text("id"), reply.text("fingerprint"), reply.text("token"))
         return self._kept
+
+    async def lazy(self) -> LazyView:
+        """The view as an array that fetches tiles where it is indexed; pickled with the key."""
+        kept = await self._keep()
+        plan = await self.plan()
+        return LazyView(self._connector.blocking(), self.dataset, kept.id, kept.fingerprint, plan)
+
+    async def to_dask(self) -> Any:  # noqa: ANN401 - the library is imported when it is asked for
+        """A ``dask.array`` of the view as the data is now, with a chunk for each tile.
+
+        Threads and processes of dask fetch tiles as they need them; once the data has changed,
+        they raise ProblemError with the code ``data-changed``.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+            ImportError: dask is not installed.
+        """
+        lazy = await self.lazy()
+        return lazy.to_dask()
+
+    async def to_xarray(self) -> Any:  # noqa: ANN401 - as above
+        """An ``xarray.DataArray`` over ``to_dask``, with the names, coordinates and units of axes.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+            ImportError: xarray or dask is not installed.
+        """
+        lazy = await self.lazy()
+        async with self._connector.channel() as channel:
+            return await channel.work(lazy.to_xarray)
 
     def tiles(
         self,

@@ -17,6 +17,7 @@ from ..files.outputs import check_target
 from ..transport.channel import Channel, Connector
 from ..transport.frames import Array
 from ..transport.streams import Items
+from .lazy import LazyView
 from .plan import Plan, Tile
 from .requests import TileRequests
 from .saving import Count, Observe, TileProgress, TileSaving, naming
@@ -187,6 +188,36 @@ class View:
             self._check(reply.text("fingerprint"))
             self._kept = _Kept(reply.text("id"), reply.text("fingerprint"), reply.text("token"))
         return self._kept
+
+    def lazy(self) -> LazyView:
+        """The view as an array that fetches tiles where it is indexed; pickled with the key."""
+        kept = self._keep()
+        plan = self.plan
+        return LazyView(self._connector.blocking(), self.dataset, kept.id, kept.fingerprint, plan)
+
+    def to_dask(self) -> Any:  # noqa: ANN401 - the library is imported when it is asked for
+        """A ``dask.array`` of the view as the data is now, with a chunk for each tile.
+
+        Threads and processes of dask fetch tiles as they need them; once the data has changed,
+        they raise ProblemError with the code ``data-changed``.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+            ImportError: dask is not installed.
+        """
+        lazy = self.lazy()
+        return lazy.to_dask()
+
+    def to_xarray(self) -> Any:  # noqa: ANN401 - as above
+        """An ``xarray.DataArray`` over ``to_dask``, with the names, coordinates and units of axes.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+            ImportError: xarray or dask is not installed.
+        """
+        lazy = self.lazy()
+        with self._connector.channel() as channel:
+            return channel.work(lazy.to_xarray)
 
     def tiles(
         self,

@@ -183,6 +183,10 @@ class AsyncConnector(AsyncClosing):
     """Address of the service."""
 
     @abstractmethod
+    def blocking(self) -> Any:  # noqa: ANN401 - SocketConnector, which is of a later layer
+        """The ``SocketConnector`` to the same service: for other threads; its copies, processes."""
+
+    @abstractmethod
     def channel(
         self, *, workers: int = 1, release: Callable[[], None] | None = None
     ) -> AsyncChannel:

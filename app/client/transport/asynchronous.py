@@ -70,7 +70,7 @@ class HttpxChannel(AsyncChannel):
         self._loop = asyncio.get_running_loop()
         await self.drop()
         if request.duplex:
-            self._duplex = channel = self._connector.duplex.channel()
+            self._duplex = channel = self._connector.blocking().channel()
 
             def interrupt() -> None:
                 channel.stop()
@@ -245,7 +245,6 @@ class HttpxConnector(AsyncConnector):
 
     Attributes:
         http: sends requests.
-        duplex: opens the channels of duplex requests.
     """
 
     def __init__(
@@ -266,9 +265,13 @@ class HttpxConnector(AsyncConnector):
             transport=transport,
             trust_env=False,
         )
-        self.duplex = SocketConnector(address, retries)
+        self._blocking = SocketConnector(address, retries)
         self.retries = retries
         self._abandoned: set[asyncio.Task[None]] = set()
+
+    def blocking(self) -> SocketConnector:
+        """Opens the channels of duplex requests, and those of other threads."""
+        return self._blocking
 
     def channel(
         self, *, workers: int = 1, release: Callable[[], None] | None = None
@@ -286,4 +289,4 @@ class HttpxConnector(AsyncConnector):
         """Close the idle connections."""
         await asyncio.gather(*self._abandoned, return_exceptions=True)
         await self.http.aclose()
-        self.duplex.close()
+        self._blocking.close()

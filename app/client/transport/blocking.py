@@ -186,6 +186,17 @@ class SocketConnector(Connector):
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SocketConnector, (self._address, self.retries)
+
+    def __del__(self) -> None:
+        # Copies in other processes belong to no client that is closed.
+        self.close()
+
+    def blocking(self) -> SocketConnector:
+        """Itself."""
+        return self
+
     def channel(
         self, *, workers: int = 1, release: Callable[[], None] | None = None
     ) -> SocketChannel:

@@ -13,9 +13,9 @@ import io
 import selectors
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import (
     HTTPConnection,
@@ -82,7 +82,7 @@ class Address:
         host: name or IP address.
         port: TCP port.
         path: prefix of all routes, without a trailing slash.
-        headers: sent with every request.
+        key: bearer key, or None.
         timeout: seconds without a byte after which a connection counts as broken.
         context: of TLS; None for plain HTTP.
     """
@@ -91,7 +91,7 @@ class Address:
     host: str
     port: int
     path: str
-    headers: Mapping[str, str]
+    key: str | None = field(repr=False)
     timeout: float
     context: ssl.SSLContext | None
 
@@ -110,9 +110,6 @@ class Address:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{url!r} is not the URL of a service: http://host:port is one")
         secure = parts.scheme == "https"
-        headers = {"Accept-Encoding": "identity", "User-Agent": "thalweg-python"}
-        if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
         port = parts.port or (443 if secure else 80)
         used = (context or ssl.create_default_context()) if secure else None
         return cls(
@@ -120,10 +117,20 @@ class Address:
             parts.hostname,
             port,
             parts.path.rstrip("/"),
-            headers,
+            key,
             timeout,
             used,
         )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Sent with every request."""
+        authorization = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        return {"Accept-Encoding": "identity", "User-Agent": "thalweg-python", **authorization}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Contexts cannot be copied: another process trusts what its system does.
+        return Address.parse, (self.url, self.key, self.timeout, None)
 
 
 class Connection:

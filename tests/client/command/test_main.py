@@ -17,7 +17,7 @@ import pytest
 import app.client
 from app.client import Client, __version__
 from app.client.command.arguments import size
-from app.client.command.console import Bar, describe
+from app.client.command.console import Bar, Fetching, Reducing, describe
 from app.client.command.main import build_parser, main
 from app.client.losses.saving import Progress
 
@@ -487,6 +487,8 @@ def test_what_the_bar_says() -> None:
         " 25% [######                  ] 50.0/200.0 MB  20 MB/s  1,234 events"
     )
     assert describe(Progress(5, None, 0), 0) == "0.0 MB  0 MB/s  0 events"
+    assert describe(Fetching(5_000_000), 1e6) == "5.0 MB  1 MB/s"
+    assert describe(Reducing(1, 4), 0) == " 25% [######                  ] 1 of 4 tiles"
 
 
 def test_the_bar_is_drawn_now_and_then() -> None:

@@ -304,3 +304,16 @@ def test_what_the_bar_says() -> None:
     assert describe(TileProgress(50_000_000, 200_000_000, 1234), 2e7) == (
         " 25% [######                  ] 50.0/200.0 MB  20 MB/s  1,234 tiles"
     )
+
+
+def test_a_reduction_shows_how_far_it_is(
+    service: FakeService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert run(service, "reduce", "scan", "sum", "-o", tmp_path / "a.npy") == 0
+    assert "\r\x1b[K 50% [############            ] 1 of 2 tiles\r\x1b[K" in capsys.readouterr().err
+    assert run(service, "reduce", "scan", "sum", "-o", tmp_path / "b.npy", "--no-progress") == 0
+    assert not capsys.readouterr().err

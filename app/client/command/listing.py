@@ -1,0 +1,79 @@
+"""The command ``thalweg ls``: what you have on the service, in one list."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from ..client import Client
+from ..errors import ProblemError
+from .arguments import new_command
+from .console import print_json, say
+
+Entry = tuple[str, str, Mapping[str, Any]]
+"""An id, what a long line says of it, and its description."""
+_STATUS_FORBIDDEN = 403
+
+
+def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
+    """Add the command to a command line."""
+    ls = new_command(
+        commands,
+        "ls",
+        _ls,
+        "list your runs, datasets and pipelines",
+        "List your runs, datasets and pipelines, a line for each: its kind and its id.",
+    )
+    ls.add_argument("kind", nargs="?", choices=tuple(_KINDS), help="default: all of them")
+    ls.add_argument("-l", "--long", action="store_true", help="also what each is like")
+    ls.add_argument("--json", action="store_true", help="a JSON object of lists, by kind")
+
+
+def _runs(client: Client, *, long: bool) -> Iterator[Entry]:  # noqa: ARG001 - as the others
+    for run in client.runs.list():
+        about = run.document
+        reports = ",".join(about.get("reports", ()))
+        yield run.id, f"{run.state:10} {about.get('perspective', '')}  {reports}", about
+
+
+def _datasets(client: Client, *, long: bool) -> Iterator[Entry]:
+    for ident in client.datasets:
+        dataset = client.datasets[ident]
+        info = dataset.info if long else {"id": ident}
+        shape = repr(dataset).partition(": ")[2].removesuffix(">")
+        yield ident, f"{info.get('format', ''):10} {shape}", info
+
+
+def _pipelines(client: Client, *, long: bool) -> Iterator[Entry]:
+    for ident in client.pipelines():
+        info: dict[str, Any] = client.pipeline_info(ident) if long else {"id": ident}
+        stages = " | ".join(stage["op"] for stage in info.get("spec", {}).get("stages", ()))
+        yield ident, stages, info
+
+
+_KINDS: dict[str, Callable[..., Iterable[Entry]]] = {
+    "runs": _runs,
+    "datasets": _datasets,
+    "pipelines": _pipelines,
+}
+
+
+def _ls(args: argparse.Namespace, client: Client) -> None:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for kind in [args.kind] if args.kind else _KINDS:
+        found[kind] = []
+        try:
+            for ident, line, about in _KINDS[kind](client, long=args.long):
+                found[kind].append(about)
+                if not args.json:
+                    text = f"{kind[:-1]:8}  {ident}  {line if args.long else ''}"
+                    sys.stdout.write(f"{text.rstrip()}\n")
+        except ProblemError as error:
+            # A key that is for one kind only still lists that one.
+            if error.status != _STATUS_FORBIDDEN or args.kind:
+                raise
+            say(f"{kind} are not listed: {error.detail}")
+    if args.json:
+        print_json(found)
