@@ -265,13 +265,17 @@ class DaskCluster:
             if self._client is not None and self._client.status != "running":
                 self._drop()
             if self._client is None:
-                self._client = Client(
-                    self._scheduler.address,
-                    timeout=min(_CONNECT_SECONDS, self._wait_seconds),
-                    security=self._scheduler.security(),
-                    set_as_default=False,
-                    name=PLUGIN,
-                )
+                try:
+                    self._client = Client(
+                        self._scheduler.address,
+                        timeout=min(_CONNECT_SECONDS, self._wait_seconds),
+                        security=self._scheduler.security(),
+                        set_as_default=False,
+                        name=PLUGIN,
+                    )
+                except AssertionError as e:
+                    # What the scheduler tells all clients may come with its first answer.
+                    raise ConnectionError("it said something else first") from e
             return self._client
 
     def _drop(self) -> None:
@@ -325,12 +329,11 @@ class _Spread(Generic[U]):
     def _cancel(self) -> None:
         """Cancel what waits, all at once: else each that ends would let another one begin."""
         left = [sent for sent in self._waiting if sent.future is not None]
-        futures = [sent.future for sent in left]
+        if self._client is not None and self._client.status == "running" and left:
+            with contextlib.suppress(OSError):
+                self._client.cancel([sent.future for sent in left])
         for sent in left:
             self._end(sent, "cancelled")
-        if self._client is not None and self._client.status == "running" and futures:
-            with contextlib.suppress(OSError):
-                self._client.cancel(futures)
 
     def _look(self) -> None:
         """Look whether there are workers, unless that was a moment ago."""
@@ -362,7 +365,8 @@ class _Spread(Generic[U]):
         )
 
     def _end(self, sent: _Sent[U], outcome: str) -> None:
-        """Note how a task that was submitted has ended."""
+        """Note how a task that was submitted has ended; the scheduler may forget it."""
+        sent.future.release()
         sent.future = None
         self.sent -= 1
         self._nbytes -= sent.nbytes

@@ -214,7 +214,7 @@ def test_spans_of_tasks_belong_to_the_job(service: Uploads, sink: Sink) -> None:
 
 
 def test_a_request_that_is_cancelled_cancels_its_tasks(
-    service: Uploads, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+    service: Uploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reductions, "SEGMENT_BYTES", 8 << 20)
     outcomes: Counter[str] = Counter()
@@ -226,8 +226,8 @@ def test_a_request_that_is_cancelled_cancels_its_tasks(
     assert outcomes["cancelled"] >= 3
     assert service.state.cluster is not None
     assert service.state.cluster.waiting == 0
-    with dask.client() as client:
-        until(lambda: client.run_on_scheduler(count_tasks) == 0)
+    client = service.state.cluster._connected()
+    until(lambda: client.run_on_scheduler(count_tasks) == 0)
 
 
 def count_tasks(dask_scheduler: Any) -> int:  # noqa: ANN401 - a Scheduler
