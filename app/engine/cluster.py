@@ -22,7 +22,7 @@ arrays. What a task computes goes to the store, create-only, where this machine 
    again to the next one that answers at its address, for which ``wait_seconds`` are waited.
 5. When nobody waits for the results any more, the tasks are cancelled. Those that run are told.
 6. Workers read from the store, and none is nearer to it than others. So a task runs wherever there
-   is room.
+   is room: Dask would have one that prefers a worker wait for it, while others are idle.
 """
 
 from __future__ import annotations

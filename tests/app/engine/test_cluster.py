@@ -227,11 +227,8 @@ def test_a_request_that_is_cancelled_cancels_its_tasks(
     assert service.state.cluster is not None
     assert service.state.cluster.waiting == 0
     client = service.state.cluster._connected()
-    until(lambda: client.run_on_scheduler(count_tasks) == 0)
-
-
-def count_tasks(dask_scheduler: Any) -> int:  # noqa: ANN401 - a Scheduler
-    return len(dask_scheduler.tasks)
+    # No task is to be done, and no result kept.
+    until(lambda: not any(client.processing().values()) and not any(client.has_what().values()))
 
 
 def test_roots_that_are_not_shared_are_reduced_here(
