@@ -328,7 +328,7 @@ def _engine(settings: Settings) -> Finding:
         cluster = make_cluster(settings, records, undo)
         used, reasons = cluster.describe() if cluster is not None else (0, [])
     return judge(
-        f"{settings.engine} is reached: {used} workers do tasks of this service"
+        f"{settings.engine} is reached; workers that do tasks of this service: {used}"
         f"{''.join(f'; {reason}' for reason in reasons)}",
         "Have all workers run this version, and use the stores of this service" if reasons else "",
         "" if used else "Start thalweg-server worker with the settings of this service",

@@ -64,7 +64,7 @@ _WINDOW = 256
 """Units of one caller that are submitted at once."""
 _WINDOW_BYTES = 16 << 20
 """Bytes of their parameters."""
-_POLL, _LOOK = 0.1, 2.0
+_POLL, _LOOK = 0.05, 2.0
 """Seconds between two looks whether results are still wanted; and whether workers are there."""
 _LOSSES = 10
 """Times that a unit is submitted again because its scheduler was lost."""

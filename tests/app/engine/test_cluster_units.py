@@ -94,10 +94,11 @@ def test_a_fault_of_ours_ends_the_work_as_it_does_here(
     cluster: DaskCluster, ended: Counter[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     work = Acts(tmp_path, {"a": "", "b": "fault", **{f"u{n}": "wait" for n in range(5)}})
-    taken = []
+    taken: list[str] = []
     with pytest.raises(TaskFailedError) as caught:
         taken.extend(cluster.spread(work, work.acts))
     assert str(caught.value).startswith("the unit b: TypeError: a fault of ours; the log of tcp://")
+    assert taken == ["a"]
     assert ended == {"test done": 1, "test failed": 1, "test cancelled": 5}
     assert 'raise TypeError("a fault of ours")' in "".join(capfd.readouterr())
 

@@ -165,13 +165,13 @@ def test_doctor_says_what_is_wrong_with_a_cluster(
     monkeypatch.setattr(tasks, "REGISTRY", REGISTRY)
     finding = look(authorities.ours)
     assert finding.verdict == "wrong"
-    assert "0 workers do tasks of this service; tls://" in finding.found
+    assert "workers that do tasks of this service: 0; tls://" in finding.found
     assert "uses another store than this service" in finding.found
     assert str(finding.mend).startswith("Start thalweg-server worker with the settings of this")
     monkeypatch.setattr(tasks, "store_resource", lambda *_: "store-here")
     finding = look(authorities.ours)
     assert (finding.verdict, finding.mend) == ("ok", None)
-    assert finding.found.endswith("is reached: 2 workers do tasks of this service")
+    assert finding.found.endswith("is reached; workers that do tasks of this service: 2")
     assert look(authorities.ours, f"tls://127.0.0.1:{free_port()}").verdict == "wrong"
     assert not (tmp_path / "data").exists()
 
