@@ -46,7 +46,7 @@ def serve_measured(arguments: Sequence[str]) -> int:
 
     # In this process alone, which ends with its server.
     serving.create = create_measured
-    objects.from_url = _open_bucket
+    vars(objects)["from_url"] = _open_bucket
     return main(arguments)
 
 

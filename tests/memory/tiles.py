@@ -329,14 +329,17 @@ TABLE.add(
     hostile=True,
 )
 
-IN_BUCKET = {"dataset_roots": BUCKET}
-TABLE.add(TILES, "tiles of a bucket", posted("/tiles", {"dtype": "<f4"}), **IN_BUCKET)
-TABLE.add(ONE, "a tile of a bucket", stored("/tiles/0", {"target_bytes": 8 << 20}), **IN_BUCKET)
-TABLE.add(REDUCE, "a reduction of a bucket", reducing({"op": "std", "over": "frames"}), **IN_BUCKET)
+TABLE.add(TILES, "tiles of a bucket", posted("/tiles", {"dtype": "<f4"}), dataset_roots=BUCKET)
+TABLE.add(
+    ONE,
+    "a tile of a bucket",
+    stored("/tiles/0", {"target_bytes": 8 << 20}),
+    dataset_roots=BUCKET,
+)
 TABLE.add(
     TILES,
     "tiles of 64 MiB of a bucket",
     posted("/tiles", {"target_bytes": 64 << 20}),
     hostile=True,
-    **IN_BUCKET,
+    dataset_roots=BUCKET,
 )
