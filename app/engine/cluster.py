@@ -380,7 +380,8 @@ class _Spread(Generic[U]):
         while sent.future is not None:
             try:
                 ended = json.loads(sent.future.result(timeout=_POLL))
-            except TimeoutError:
+            except (TimeoutError, UnboundLocalError):
+                # The latter is Dask's, for a wait that is over just as its result comes.
                 self._check()
                 self._look()
             except CancelledError:
