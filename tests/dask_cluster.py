@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -67,6 +68,16 @@ class Spreading:
 
 
 @contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Have Dask log nothing: the stream that it found when it was imported may be closed."""
+    with pytest.MonkeyPatch.context() as patch:
+        logger = logging.getLogger("distributed")
+        patch.setattr(logger, "handlers", [logging.NullHandler()])
+        patch.setattr(logger, "propagate", False)
+        yield
+
+
+@contextlib.contextmanager
 def threads_of_dask(registry: Registry, **options: Any) -> Iterator[LocalCluster]:  # noqa: ANN401
     """A scheduler and two workers in threads of this process, which do the tasks of a registry.
 
@@ -80,6 +91,7 @@ def threads_of_dask(registry: Registry, **options: Any) -> Iterator[LocalCluster
     options = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": None} | options
     with (
         pytest.MonkeyPatch.context() as patch,
+        _quiet(),
         LocalCluster(
             n_workers=2, threads_per_worker=2, processes=False, resources=resources, **options
         ) as cluster,
