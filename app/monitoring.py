@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
+from app.engine.cluster import DaskCluster
 from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
 from app.engine.warmup import WarmUp
@@ -49,6 +50,7 @@ class Watched:
     jobs: Jobs
     threads: Workers
     width: int
+    cluster: DaskCluster | None = None
 
 
 def has_long_work(slot: WorkerSlot) -> bool:
@@ -171,6 +173,10 @@ def _observer(
             metrics.memory_held.labels(purpose).set(held)
         metrics.calls.labels("running").set(watched.threads.running)
         metrics.calls.labels("waiting").set(watched.threads.waiting)
+        if watched.cluster is not None:
+            metrics.tasks_waiting.labels("dask").set(watched.cluster.waiting)
+            for state, count in watched.cluster.workers.items():
+                metrics.task_workers.labels(state).set(count)
         for count_up in counts:
             count_up()
 

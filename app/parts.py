@@ -178,6 +178,8 @@ class Parts:
         reducing = self._closing(Workers(_WAITING_THREADS))
         kept = PartialStore(storage.blobs)
         self.cluster = make_cluster(settings, storage.records, self._resources)
+        if self.cluster is not None:
+            self.cluster.on_ended = self.metrics.on_task
         self.tiles = TileService(
             *(views, kept, threads, reducing, self.bodies, self.addresses),
             *(self.cluster, shared_roots(settings)),
@@ -276,6 +278,7 @@ class Parts:
             jobs=self.sealer.jobs,
             threads=self.threads,
             width=self.width,
+            cluster=self.cluster,
         )
         self.monitor = self._closing(monitor(self.watched, board, self.slot, self.metrics))
         self.readiness = Readiness(
@@ -291,6 +294,8 @@ class Parts:
                 self.sweeper.start()
                 self.sealer.start()
                 self.notices.relay()
+                if self.cluster is not None:
+                    self.cluster.watch()
                 # Another worker takes the job, which could not finish here.
                 self.slot.on_drain = self.sealer.stop
             self.monitor.start()

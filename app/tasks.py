@@ -12,7 +12,10 @@ from importlib.util import find_spec
 from secrets import token_bytes
 from urllib.parse import urlsplit
 
-from app.engine.cluster import DaskCluster, Kind, Registry, Scheduler
+import structlog
+
+from app.engine.cluster import DaskCluster, Kind, Registry
+from app.engine.scheduler import Scheduler
 from app.losses.request import ALGORITHM
 from app.runs.results import segments
 from app.settings import Settings
@@ -62,6 +65,19 @@ def scheduler_of(settings: Settings, address: str | None = None) -> Scheduler:
     if address.startswith("tls:") and None in tls:
         raise ValueError(f"{address} needs THALWEG_ENGINE_TLS_CA, ..._TLS_CERT and ..._TLS_KEY")
     return Scheduler(address, *tls)
+
+
+def check_scheduler(scheduler: Scheduler) -> None:
+    """Check that waiting for a scheduler is of use: one that is away may come back.
+
+    Raises:
+        ValueError: one side does not believe the certificate of the other.
+    """
+    try:
+        scheduler.reach()
+    except OSError as e:
+        log = structlog.get_logger().bind(scheduler=scheduler.address, reason=str(e))
+        log.warning("the scheduler of the cluster cannot be reached yet")
 
 
 def make_cluster(

@@ -203,6 +203,20 @@ class Metrics:
             "livemax",
             "state",
         )
+        self.tasks = self._counter(
+            "engine_tasks",
+            "Tasks of a cluster that were done, or how else they ended",
+            *("name", "engine", "outcome"),
+        )
+        self.tasks_waiting = self._gauge(
+            "engine_tasks_waiting", "Tasks of a cluster that have not ended", "livesum", "engine"
+        )
+        self.task_workers = self._gauge(
+            "engine_workers",
+            "Workers of the cluster that do tasks of this service (used), or do not (refused)",
+            "livemax",
+            "state",
+        )
 
     def _storage(self) -> None:
         self.store_seconds = self._histogram(
@@ -293,6 +307,10 @@ class Metrics:
         finally:
             self.uploads_running.dec()
             self.upload_parts.labels(outcome).inc()
+
+    def on_task(self, name: str, outcome: str) -> None:
+        """Count a task of a cluster that has ended."""
+        self.tasks.labels(name, "dask", outcome).inc()
 
     def on_exceeded(self, stage: str, budget: str) -> None:
         """Count a request that a budget ended."""

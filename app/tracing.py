@@ -7,7 +7,7 @@ row, and a trace has a bounded number of children here, so that it costs no more
 
     request ──▶ RequestBudget.trace ──▶ every thread that works for it: ``current_trace()``
        │                                    └─ traceparent ──▶ a decoder, which tells its own times
-       └─ traceparent in the head of a job ──▶ whichever process computes it
+       └─ traceparent in a job, or a task of the cluster ──▶ whichever process computes it
 
 OpenTelemetry's SDK makes them and sends them by OTLP, in a thread with a bounded queue, in each
 process of a lane; its ``OTEL_…`` variables are heeded. It is an extra, imported only where traces
@@ -97,12 +97,18 @@ class Trace:
         if (child := self._begin(name, values)) is None:
             yield self
             return
-        try:
+        with child.ending():
             yield child
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """End the span with a block. If that fails, it says by which problem or error."""
+        try:
+            yield
         except BaseException as e:
-            child.end(error=getattr(e, "code", type(e).__name__))
+            self.end(error=getattr(e, "code", type(e).__name__))
             raise
-        child.end()
+        self.end()
 
     def past(self, name: str, seconds: float, **values: Value) -> None:
         """Add a child that has just ended, unless it was too short to matter."""
@@ -205,10 +211,8 @@ class Tracing:
         """Have a span for a block of work that something else has asked for."""
         trace = self.begin(name, header)
         trace.set(**values)
-        try:
+        with trace.ending():
             yield trace
-        finally:
-            trace.end()
 
     def close(self) -> None:
         """Send what is left; a receiver that does not answer holds nothing up."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from distributed import Client
+import pytest
+from distributed import Client, LocalCluster
 
+from app.engine.cluster import MEMORY, PLUGIN, DaskCluster, Registry, resource_of
+from app.settings import Settings
+from core.errors import CancelledError
+from tests.dask_tasks import Acts
 from tests.server_process import PROGRAM, ROOT
 
 _SECONDS = 60.0
@@ -33,22 +40,88 @@ def until(is_so: Callable[[], object], seconds: float = _SECONDS) -> None:
         time.sleep(0.02)
 
 
+class Spreading:
+    """Units that are spread in a thread."""
+
+    def __init__(self, cluster: DaskCluster, work: Acts) -> None:
+        self.done: list[str] = []
+        self.error: Exception | None = None
+        self.gone = threading.Event()
+        self._cluster, self._work = cluster, work
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        def check() -> None:
+            if self.gone.is_set():
+                raise CancelledError("nobody waits")
+
+        try:
+            for unit in self._cluster.spread(self._work, self._work.acts, check):
+                self.done.append(unit)
+        except Exception as e:  # noqa: BLE001 - which the test looks at
+            self.error = e
+
+    def end(self) -> None:
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Have Dask log nothing: the stream that it found when it was imported may be closed."""
+    with pytest.MonkeyPatch.context() as patch:
+        logger = logging.getLogger("distributed")
+        patch.setattr(logger, "handlers", [logging.NullHandler()])
+        patch.setattr(logger, "propagate", False)
+        yield
+
+
+@contextlib.contextmanager
+def threads_of_dask(registry: Registry, **options: Any) -> Iterator[LocalCluster]:  # noqa: ANN401
+    """A scheduler and two workers in threads of this process, which do the tasks of a registry.
+
+    Args:
+        registry: all tasks.
+        options: of LocalCluster.
+    """
+    from app.command import dask_worker
+
+    resources = {MEMORY: 1 << 30, resource_of(registry): 2, "store-here": 2}
+    options = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": None} | options
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        _quiet(),
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=False, resources=resources, **options
+        ) as cluster,
+    ):
+        patch.setattr(dask_worker, "REGISTRY", registry)
+        for worker in cluster.workers.values():
+            cluster.sync(worker.plugin_add, dask_worker.Tasks(Settings()), name=PLUGIN)
+        yield cluster
+
+
 class DaskProcesses:
     """A scheduler, and the command ``worker``.
 
     Args:
         directory: for logs and what workers keep beside them.
-        settings: variables of the workers, without their prefix and in lower case.
+        variables: of the workers.
+        settings: further ones, without their prefix and in lower case.
     """
 
-    def __init__(self, directory: Path, **settings: object) -> None:
+    def __init__(
+        self, directory: Path, variables: Mapping[str, str] | None = None, **settings: object
+    ) -> None:
         self.directory = directory
         self.address = f"tcp://127.0.0.1:{free_port()}"
         inherited = {n: v for n, v in os.environ.items() if not n.startswith("THALWEG_")}
         given = {f"THALWEG_{name.upper()}": str(value) for name, value in settings.items()}
         # A poisoned task takes as many workers as it may, and each takes seconds to start.
         given["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "1"
-        self._environment = inherited | given | {"PYTHONPATH": str(ROOT)}
+        given["PYTHONPATH"] = str(ROOT)
+        self._environment = inherited | given | dict(variables or {})
         self._log = (directory / "dask.log").open("ab")
         self.processes: list[subprocess.Popen[bytes]] = []
         self.scheduler = self.start_scheduler()
@@ -99,14 +172,11 @@ class DaskProcesses:
             until(lambda: len(client.scheduler_info()["workers"]) == count)
 
     def close(self) -> None:
+        # What they have started ends with them.
         for process in reversed(self.processes):
-            process.terminate()
+            process.kill()
         for process in reversed(self.processes):
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait()
         self._log.close()
 
     def __enter__(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
 import os
 import signal
 import sys
@@ -59,11 +61,24 @@ def act(task: Mapping[str, Any]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "fail":
             raise StorageFullError("the disk of the worker is full")
+        case "fault":
+            raise TypeError("a fault of ours")
+        case "eat":
+            _eat(path)
         case "wait":
             _wait(path)
         case "seconds":
             time.sleep(float(task["seconds"]))
     path.touch()
+
+
+def _eat(path: Path) -> None:
+    """Take memory until somebody ends this process."""
+    eaten, end = [], time.monotonic() + 60
+    while time.monotonic() < end and not (path.parent / "go").exists():
+        eaten.append(b"1" * (32 << 20))
+        # The nanny looks ten times in a second.
+        time.sleep(0.05)
 
 
 def _wait(path: Path) -> None:
@@ -78,10 +93,30 @@ def _wait(path: Path) -> None:
         time.sleep(0.01)
 
 
+WORKERS = "TEST_DASK_WORKERS"
+"""Variable with the number of workers that a process starts."""
+FORKING = {"DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
+"""Variables with which a worker that is killed is replaced in a moment."""
+
+
 def main() -> int:
+    from distributed import utils
+
     from app.command.main import main as command
 
-    vars(worker).update(PRELOAD="tests.dask_tasks", REGISTRY=REGISTRY)
+    # Dask would name what it wants itself.
+    utils._forkserver_preload_set = True
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["app.command.dask_worker", "app.command.worker"])
+    serve = worker._serve
+
+    async def serve_all(*args: Any) -> None:  # noqa: ANN401 - as of the command
+        count = int(os.environ.get(WORKERS, "1"))
+        serving = [asyncio.ensure_future(serve(*args)) for _ in range(count)]
+        # Only the last has the signals.
+        await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
+
+    vars(worker).update(PRELOAD="tests.dask_tasks", REGISTRY=REGISTRY, _serve=serve_all)
     return command()
 
 

@@ -14,16 +14,20 @@ from typing import Any
 import structlog
 from distributed import Worker, WorkerPlugin
 
-from app.engine.cluster import PLUGIN
+from app.engine.cluster import PLUGIN, TRACE
 from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.engine.warmup import load_kernels
+from app.errors import ServiceError
 from app.logs import configure_logging
 from app.parts import Parts
 from app.settings import Settings
 from app.tasks import REGISTRY
+from core.errors import CoreError
 
 _ENDLESS = BudgetLimits(sys.maxsize, math.inf, sys.maxsize)
 """What a task needs is declared, and a resource of the worker."""
+_PASSING = CoreError, ServiceError, OSError, MemoryError, ImportError
+"""What input, disk, memory or installation are to blame for, rather than the code."""
 
 
 class Tasks(WorkerPlugin):
@@ -38,6 +42,7 @@ class Tasks(WorkerPlugin):
         self._settings = settings.model_copy(update={"engine": "local", "audit_log": "none"})
         self._lock = threading.Lock()
         self._parts: Parts | None = None
+        self._address = ""
         self._stopped = threading.Event()
         self._gone: dict[str, threading.Event] = {}
         self.about = {
@@ -52,9 +57,15 @@ class Tasks(WorkerPlugin):
         if gone is not None and (start, finish) == ("executing", "released"):
             gone.set()
 
+    def setup(self, worker: Worker) -> None:
+        """See WorkerPlugin."""
+        self._address = worker.address
+
     def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - as in WorkerPlugin
         """See WorkerPlugin."""
         self._stopped.set()
+        if self._parts is not None:
+            self._parts.tracing.close()
 
     def run(self, key: str, kind: str, text: str) -> str:
         """Do a task; return its seconds or why it failed, as JSON."""
@@ -63,23 +74,29 @@ class Tasks(WorkerPlugin):
         try:
             budget = RequestBudget(_ENDLESS, gone, self._stopped, task.get("owner", ""))
             with budget.in_thread():
-                self._do(kind, task)
+                self._do(kind, task, budget)
         except Exception as e:  # noqa: BLE001 - whoever sent it looks what is missing
-            log = structlog.get_logger().bind(kind=kind)
-            log.warning("a task failed", reason=str(e), error=type(e).__name__)
-            return json.dumps({"failed": f"{type(e).__name__}: {e}"})
+            return self._failed(kind, e)
         finally:
             del self._gone[key]
         return json.dumps({"seconds": time.monotonic() - begun})
 
-    def _do(self, kind: str, task: dict[str, Any]) -> None:
+    def _failed(self, kind: str, error: Exception) -> str:
+        reason, is_fault = f"{type(error).__name__}: {error}", not isinstance(error, _PASSING)
+        log = structlog.get_logger().bind(kind=kind, reason=reason)
+        log.warning("a task failed", exc_info=error if is_fault else None)
+        return json.dumps({"failed": reason, "fault": is_fault, "worker": self._address})
+
+    def _do(self, kind: str, task: dict[str, Any], budget: RequestBudget) -> None:
         known = REGISTRY[kind]
         module, _, name = known.function.partition(":")
         function = getattr(import_module(module), name)
-        if known.service:
-            function(getattr(self._service(), known.service), task)
-        else:
+        if not known.service:
             function(task)
+            return
+        parts = self._service()
+        with parts.tracing.job(f"task {kind}", task.get(TRACE)) as budget.trace:
+            function(getattr(parts, known.service), task)
 
     def _service(self) -> Parts:
         with self._lock:

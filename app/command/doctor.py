@@ -16,7 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -53,16 +53,17 @@ from app.state.storage import (
     unusable,
 )
 from app.state.token_keys import FILE, load_keys, shared_keys
+from app.tasks import make_cluster, scheduler_of
 from app.tokens import KeyRing, parse_key
 from core._jit import CACHE_VARIABLE, cache_roots, find_published
 
+from .finding import OK, WARN, WRONG, Finding, judge
 from .service import sentence_of, settings_of
 from .serving import check_exposure, is_loopback, kept
 
 if TYPE_CHECKING:
     from app.state.postgres import PostgresStateStore
 
-OK, WARN, WRONG = "ok", "warn", "wrong"
 _TOUCHES = 5
 """Commits that are measured."""
 _SLOW = 0.05
@@ -84,17 +85,6 @@ _FILES = 1024
 _CLOCKS = "Have NTP set the clocks: keys expire by them, and so does what is stored"
 _FREE = 5
 """What adjtimex returns where no time service sets the clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check has found."""
-
-    verdict: str
-    """``ok``, ``warn`` or ``wrong``."""
-    found: str
-    mend: str | None = None
-    """How to mend it; None where it is well."""
 
 
 class _EarlierStateError(Exception):
@@ -143,13 +133,6 @@ def run_check(check: Callable[[Settings], Finding], settings: Settings) -> Findi
         return Finding(WRONG, text, getattr(e, "hint", None))
 
 
-def _judge(found: str, warn: str = "", wrong: str = "") -> Finding:
-    """Return a finding with the advice that is not empty: the worse decides."""
-    verdict = WRONG if wrong else WARN if warn else OK
-    # The same advice may be both.
-    return Finding(verdict, found, ". ".join(filter(None, dict.fromkeys((wrong, warn)))) or None)
-
-
 def _variables(_settings: Settings) -> Finding:
     unknown = dict(unknown_variables(os.environ))
     if not unknown:
@@ -180,7 +163,7 @@ def _data_directory(settings: Settings) -> Finding:
     elif not made and user == 0 != owner:
         warn = f"Run doctor as its user, {owner}: root may do what the service may not"
     found = f"{_size(room.free)} free, {_size(room.reserve)} of it reserved"
-    return _judge(f"{directory}{made} is on {disk}: {found}", warn, wrong)
+    return judge(f"{directory}{made} is on {disk}: {found}", warn, wrong)
 
 
 def _state(settings: Settings) -> Finding:
@@ -189,12 +172,12 @@ def _state(settings: Settings) -> Finding:
         slow = "Use a faster disk, or a nearer one: uploads wait for it" if commit > _SLOW else ""
         took = f"a commit takes {_milliseconds(commit)}"
         if isinstance(records, SqliteStateStore):
-            return _judge(f"SQLite: {took}", slow)
+            return judge(f"SQLite: {took}", slow)
         database = records.describe()
     version = database["server_version"]
     standby = "a" if database["synchronous_standby_names"] else "no"
     wrong = "" if int(version.partition(".")[0]) >= _OLDEST_POSTGRES else "Use Postgres 13 or newer"
-    return _judge(
+    return judge(
         f"Postgres {version} at {redacted(settings.state)}: {took}; synchronous_commit is"
         f" {database['synchronous_commit']}, with {standby} synchronous standby; its clock is"
         f" {apart:+.3f} s from this machine's",
@@ -220,7 +203,7 @@ def _blobs(settings: Settings) -> Finding:
             blobs.check()
         return Finding(OK, f"files in {settings.data_dir / BLOBS} can be written")
     _, seconds = try_objects(settings.blobs)
-    return _judge(
+    return judge(
         f"{redacted(settings.blobs)} heeds conditions; a write takes {_milliseconds(seconds)}",
         "Use a store that is nearer: uploads wait for it" if seconds > _FAR else "",
     )
@@ -231,12 +214,12 @@ def _api_keys(settings: Settings) -> Finding:
         stored = list(ApiKeys(records).records())
     check_exposure(settings, has_stored_keys=bool(stored))
     if not settings.api_keys and not stored:
-        return _judge(
+        return judge(
             f"none: everybody who reaches {settings.host} is the one user of the service",
             "" if is_loopback(settings.host) else "Add keys, unless only you can reach it",
         )
     valid = sum(key.state(time.time()) == "valid" for key in stored)
-    return _judge(
+    return judge(
         f"{len(settings.api_keys)} set, {valid} stored and valid, {len(stored) - valid} revoked or"
         f" expired; the service listens on {settings.host}",
         "" if settings.api_keys or valid else "Nobody is let in: thalweg-server keys add",
@@ -279,7 +262,7 @@ def _memory(settings: Settings) -> Finding:
     least = _SUPERVISOR + workers * _WORKER + limit
     decoders = settings.decoders * (_DECODER + settings.decoder_memory)
     most = least + long * _ALONE + decoders
-    return _judge(
+    return judge(
         f"{_size(there)}; the service may take {_size(most)}: {_size(limit)} by"
         f" THALWEG_MEMORY_LIMIT, {_size(least - limit)} by workers,"
         f" {_size(long * _ALONE)} by runs, {_size(decoders)} by {settings.decoders} decoders",
@@ -290,7 +273,7 @@ def _memory(settings: Settings) -> Finding:
 
 def _cpus(settings: Settings) -> Finding:
     cores, (workers, long) = count_cores(), _workers(settings)
-    return _judge(
+    return judge(
         f"{cores} of the machine's {os.cpu_count()}, by affinity and quota; workers: {workers},"
         f" {long} of them for long work",
         "" if long <= cores else "Set THALWEG_WORKERS to the number of CPUs: more take turns",
@@ -301,7 +284,7 @@ def _open_files(settings: Settings) -> Finding:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.max_connections + _FILES
     mend = f"Raise the limit to {wanted:,} (ulimit -Hn, LimitNOFILE=), or lower the connections"
-    return _judge(
+    return judge(
         f"{'any number of' if most == resource.RLIM_INFINITY else f'{most:,}'} in a process, for"
         f" {settings.max_connections:,} connections (THALWEG_MAX_CONNECTIONS) and its files",
         mend if 0 <= most < wanted else "",
@@ -319,7 +302,7 @@ def _sandbox(settings: Settings) -> Finding:
     if mode == "off":
         mend = "Serve no files of strangers, or set THALWEG_DECODER_SANDBOX to auto"
     found = f"without {' and '.join(lacks)}" if lacks else "with landlock and seccomp"
-    return _judge(f"a decoder starts, {found}", mend if lacks else "")
+    return judge(f"a decoder starts, {found}", mend if lacks else "")
 
 
 def _dataset_roots(settings: Settings) -> Finding:
@@ -329,10 +312,26 @@ def _dataset_roots(settings: Settings) -> Finding:
     closed = [root for root in parsed.roots if not os.access(root, os.R_OK | os.X_OK)]
     closed = [root for root in closed if root not in missing]
     away = "; ".join(f"make or mount {root}: {why}" for root, why in missing.items())
-    return _judge(
+    return judge(
         ", ".join(names) or "none: there are no files to serve",
         away[:1].upper() + away[1:],
         f"Let user {os.geteuid()} read {', '.join(closed)}" if closed else "",
+    )
+
+
+def _engine(settings: Settings) -> Finding:
+    if settings.engine == "local":
+        return Finding(OK, "this machine computes")
+    scheduler_of(settings).reach()
+    with contextlib.ExitStack() as undo:
+        records = undo.enter_context(_records(settings))
+        cluster = make_cluster(settings, records, undo)
+        used, reasons = cluster.describe() if cluster is not None else (0, [])
+    return judge(
+        f"{settings.engine} is reached; workers that do tasks of this service: {used}"
+        f"{''.join(f'; {reason}' for reason in reasons)}",
+        "Have all workers run this version, and use the stores of this service" if reasons else "",
+        "" if used else "Start thalweg-server worker with the settings of this service",
     )
 
 
@@ -341,7 +340,7 @@ def _clock(_settings: Settings) -> Finding:
     adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
     free = adjtimex is not None and adjtimex(ctypes.create_string_buffer(512)) == _FREE
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-    return _judge(
+    return judge(
         f"{text}{', set by no time service' if free else ''}",
         _CLOCKS if free else "",
         f"It is before this program was installed. {_CLOCKS}" if now < installed else "",
@@ -361,6 +360,7 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "open files": _open_files,
     "sandbox": _sandbox,
     "dataset roots": _dataset_roots,
+    "engine": _engine,
     "clock": _clock,
 }
 """All checks by name, in the order of their lines."""

@@ -95,7 +95,15 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
             pids=others,
         )
     check_exposure(settings, has_stored_keys=has_stored_keys)
+    if settings.engine != "local":
+        in_child(partial(_check_engine, settings))
     return keys
+
+
+def _check_engine(settings: Settings) -> None:
+    from app.tasks import check_scheduler, scheduler_of  # noqa: PLC0415 - as above
+
+    check_scheduler(scheduler_of(settings))
 
 
 def _missing_buckets(addresses: list[str]) -> list[tuple[str, str]]:

@@ -18,7 +18,8 @@ import structlog
 from pydantic import ValidationError
 
 from app.cores import count_cores
-from app.engine.cluster import MEMORY, Scheduler, resource_of
+from app.engine.cluster import MEMORY, resource_of
+from app.engine.scheduler import Scheduler
 from app.engine.warmup import compiling
 from app.logs import configure_logging
 from app.runs.sealing.alone import BESIDE_BYTES
@@ -26,7 +27,7 @@ from app.server.forking import in_child
 from app.settings import Settings
 from app.state.base import StorageError, StoreError
 from app.state.storage import SQLITE, STATE, open_storage
-from app.tasks import REGISTRY, scheduler_of, store_resource
+from app.tasks import REGISTRY, check_scheduler, scheduler_of, store_resource
 from core.errors import OptionError
 
 from .service import sentence_of
@@ -51,6 +52,7 @@ def worker(args: argparse.Namespace) -> int:
         configure_logging(settings.log_level)
         scheduler = scheduler_of(settings, args.scheduler)
         options = {"resources": in_child(partial(_resources, settings)), "host": args.host}
+        in_child(partial(check_scheduler, scheduler))
         if (compile_all := compiling()) is not None:
             in_child(compile_all)
         asyncio.run(_serve(scheduler, settings, options))

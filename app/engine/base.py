@@ -25,6 +25,10 @@ class Engine(Protocol):
         """Finish the running calls, drop the others, and stop."""
 
 
+class TaskFailedError(RuntimeError):
+    """A task failed on a worker by a fault of our own, as it would have on this machine."""
+
+
 class Work(Protocol[V_contra]):
     """Units of work of one kind, which other machines can do.
 
@@ -66,6 +70,7 @@ class Cluster(Protocol):
         Raises:
             EngineUnavailableError: nobody does them.
             ProcessDiedError: one has ended several processes.
+            TaskFailedError: a worker met a fault of our own.
             CancelledError: nobody waits for them any more.
         """
 

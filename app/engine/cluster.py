@@ -13,15 +13,16 @@ arrays. What a task computes goes to the store, create-only, where this machine 
    name what has to be equal, the *registry* with the versions of all algorithms, and the *store*.
    The scheduler compares them for each task, so that no worker that joins later slips through. A
    cluster whose workers all differ is refused, naming one and what differs.
-2. A task that fails is left to this machine, which fails in the same way, and says so in the words
-   of the local engine; or it succeeds, if only the worker was at fault.
+2. A task that fails by its input, its disk or its memory is left to this machine, which fails in
+   the same way, and says so in the words of the local engine; or it succeeds, if only the worker
+   was at fault. One that fails by a fault of our own ends the work, as it does on this machine.
 3. A task that has killed as many workers as the scheduler allows (``allowed-failures``) is never
    done here: it would end this process next.
 4. A scheduler that is lost has forgotten everything. What is not in the store by then is submitted
    again to the next one that answers at its address, for which ``wait_seconds`` are waited.
 5. When nobody waits for the results any more, the tasks are cancelled. Those that run are told.
 6. Workers read from the store, and none is nearer to it than others. So a task runs wherever there
-   is room.
+   is room: Dask would have one that prefers a worker wait for it, while others are idle.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
@@ -48,22 +47,29 @@ from app.errors import EngineUnavailableError
 from app.run_errors import ProcessDiedError
 from core.budget import current
 
-from .base import U, Work
+from .base import TaskFailedError, U, Work
+from .inheriting import current_trace
+from .scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from distributed import Client, Security, Worker
+    from distributed import Client, Worker
 
 PLUGIN = "thalweg"
 """Name of what our workers have, and others have not."""
 MEMORY = "memory"
 """Resource of workers: bytes."""
+TRACE = "traceparent"
+"""Parameter of each task: what its span belongs to."""
 _WINDOW = 256
 """Units of one caller that are submitted at once."""
-_POLL, _LOOK = 0.1, 2.0
+_WINDOW_BYTES = 16 << 20
+"""Bytes of their parameters."""
+_POLL, _LOOK = 0.05, 2.0
 """Seconds between two looks whether results are still wanted; and whether workers are there."""
 _LOSSES = 10
 """Times that a unit is submitted again because its scheduler was lost."""
 _CONNECT_SECONDS = 5.0
+_WATCH_SECONDS, _CLOSE_SECONDS = 5.0, 1.0
 _NAMED = 3
 """Workers that a message names at the most."""
 
@@ -89,30 +95,6 @@ def resource_of(registry: Registry) -> str:
     return f"tasks-{hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduler:
-    """Where the scheduler is, and how it is reached."""
-
-    address: str
-    """``tcp://host:port``, or ``tls://host:port``."""
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-
-    def security(self) -> Security:
-        """Return how Dask is to encrypt, and whom it is to believe."""
-        from distributed import Security  # noqa: PLC0415 - an extra
-
-        if not self.address.startswith("tls://"):
-            return Security()
-        files = {
-            f"tls_{role}_{part}": str(path)
-            for role in ("client", "worker")
-            for part, path in (("cert", self.certificate), ("key", self.key))
-        }
-        return Security(tls_ca_file=str(self.ca), require_encryption=True, **files)
-
-
 def run_task(kind: str, text: str) -> str:
     """Do a task in a thread of a worker; return how it ended, as JSON."""
     from distributed import get_worker  # noqa: PLC0415 - an extra
@@ -135,6 +117,7 @@ class _Sent(Generic[U]):
 
     unit: U
     future: Any = None
+    nbytes: int = 0
     lost: int = 0
 
 
@@ -146,6 +129,12 @@ class DaskCluster:
         registry: what they have to do.
         store: resource of workers that use the store of this service; empty if there is none.
         wait_seconds: how long to wait for the scheduler, or its first worker.
+
+    Attributes:
+        on_ended: told of each task that has ended, its name and how: *done*; *here*, where this
+            machine is to do it; *lost* with its scheduler, and submitted again; *cancelled*;
+            *failed* by a fault of ours; *poisoned*, as it has ended workers.
+        workers: number of those that are *used*, and that are *refused*; empty if nobody watches.
     """
 
     def __init__(
@@ -158,17 +147,57 @@ class DaskCluster:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._told: set[str] = set()
+        self._closed = threading.Event()
+        self._spreads: set[_Spread[Any]] = set()
+        self.on_ended: Callable[[str, str], None] = lambda _kind, _outcome: None
+        self.workers: dict[str, int] = {}
 
     def spread(
         self, work: Work[U], units: Iterable[U], check: Callable[[], None] | None = None
     ) -> Iterator[U]:
         """See Cluster."""
-        return _Spread(self, work, check or partial(current().check, work.kind)).run(units)
+        spread = _Spread(self, work, check or partial(current().check, work.kind))
+        self._spreads.add(spread)
+        try:
+            yield from spread.run(units)
+        finally:
+            self._spreads.discard(spread)
+
+    @property
+    def waiting(self) -> int:
+        """Number of tasks that are submitted, and have not ended as far as is known."""
+        return sum(spread.sent for spread in tuple(self._spreads))
+
+    def watch(self) -> None:
+        """Keep ``workers`` up to date, in a thread, until it is closed."""
+        threading.Thread(target=self._watch, name="cluster", daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            try:
+                fit, others = self._look(self._connected(), {self._store})
+            except Exception:  # noqa: BLE001 - whatever Dask raises, nobody does tasks
+                fit, others = {}, set()
+            self.workers = {"used": len(fit), "refused": len(others)}
+            self._closed.wait(_WATCH_SECONDS)
+
+    def describe(self) -> tuple[int, list[str]]:
+        """Return the number of workers that are used, and what is wrong with others.
+
+        Raises:
+            OSError: the scheduler cannot be reached.
+        """
+        client = self._connected()
+        fit, others = self._look(client, {self._store})
+        return len(fit), self._differences(client, others)
 
     def close(self) -> None:
         """Leave the cluster."""
-        with self._lock:
+        self._closed.set()
+        # Who is just connecting leaves with the process.
+        if self._lock.acquire(timeout=_CLOSE_SECONDS):
             self._drop()
+            self._lock.release()
 
     def needs(self, work: Work[U]) -> dict[str, float]:
         """Return the resources that a worker has to have."""
@@ -176,6 +205,13 @@ class DaskCluster:
         if self._registry[work.kind].service:
             needs[self._store] = 1
         return needs
+
+    def _look(self, client: Client, marks: set[str]) -> tuple[dict[str, Any], set[str]]:
+        """Return the resources of workers that do our tasks by address, and the other workers."""
+        marks = {*filter(None, marks), resource_of(self._registry)}
+        workers = client.scheduler_info()["workers"]
+        fit = {a: w["resources"] for a, w in workers.items() if marks <= w["resources"].keys()}
+        return fit, workers.keys() - fit.keys()
 
     def ready(self, work: Work[U], check: Callable[[], None]) -> Client | None:
         """Return a client once there is a worker for some work; None if it is too large for all.
@@ -187,9 +223,9 @@ class DaskCluster:
         while True:
             try:
                 client = self._connected()
-                workers = client.scheduler_info()["workers"]
-                if workers:
-                    return client if self._can_do(work, client, workers) else None
+                fit, others = self._look(client, self.needs(work).keys() - {MEMORY})
+                if fit or others:
+                    return client if self._can_do(work, client, fit, others) else None
                 reason = "has no worker"
             except OSError as e:
                 reason = f"cannot be reached ({e})"
@@ -198,11 +234,10 @@ class DaskCluster:
             check()
             time.sleep(_POLL)
 
-    def _can_do(self, work: Work[U], client: Client, workers: Mapping[str, Any]) -> bool:
-        """Whether a worker has the resources; warn of workers that are not as they should be."""
-        marks = self.needs(work).keys() - {MEMORY}
-        fit = {a: w["resources"] for a, w in workers.items() if marks <= w["resources"].keys()}
-        others = workers.keys() - fit.keys()
+    def _can_do(
+        self, work: Work[U], client: Client, fit: Mapping[str, Any], others: set[str]
+    ) -> bool:
+        """Whether a worker has the memory; warn of workers that are not as they should be."""
         log = structlog.get_logger().bind(kind=work.kind)
         if not fit:
             reasons = "; ".join(self._differences(client, others))
@@ -230,13 +265,17 @@ class DaskCluster:
             if self._client is not None and self._client.status != "running":
                 self._drop()
             if self._client is None:
-                self._client = Client(
-                    self._scheduler.address,
-                    timeout=min(_CONNECT_SECONDS, self._wait_seconds),
-                    security=self._scheduler.security(),
-                    set_as_default=False,
-                    name=PLUGIN,
-                )
+                try:
+                    self._client = Client(
+                        self._scheduler.address,
+                        timeout=min(_CONNECT_SECONDS, self._wait_seconds),
+                        security=self._scheduler.security(),
+                        set_as_default=False,
+                        name=PLUGIN,
+                    )
+                except AssertionError as e:
+                    # What the scheduler tells all clients may come with its first answer.
+                    raise ConnectionError("it said something else first") from e
             return self._client
 
     def _drop(self) -> None:
@@ -265,28 +304,36 @@ class _Spread(Generic[U]):
         self._client: Client | None = None
         self._looked = -math.inf
         self._needs = cluster.needs(work)
+        self.sent = self._nbytes = 0
+        """Tasks that have not ended, and bytes of their parameters."""
 
     def run(self, units: Iterable[U]) -> Iterator[U]:
         """See Cluster."""
-        waiting, source = self._waiting, iter(units)
+        waiting = self._waiting
         try:
-            while True:
-                for unit in islice(source, _WINDOW - len(waiting)):
-                    waiting.append(_Sent(unit))
-                    self._send(waiting[-1])
-                if not waiting:
-                    return
-                self._await(waiting[0])
-                yield waiting.popleft().unit
+            for unit in units:
+                waiting.append(_Sent(unit))
+                self._send(waiting[-1])
+                while len(waiting) >= _WINDOW or self._nbytes >= _WINDOW_BYTES:
+                    yield self._first()
+            while waiting:
+                yield self._first()
         finally:
             self._cancel()
 
+    def _first(self) -> U:
+        """Wait for the first unit; return it."""
+        self._await(self._waiting[0])
+        return self._waiting.popleft().unit
+
     def _cancel(self) -> None:
         """Cancel what waits, all at once: else each that ends would let another one begin."""
-        futures = [sent.future for sent in self._waiting if sent.future is not None]
-        if self._client is not None and self._client.status == "running" and futures:
+        left = [sent for sent in self._waiting if sent.future is not None]
+        if self._client is not None and self._client.status == "running" and left:
             with contextlib.suppress(OSError):
-                self._client.cancel(futures)
+                self._client.cancel([sent.future for sent in left])
+        for sent in left:
+            self._end(sent, "cancelled")
 
     def _look(self) -> None:
         """Look whether there are workers, unless that was a moment ago."""
@@ -296,53 +343,87 @@ class _Spread(Generic[U]):
 
     def _send(self, sent: _Sent[U]) -> None:
         """Submit a unit, unless it is done, or too large for every worker."""
-        sent.future = None
+        kind = self._work.kind
         if self._work.is_done(sent.unit):
             return
         self._look()
-        if self._client is not None:
-            sent.future = self._client.submit(
-                run_task,
-                self._work.kind,
-                json.dumps(self._work.task(sent.unit)),
-                key=f"{self._work.kind}-{token_hex(8)}",
-                pure=False,
-                resources=self._needs,
-            )
+        if self._client is None:
+            self._cluster.on_ended(kind, "here")
+            return
+        text = json.dumps({**self._work.task(sent.unit), TRACE: current_trace().header})
+        current().hold(kind, len(text))
+        sent.nbytes = len(text)
+        self._nbytes += sent.nbytes
+        self.sent += 1
+        sent.future = self._client.submit(
+            run_task,
+            kind,
+            text,
+            key=f"{kind}-{token_hex(8)}",
+            pure=False,
+            resources=self._needs,
+        )
+
+    def _end(self, sent: _Sent[U], outcome: str) -> None:
+        """Note how a task that was submitted has ended; the scheduler may forget it."""
+        sent.future.release()
+        sent.future = None
+        self.sent -= 1
+        self._nbytes -= sent.nbytes
+        current().release(sent.nbytes)
+        self._cluster.on_ended(self._work.kind, outcome)
 
     def _await(self, sent: _Sent[U]) -> None:
         """Wait until a unit is done, or left to the caller."""
-        from distributed.scheduler import KilledWorker  # noqa: PLC0415 - an extra
+        from distributed.scheduler import KilledWorker, NoValidWorkerError  # noqa: PLC0415 - an extra
 
         while sent.future is not None:
             try:
                 ended = json.loads(sent.future.result(timeout=_POLL))
-            except TimeoutError:
+            except (TimeoutError, UnboundLocalError):
+                # The latter is Dask's, for a wait that is over just as its result comes.
                 self._check()
                 self._look()
             except CancelledError:
                 self._send_again()
             except KilledWorker as e:
+                self._end(sent, "poisoned")
                 raise _poisoned(self._work.label(sent.unit), e) from None
-            except Exception as e:  # noqa: BLE001 - whatever it is, this machine can do the unit
-                self._warn(sent, f"{type(e).__name__}: {e}")
-                return
+            except (OSError, NoValidWorkerError) as e:
+                self._leave(sent, f"{type(e).__name__}: {e}")
             else:
-                if "failed" in ended:
-                    self._warn(sent, ended["failed"])
-                return
+                self._judge(sent, ended)
+
+    def _judge(self, sent: _Sent[U], ended: Mapping[str, Any]) -> None:
+        """Take what a worker says of a unit.
+
+        Raises:
+            TaskFailedError: a fault of our own.
+        """
+        reason = ended.get("failed")
+        if reason is None:
+            self._end(sent, "done")
+        elif not ended["fault"]:
+            self._leave(sent, reason)
+        else:
+            self._end(sent, "failed")
+            label = self._work.label(sent.unit)
+            raise TaskFailedError(f"{label}: {reason}; the log of {ended['worker']} says where")
 
     def _send_again(self) -> None:
         """Submit what was lost with its scheduler, unless it is done."""
         self._looked = -math.inf
         for sent in self._waiting:
             if sent.future is not None and sent.future.cancelled():
+                self._end(sent, "lost")
                 sent.lost += 1
                 if sent.lost > _LOSSES:
                     raise self._cluster.unavailable(f"has forgotten a task {sent.lost} times")
                 self._send(sent)
 
-    def _warn(self, sent: _Sent[U], reason: str) -> None:
+    def _leave(self, sent: _Sent[U], reason: str) -> None:
+        """Leave a unit to this machine, since a worker cannot do it."""
+        self._end(sent, "here")
         log = structlog.get_logger().bind(unit=self._work.label(sent.unit), reason=reason)
         log.warning("a worker of the cluster failed, so this machine does its task")
 
@@ -362,6 +443,7 @@ def _poisoned(label: str, error: Any) -> ProcessDiedError:  # noqa: ANN401 - Kil
     return ProcessDiedError(
         f"computing {label} has ended {error.allowed_failures + 1} workers of the cluster, the last"
         f" at {error.last_worker.address}",
-        hint="Check the input, and have the operator read the logs of the workers",
+        hint="Check the input, and have the operator read the logs of the workers, which say when"
+        " one took more memory than it may",
         deaths=error.allowed_failures + 1,
     )

@@ -21,7 +21,8 @@ from statistics import median
 from typing import Any
 
 from app.cores import count_cores
-from app.engine.cluster import DaskCluster, Scheduler
+from app.engine.cluster import DaskCluster
+from app.engine.scheduler import Scheduler
 from app.engine.workers import Workers
 from app.losses.analyses import OrderedCalls
 from tests.dask_cluster import DaskProcesses, until

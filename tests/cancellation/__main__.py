@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.cancellation.kinds import KINDS
 from tests.cancellation.table import BOUND, LONGEST, measure, serving
+from tests.cancellation.tiles import REDUCE
 
 
 def main() -> int:
@@ -25,9 +26,17 @@ def main() -> int:
     parser.add_argument(
         "--longest", type=float, default=LONGEST, help=f"seconds of a work ({LONGEST:.0f})"
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="reductions are done by a worker, which counts, too"
+    )
     args = parser.parse_args()
-    above = []
-    with tempfile.TemporaryDirectory() as directory, serving(Path(directory)) as place:
+    if args.cluster and not args.names:
+        args.names = [name for name, kind in KINDS.items() if kind.route == REDUCE]
+    above, on_cluster = [], args.cluster
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        serving(Path(directory), on_cluster=on_cluster) as place,
+    ):
         print(f"{'work':34} {'takes':>8} {'median':>7} {'worst':>7}  at")
         for name in args.names or KINDS:
             try:

@@ -93,11 +93,10 @@ def leave(server: Service, work: Work, after: float, *, reset: bool) -> Rest:
     """
     with _asking(server, work, reset=reset) as asking:
         asking.wait(after)
-        pid = server.pid
-        before = _usage(pid)
+        before = _usage(server)
         if work.end is not None:
             work.end()
-    rest = _rest_of(pid, before)
+    rest = _rest_of(server, before)
     if work.clear is not None:
         work.clear()
     return rest
@@ -105,10 +104,9 @@ def leave(server: Service, work: Work, after: float, *, reset: bool) -> Rest:
 
 def _end(server: Service, work: Work) -> None:
     """End work that may go on, and wait until nothing does."""
-    pid = server.pid
     if work.end is not None:
         work.end()
-    _rest_of(pid, _usage(pid))
+    _rest_of(server, _usage(server))
     if work.clear is not None:
         work.clear()
 
@@ -150,14 +148,14 @@ def _asking(server: Service, work: Work, *, reset: bool = True) -> Iterator[_Ask
             connection.close()
 
 
-def _rest_of(pid: int, before: dict[tuple[int, int], int]) -> Rest:
-    """Wait until a process is idle; the most that a thread of it has used since ``before``."""
+def _rest_of(server: Service, before: dict[tuple[int, int], int]) -> Rest:
+    """Wait until a server is idle; the most that a thread of it has used since ``before``."""
     most: dict[tuple[int, int], int] = {}
     names: dict[tuple[int, int], str] = {}
     active = time.monotonic()
     deadline = active + _PATIENCE
     while (now := time.monotonic()) < min(active + _QUIET_SECONDS, deadline):
-        for thread, total in _usage(pid).items():
+        for thread, total in _usage(server).items():
             used = total - before.get(thread, 0)
             if used > most.get(thread, 0) + 1e9 * _NOTHING_SECONDS:
                 active = now
@@ -168,17 +166,24 @@ def _rest_of(pid: int, before: dict[tuple[int, int], int]) -> Rest:
     return Rest(most.get(worst, 0) / 1e9, names.get(worst, ""))
 
 
-def _usage(pid: int) -> dict[tuple[int, int], int]:
-    """CPU time in nanoseconds of each thread of a process and of those it has started."""
+def _usage(server: Service) -> dict[tuple[int, int], int]:
+    """CPU time in nanoseconds of each thread of a server, of its workers, and their children."""
     found: dict[tuple[int, int], int] = {}
     # A directory that is read while threads end may leave others out: it is read again.
-    for process in 3 * [pid, *children_of(pid)]:
+    own = [server.pid, *children_of(server.pid)]
+    for process in 3 * [*own, *(child for pid in server.beside for child in _started_by(pid))]:
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{process}/task").iterdir():
                 with contextlib.suppress(OSError):
                     used = int((task / "schedstat").read_text().split()[0])
                     found[process, int(task.name)] = used
     return found
+
+
+def _started_by(nanny: int) -> list[int]:
+    """The processes that threads of a process have started."""
+    children = [path.read_text() for path in Path(f"/proc/{nanny}/task").glob("*/children")]
+    return [int(pid) for pid in " ".join(children).split()]
 
 
 def _name(process: int, thread: int) -> str:

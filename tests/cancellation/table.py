@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tests.cancellation.leaving import Rest, Work, leave, run
 from tests.cancellation.place import Kind, Place
+from tests.dask_cluster import DaskProcesses
 from tests.e2e.service import Service
 
 BOUND = 0.15
@@ -40,18 +41,30 @@ class Found(NamedTuple):
 
 
 @contextlib.contextmanager
-def serving(directory: Path) -> Iterator[Place]:
-    """A server that ends no work by itself."""
+def serving(directory: Path, *, on_cluster: bool = False) -> Iterator[Place]:
+    """A server that ends no work by itself.
+
+    Args:
+        directory: for all that it stores.
+        on_cluster: whether a worker of a cluster reduces for it, which counts as well.
+    """
     root = directory / "root"
     root.mkdir(parents=True)
-    endless = {"request_cpu_seconds": 3600, "request_items": 1 << 60}
-    server = Service(directory, "--threads=2", dataset_roots=root, **endless)
-    try:
+    with contextlib.ExitStack() as undo:
+        endless = {"request_cpu_seconds": 3600, "request_items": 1 << 60, "dataset_roots": root}
+        if on_cluster:
+            dask = undo.enter_context(
+                DaskProcesses(directory, data_dir=directory / "data", dataset_roots=root)
+            )
+            endless |= {"engine": dask.engine, "shared_roots": root}
+        server = Service(directory, "--threads=2", **endless)
+        undo.callback(server.kill)
+        if on_cluster:
+            server.beside = [dask.start_worker().pid]
+            dask.wait_for_workers(1)
         yield Place(server, root)
         assert server.stop() == 0
         assert not server.failures()
-    finally:
-        server.kill()
 
 
 def measure(

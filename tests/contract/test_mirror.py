@@ -238,6 +238,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 ACROSS: dict[str, str] = {
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
     "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
+    "tests/app/engine/test_cluster_units.py": "a cluster of threads, whose workers do not die",
     "tests/app/datasets/test_bucket_servers.py": "datasets in object stores that run here",
     "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
     "tests/app/oasis/shims/test_summary_sets.py": "summary sets, prepared and from their xref",

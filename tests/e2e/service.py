@@ -81,6 +81,9 @@ class Alive(NamedTuple):
 
 
 class Service(ServerProcess):
+    beside: Sequence[int] = ()
+    """Processes on other machines, as it were, that work for it."""
+
     """A server, and requests to it."""
 
     def connect(self, **how: Any) -> Connection:  # noqa: ANN401 - arguments passed on

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from obstore.store import LocalStore
 
 from app.command import serving
 from app.command.main import main
+from app.datasets.files import objects
 from app.engine.ledger import Ledger
 from app.server.board import Board, WorkerSlot
 from app.settings import Settings
@@ -44,7 +46,16 @@ def serve_measured(arguments: Sequence[str]) -> int:
 
     # In this process alone, which ends with its server.
     serving.create = create_measured
+    vars(objects)["from_url"] = _open_bucket
     return main(arguments)
+
+
+BUCKET = "s3://measured"
+"""A bucket that has, below the path of a directory, its files."""
+
+
+def _open_bucket(address: str, **_options: object) -> LocalStore:
+    return LocalStore(address.removeprefix(BUCKET))
 
 
 def _answer(ledger: Ledger) -> None:

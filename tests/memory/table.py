@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.memory import datasets, inputs, losses, operations, pipelines, runs, tiles
 from tests.memory.desk import Case, Desk
-from tests.memory.measured import Measured, MeasuredService
+from tests.memory.measured import BUCKET, Measured, MeasuredService
 
 SLACK = 16 << 20
 """Bytes that nobody need be charged for, and that any charge may be above what it is for."""
@@ -58,7 +58,10 @@ def measure(case: Case) -> Row:
     with tempfile.TemporaryDirectory() as directory:
         roots = Path(directory) / "roots"
         roots.mkdir()
-        service = MeasuredService(Path(directory) / "s", dataset_roots=roots, **case.settings)
+        settings = {"dataset_roots": roots, **case.settings}
+        if settings["dataset_roots"] == BUCKET:
+            settings["dataset_roots"] = f"{BUCKET}{roots}"
+        service = MeasuredService(Path(directory) / "s", **settings)
         try:
             desk = Desk(service, roots)
             prepared = case.prepare(desk)

@@ -11,6 +11,7 @@ import numpy as np
 from tests.app.harness import with_query
 from tests.memory.datasets import frames, sparse
 from tests.memory.desk import Desk, Prepare, Request, Table
+from tests.memory.measured import BUCKET
 
 TABLE = Table("tiles")
 OF = "/v1/datasets/{ident}"
@@ -326,4 +327,19 @@ TABLE.add(
     "a picture of many frames",
     image(lambda d: stack(d, 1 << 24, 1, 1), reduction={"op": "sum", "over": "pixels"}),
     hostile=True,
+)
+
+TABLE.add(TILES, "tiles of a bucket", posted("/tiles", {"dtype": "<f4"}), dataset_roots=BUCKET)
+TABLE.add(
+    ONE,
+    "a tile of a bucket",
+    stored("/tiles/0", {"target_bytes": 8 << 20}),
+    dataset_roots=BUCKET,
+)
+TABLE.add(
+    TILES,
+    "tiles of 64 MiB of a bucket",
+    posted("/tiles", {"target_bytes": 64 << 20}),
+    hostile=True,
+    dataset_roots=BUCKET,
 )

@@ -16,7 +16,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from app.command import doctor
-from app.command.doctor import CHECKS, Finding, run_check
+from app.command.doctor import CHECKS, run_check
+from app.command.finding import Finding
 from app.command.main import main
 from app.decoding.process import DecoderProcess, StartError
 from app.settings import MIB, Settings

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 from app import tasks
 from app.command.main import main
-from app.engine.cluster import DaskCluster, Kind, Registry, Scheduler
+from app.engine.cluster import DaskCluster, Registry
+from app.engine.scheduler import Scheduler
 from app.errors import EngineUnavailableError
 from app.http.identity import SINGLE_USER
 from app.run_errors import ProcessDiedError
@@ -22,14 +24,14 @@ from app.runs.records import RunRecord
 from app.runs.results.segments import SegmentSums
 from app.runs.sealing.work import SealingWork
 from app.tiles import reductions
-from core.errors import CancelledError
 from core.losses.reports import REPORTS
 from core.tiles.reduce import Reducer
 from tests.app.runs.uploaded import Uploads, partitions
-from tests.dask_cluster import DaskProcesses, free_port, until
-from tests.dask_tasks import PROGRAM, REGISTRY, Acts
+from tests.dask_cluster import DaskProcesses, Spreading, until
+from tests.dask_tasks import FORKING, PROGRAM, REGISTRY, WORKERS, Acts
 from tests.runs import RUN_REPORTS, RunCase, random_run
-from tests.scale import PURE_PYTHON
+from tests.scale import PURE_PYTHON, SOAK
+from tests.trace_sink import Sink
 
 pytestmark = [
     pytest.mark.once,
@@ -40,6 +42,10 @@ pytestmark = [
 ]
 FRAMES = np.random.default_rng(3).integers(0, 250, (28, 512, 512)).astype(np.uint8)
 """28 MiB as float32: chunks of 8 MiB."""
+AT_ONCE = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+"""Variables with which spans are sent at once."""
+LITTLE = {"DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "0.25"}
+"""With which a worker has little memory: some 800 MiB."""
 SPECS: tuple[dict[str, Any], ...] = (
     *({"op": op, "over": "frames"} for op in ("sum", "mean", "std", "min", "max")),
     *({"op": op, "over": "pixels"} for op in ("sum", "mean", "std", "min", "max")),
@@ -68,11 +74,16 @@ def here(home: Path, settings: dict[str, Any]) -> Iterator[Uploads]:
 
 
 @pytest.fixture(scope="module")
-def service(home: Path, settings: dict[str, Any], dask: DaskProcesses) -> Iterator[Uploads]:
+def service(
+    home: Path, settings: dict[str, Any], dask: DaskProcesses, sink: Sink
+) -> Iterator[Uploads]:
     """The service of the store that the workers use."""
     shared = {"shared_roots": settings["dataset_roots"], "engine": dask.engine}
+    shared["traces"] = sink.url
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "REGISTRY", REGISTRY)
+        for name, value in AT_ONCE.items():
+            patch.setenv(name, value)
         yield from _service(home / "data", settings | shared)
 
 
@@ -88,13 +99,20 @@ def _service(data: Path, settings: dict[str, Any]) -> Iterator[Uploads]:
 
 
 @pytest.fixture(scope="module")
-def dask(home: Path, settings: dict[str, Any]) -> Iterator[DaskProcesses]:
+def sink() -> Iterator[Sink]:
+    sink = Sink()
+    yield sink
+    sink.close()
+
+
+@pytest.fixture(scope="module")
+def dask(home: Path, settings: dict[str, Any], sink: Sink) -> Iterator[DaskProcesses]:
     # The store is there before workers look for it.
     made = Uploads(home / "data", **settings)
     made.sealer.close()
-    with DaskProcesses(home, data_dir=home / "data", **settings) as dask:
-        for _ in range(2):
-            dask.start_worker(*PROGRAM)
+    where = settings | {"data_dir": home / "data", "traces": sink.url}
+    with DaskProcesses(home, FORKING | AT_ONCE | LITTLE | {WORKERS: "2"}, **where) as dask:
+        dask.start_worker(*PROGRAM)
         dask.wait_for_workers(2)
         yield dask
 
@@ -171,13 +189,46 @@ def test_every_reduction_has_the_same_bits(
     service: Uploads, here: Uploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reductions, "SEGMENT_BYTES", 8 << 20)
-    for spec in SPECS:
+    for spec in SPECS if SOAK else SPECS[2::3]:
         expected = reduced(here, spec)
         with monkeypatch.context() as patch:
             _refuse(patch)
             found = reduced(service, spec)
         assert found.keys() == expected.keys()
         assert all(found[name].tobytes() == expected[name].tobytes() for name in expected), spec
+
+
+def test_spans_of_tasks_belong_to_the_job(service: Uploads, sink: Sink) -> None:
+    sink.spans.clear()
+    sealed(service, random_run(np.random.default_rng(7)), ["aal", "melt"])
+    until(lambda: sink.named("seal") and sink.named("task seal") and sink.named("task segment"))
+    (job,) = sink.named("seal")
+    tasks = sink.named("task segment") + sink.named("task seal")
+    assert {(span.trace, span.parent) for span in tasks} == {(job.trace, job.id)}
+    for task, part in (("task segment", "segment"), ("task seal", "rows"), ("task seal", "sums")):
+        idents = {span.id for span in sink.named(task)}
+        # Here, too, there is a look at what is missing.
+        parents = {span.parent for span in sink.named(part)}
+        assert idents & parents
+        assert parents <= idents | {job.id}
+
+
+def test_a_request_that_is_cancelled_cancels_its_tasks(
+    service: Uploads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reductions, "SEGMENT_BYTES", 8 << 20)
+    outcomes: Counter[str] = Counter()
+    monkeypatch.setattr(service.state.cluster, "on_ended", lambda _, how: outcomes.update([how]))
+    body = {"view": {"sig": [[0, 511], [0, 512]]}, "reduction": {"op": "max", "over": "frames"}}
+    opened, job = service.state.tiles.reduction(SINGLE_USER, "scan", body)
+    with closing(opened), pytest.raises(reductions.CancelledError):
+        job.run(lambda _done, _of: None, lambda: True)
+    assert outcomes["cancelled"] >= 3
+    assert service.state.cluster is not None
+    assert service.state.cluster.waiting == 0
+    client = service.state.cluster._connected()
+    # No task is to be done, and no result kept.
+    until(lambda: not any(client.processing().values()) and not any(client.has_what().values()))
 
 
 def test_roots_that_are_not_shared_are_reduced_here(
@@ -229,61 +280,6 @@ def acts(directory: Path, **given: str) -> Acts:
     return Acts(directory, given)
 
 
-def test_units_come_in_order_and_what_is_done_is_not_done_again(
-    cluster: DaskCluster, tmp_path: Path
-) -> None:
-    work = acts(tmp_path, **{f"u{n}": "" for n in range(20)})
-    (tmp_path / "u7").touch()
-    assert list(cluster.spread(work, work.acts)) == list(work.acts)
-    begun = {unit: len(work.starts(unit)) for unit in work.acts}
-    assert begun == {unit: int(unit != "u7") for unit in work.acts}
-    assert all(map(work.is_done, work.acts))
-
-
-def test_a_unit_that_fails_is_left_to_this_machine(
-    cluster: DaskCluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    work = acts(tmp_path, a="fail", b="")
-    assert list(cluster.spread(work, work.acts)) == ["a", "b"]
-    assert (work.is_done("a"), work.is_done("b")) == (False, True)
-    assert "the disk of the worker is full" in "".join(capfd.readouterr())
-
-
-def test_a_unit_without_a_worker_that_is_large_enough_is_left(
-    cluster: DaskCluster, tmp_path: Path
-) -> None:
-    work = Acts(tmp_path, {"a": ""}, nbytes=1 << 50)
-    assert list(cluster.spread(work, work.acts)) == ["a"]
-    assert not work.starts("a")
-
-
-class Spreading:
-    """Units that are spread in a thread."""
-
-    def __init__(self, cluster: DaskCluster, work: Acts) -> None:
-        self.done: list[str] = []
-        self.error: Exception | None = None
-        self.gone = threading.Event()
-        self._cluster, self._work = cluster, work
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        def check() -> None:
-            if self.gone.is_set():
-                raise CancelledError("nobody waits")
-
-        try:
-            for unit in self._cluster.spread(self._work, self._work.acts, check):
-                self.done.append(unit)
-        except Exception as e:  # noqa: BLE001 - which the test looks at
-            self.error = e
-
-    def end(self) -> None:
-        self._thread.join(120)
-        assert not self._thread.is_alive()
-
-
 def test_a_worker_that_is_killed_has_its_unit_done_by_another(
     cluster: DaskCluster, tmp_path: Path
 ) -> None:
@@ -296,20 +292,6 @@ def test_a_worker_that_is_killed_has_its_unit_done_by_another(
     spreading.end()
     assert (spreading.done, spreading.error) == (["a", "b"], None)
     assert len(set(work.starts("a"))) == 2
-
-
-def test_nobody_waits_any_more(cluster: DaskCluster, tmp_path: Path) -> None:
-    work = acts(tmp_path, **{f"u{n}": "wait" for n in range(9)})
-    spreading = Spreading(cluster, work)
-    until(lambda: work.starts("u0"))
-    spreading.gone.set()
-    spreading.end()
-    assert isinstance(spreading.error, CancelledError)
-    begun = [unit for unit in work.acts if work.starts(unit)]
-    assert len(begun) < len(work.acts)
-    # Those that run are told; the others never begin.
-    until(lambda: all((tmp_path / f"{unit}.cancelled").exists() for unit in begun))
-    assert [unit for unit in work.acts if work.starts(unit)] == begun
 
 
 def test_what_is_lost_with_the_scheduler_is_submitted_again(
@@ -328,42 +310,6 @@ def test_what_is_lost_with_the_scheduler_is_submitted_again(
     assert [len(work.starts(unit)) for unit in list(units)[:5]] == [1] * 5
 
 
-# -- clusters that do nothing --------------------------------------------------------
-
-
-def test_workers_of_another_version_are_refused_by_name(
-    dask: DaskProcesses, tmp_path: Path
-) -> None:
-    newer = {**REGISTRY, "segment": Kind("losses 9", "nowhere:nothing")}
-    cluster = clustered(dask, newer)
-    with pytest.raises(EngineUnavailableError) as caught:
-        list(cluster.spread(acts(tmp_path, a=""), ["a"]))
-    cluster.close()
-    assert "has the task segment in version losses 1, segment 1, not losses 9" in str(caught.value)
-    assert str(caught.value).count("tcp://127.0.0.1:") == 3
-
-
-def test_workers_of_another_store_are_refused_by_name(
-    dask: DaskProcesses, home: Path, tmp_path: Path
-) -> None:
-    registry = {**REGISTRY}
-    cluster = clustered(dask, registry, "store-other")
-    work = Acts(tmp_path, {"a": ""}, kind="segment")
-    with pytest.raises(EngineUnavailableError) as caught:
-        list(cluster.spread(work, ["a"]))
-    cluster.close()
-    assert "uses another store than this service, THALWEG_STATE=sqlite:" in str(caught.value)
-    assert str(home / "data") in str(caught.value)
-
-
-def test_a_scheduler_that_is_not_there_is_waited_for_and_named(tmp_path: Path) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
-    cluster = DaskCluster(Scheduler(address), REGISTRY, "", 0.3)
-    with pytest.raises(EngineUnavailableError, match=rf"the scheduler {address} cannot be reached"):
-        list(cluster.spread(acts(tmp_path, a=""), ["a"]))
-    cluster.close()
-
-
 def test_a_run_whose_cluster_is_lost_is_tried_again(
     service: Uploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,16 +325,20 @@ def test_a_run_whose_cluster_is_lost_is_tried_again(
     assert service.seal(run).state == "done"
 
 
-# -- last, as no worker is left for a while ------------------------------------------
-
-
+@pytest.mark.parametrize("act", ["die", "eat"])
 def test_a_unit_that_kills_workers_is_named_and_not_done_here(
-    cluster: DaskCluster, tmp_path: Path
+    dask: DaskProcesses, cluster: DaskCluster, tmp_path: Path, act: str
 ) -> None:
-    work = acts(tmp_path, a="", poison="die", c="")
+    work = acts(tmp_path, a="", poison=act, c="")
+    outcomes: list[str] = []
+    cluster.on_ended = lambda _kind, outcome: outcomes.append(outcome)
     spreading = Spreading(cluster, work)
     spreading.end()
     assert isinstance(spreading.error, ProcessDiedError)
     assert "computing the unit poison has ended 2 workers" in str(spreading.error)
     assert spreading.error.members["deaths"] == 2
-    assert len(work.starts("poison")) == 2
+    assert len(set(work.starts("poison"))) == 2
+    assert outcomes == ["done", "poisoned", "cancelled"]
+    if act == "eat":
+        # As the hint of the error promises.
+        until(lambda: "memory budget" in dask.log)
