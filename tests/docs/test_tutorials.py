@@ -1,0 +1,33 @@
+"""The tutorials of the documentation do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from pathlib import Path
+
+import pytest
+
+from deploy.docs.tutorials import PAGES, Tutorial
+from tests.scale import PURE_PYTHON
+from tests.server_process import HOST
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.skipif(PURE_PYTHON, reason="commands are processes of their own")
+@pytest.mark.parametrize("name", ["losses", "scan", "batches"])
+def test_a_tutorial_runs_as_it_is_written(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    tutorial = Tutorial(PAGES / f"{name}.md", has_torch=HAS_TORCH)
+    tutorial.run(folder, THALWEG_PORT=str(free_port()))
+
+
+def test_there_is_no_other_tutorial() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} == {"losses", "scan", "batches"}
