@@ -30,15 +30,16 @@ def main() -> int:
     """Write the pages, have Sphinx build the site, and pack it."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(HERE / "pages", SOURCE)
+    shutil.copy(HERE / "conf.py", SOURCE)
     static = shutil.copytree(HERE / "static", SOURCE / "_static")
     shutil.copy(ROOT / "app" / "console" / "static" / "icon.svg", static)
     existing.write(SOURCE)
     reference.write(SOURCE / "reference")
     draw(SOURCE / "tutorials")
     shutil.rmtree(SITE, ignore_errors=True)
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", str(HERE)]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d"]
     doctrees = ROOT / "build" / "docs-trees"
-    subprocess.run([*command, "-d", str(doctrees), str(SOURCE), str(SITE)], check=True)  # noqa: S603
+    subprocess.run([*command, str(doctrees), str(SOURCE), str(SITE)], check=True)  # noqa: S603
     pack(SITE, BUILT)
     print(f"{SITE}, {BUILT} ({BUILT.stat().st_size / 1e6:.1f} MB)")  # noqa: T201 - what it is for
     return 0

@@ -94,7 +94,7 @@ def _choices(schema: Mapping[str, Any]) -> str:
     names = [str(kind["type"]) for kind in kinds if kind.get("type", "null") != "null"]
     default = schema.get("default")
     text = ", ".join(f"`{value}`" for value in found) or " or ".join(names)
-    return text if default is None else f"{text}; default `{default}`"
+    return text if default in {None, ""} else f"{text}; default `{default}`"
 
 
 def problems() -> Iterator[str]:
@@ -138,7 +138,7 @@ def _default(field: Any) -> str:  # noqa: ANN401 - of pydantic
 def stages() -> Iterator[str]:
     """Yield the page of stages and functions."""
     known = reference()
-    yield from ("# Stages of pipelines", "", known["order"]["about"])
+    yield from ("# Stages of pipelines", "", known["order"]["about"], "")
     yield from _json(known["order"]["example"])
     for name, stage in known["stages"].items():
         yield from (f"## {name}", "", stage["about"])
@@ -150,7 +150,8 @@ def stages() -> Iterator[str]:
             yield from (f"### {kind} {name}", "", function["about"])
             arguments = [(f"`{k}`", v) for k, v in function["args"].items()]
             yield from _table(("argument", ""), arguments)
-            yield from _json({"op": kind, "fn" if kind != "filter" else "pred": name})
+            chosen = {"op": kind, "pred" if kind == "filter" else "fn": name}
+            yield from _json(chosen | {"args": function["example"]})
 
 
 def reports() -> Iterator[str]:
