@@ -84,8 +84,9 @@ class Application(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
         self.parts = parts
-        operations = Operations(parts.metrics, parts.readiness, Site(parts.settings.docs_site))
-        pages = Pages(lambda: parts.api_keys.required)
+        site = Site(parts.settings.docs_site)
+        operations = Operations(parts.metrics, parts.readiness, site)
+        pages = Pages(lambda: parts.api_keys.required, lambda: site.is_built)
         console = Console(pages, parts.runs, parts.datasets, parts)
         has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)

@@ -200,4 +200,8 @@ def python() -> Iterator[str]:
     for name, kind in (first | classes | public).items():
         yield from ("", f"## {name}", "", "```{eval-rst}")
         yield f".. autoclass:: {kind.__module__}.{kind.__qualname__}"
-        yield from ("   :members:", "   :inherited-members: Exception, dict, tuple, int, str", "```")
+        yield from (
+            "   :members:",
+            "   :inherited-members: Exception, dict, tuple, int, str",
+            "```",
+        )

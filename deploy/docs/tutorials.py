@@ -75,9 +75,7 @@ class Tutorial:
 
 def _fences(page: str) -> Iterator[Fence]:
     found = _FENCE.findall(page)
-    for (language, code), (after, text) in zip(
-        found, [*found[1:], ("", "")], strict=True
-    ):
+    for (language, code), (after, text) in zip(found, [*found[1:], ("", "")], strict=True):
         if language != "text":
             yield Fence(language, code, text if after == "text" else None)
 

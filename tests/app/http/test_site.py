@@ -134,5 +134,6 @@ def test_nothing_can_be_written(served: tuple[Service, Path]) -> None:
     is_problem(answer, "method-not-allowed", 405)
 
 
-def test_the_page_of_routes_leads_to_the_site(served: tuple[Service, Path]) -> None:
-    assert b'href="/docs/"' in served[0].get("/docs").body
+def test_other_pages_lead_to_the_site(served: tuple[Service, Path]) -> None:
+    for path in ("/docs", "/"):
+        assert b'href="/docs/"' in served[0].get(path, [("Accept", "text/html")]).body
