@@ -1,8 +1,8 @@
 """Build the documentation: ``python -m deploy.docs``.
 
 Pages are written, taken over from documents, or made from the tables of the service; pictures are
-those that the tutorials make when they are run. Sphinx makes a site of them in ``build/docs``, which
-can be read as files, and which is packed for the service to serve it.
+those that the tutorials make when they are run. Sphinx makes a site of them in ``build/docs``,
+which can be read as files, and which is packed for the service to serve it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .tutorials import PAGES, Tutorial
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 SOURCE, SITE = ROOT / "build" / "docs-source", ROOT / "build" / "docs"
-_PICTURES = {"losses": "pictures/ept.png", "scan": "annulus.png"}
-"""What a tutorial draws, and its page shows."""
+_PICTURES = {"losses": ("--plot", "pictures/ept.png"), "scan": ("-o annulus.png", "annulus.png")}
+"""The words of a tutorial by which it draws, and the picture that its page shows."""
 
 
 def main() -> int:
@@ -47,13 +47,13 @@ def main() -> int:
 
 def draw(target: Path) -> None:
     """Run the tutorials, and keep the pictures that they make."""
-    for name, picture in _PICTURES.items():
+    for name, (words, picture) in _PICTURES.items():
         folder = ROOT / "build" / "docs-tutorials" / name
         shutil.rmtree(folder.parent, ignore_errors=True)
         folder.mkdir(parents=True)
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
-        Tutorial(PAGES / f"{name}.md").run(folder, THALWEG_PORT=str(port))
+        Tutorial(PAGES / f"{name}.md", until=words).run(folder, THALWEG_PORT=str(port))
         shutil.copy(folder / picture, target)
 
 

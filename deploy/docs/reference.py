@@ -100,7 +100,7 @@ def _choices(schema: Mapping[str, Any]) -> str:
 def problems() -> Iterator[str]:
     """Yield the page of problems."""
     yield from ("# Problems", "", "Every error is an answer of `application/problem+json`, whose")
-    yield "member `code` is one of these. [The contract](contract.md#problems) has its other members."
+    yield "member `code` is one of these; [the contract](contract.md#problems) has the others."
     for code, kind in sorted(KINDS.items()):
         text = " ".join(kind.explanation.split()).replace("``", "`")
         yield from ("", f"## {code}", "", f"Status {kind.status}: {kind.title}. {text}")

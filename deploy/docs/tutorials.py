@@ -23,6 +23,10 @@ _END = "==== end of fence {} ===="
 _COMMANDS = {"thalweg": "-m app.client", "thalweg-server": "-m app.command", "python": ""}
 
 
+class TutorialError(Exception):
+    """A page does not do what it says."""
+
+
 class Fence(NamedTuple):
     """What is run, and what it prints; None if the page does not say."""
 
@@ -37,10 +41,13 @@ class Tutorial:
     Args:
         path: the page.
         has_torch: whether its programs for PyTorch are run.
+        until: words of the last command that is run; all are by default.
     """
 
-    def __init__(self, path: Path, *, has_torch: bool = False) -> None:
-        self._fences = [f for f in _fences(path.read_text()) if has_torch or "torch" not in f.code]
+    def __init__(self, path: Path, *, has_torch: bool = False, until: str | None = None) -> None:
+        fences = [f for f in _fences(path.read_text()) if has_torch or "torch" not in f.code]
+        last = next((k for k, f in enumerate(fences) if until and until in f.code), len(fences))
+        self._fences = fences[: last + 1]
 
     def run(self, folder: Path, **variables: str) -> None:
         """Run the page in an empty folder.
@@ -50,21 +57,22 @@ class Tutorial:
             variables: for its commands.
 
         Raises:
-            AssertionError: a command fails, or prints something else.
+            TutorialError: a command fails, or prints something else.
         """
         environment = {**_environment(folder.with_name(f"{folder.name}-bin")), **variables}
         output, errors = _shell(self._script(), folder, environment)
         for number, fence in enumerate(self._fences):
             printed, end, output = output.partition(_END.format(number) + "\n")
-            assert end, f"it ended in fence {number}:\n{fence.code}\n{printed}{errors}"
+            if not end:
+                raise TutorialError(f"it ended in fence {number}:\n{fence.code}\n{printed}{errors}")
             if fence.printed is not None:
                 wanted = re.escape(fence.printed).replace(r"\.\.\.", ".*")
-                said = f"fence {number} printed\n{printed}\nnot\n{fence.printed}"
-                assert re.fullmatch(wanted, printed, re.DOTALL), said
+                if not re.fullmatch(wanted, printed, re.DOTALL):
+                    raise TutorialError(f"fence {number} printed\n{printed}\nnot\n{fence.printed}")
 
     def _script(self) -> str:
         # Servers of a page that fails are not left.
-        lines = ["set -eu -o pipefail", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
+        lines = ["set -eu -o pipefail", "trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
         for number, fence in enumerate(self._fences):
             code = fence.code
             if fence.language == "python":
@@ -98,8 +106,8 @@ def _environment(commands: Path) -> Mapping[str, str]:
 
 
 def _shell(script: str, folder: Path, environment: Mapping[str, str]) -> tuple[str, str]:
-    with subprocess.Popen(
-        ["bash", "-c", script],
+    with subprocess.Popen(  # noqa: S603 - of our own pages
+        ["bash", "-c", script],  # noqa: S607 - wherever it is
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,

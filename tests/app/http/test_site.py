@@ -108,8 +108,11 @@ def test_pages_are_served_without_a_key_and_kept_by_browsers(
 
 @pytest.mark.parametrize(
     ("name", "media_type"),
-    [("_static/site.css", "text/css"), ("_static/icon.svg", "image/svg+xml")]
-    + [("objects.inv", "application/octet-stream")],
+    [
+        ("_static/site.css", "text/css"),
+        ("_static/icon.svg", "image/svg+xml"),
+        ("objects.inv", "application/octet-stream"),
+    ],
 )
 def test_files_have_their_types(served: tuple[Service, Path], name: str, media_type: str) -> None:
     answer = served[0].get(f"/docs/{name}")
@@ -119,8 +122,10 @@ def test_files_have_their_types(served: tuple[Service, Path], name: str, media_t
 
 @pytest.mark.parametrize(
     "path",
-    ["/docs/nothing.html", "/docs/..", "/docs/../etc/passwd", "/docs/%2e%2e/%2e%2e/etc/passwd"]
-    + ["/docs//etc/passwd", "/docs/..%2f..%2fetc%2fpasswd", "/docs/%00", "/docs/%ff"],
+    [
+        *("/docs/nothing.html", "/docs/..", "/docs/../etc/passwd", "/docs/%00", "/docs/%ff"),
+        *("/docs/%2e%2e/%2e%2e/etc/passwd", "/docs//etc/passwd", "/docs/..%2f..%2fetc%2fpasswd"),
+    ],
 )
 def test_nothing_else_can_be_read(served: tuple[Service, Path], path: str) -> None:
     for method in ("GET", "HEAD"):
