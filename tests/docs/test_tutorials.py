@@ -12,7 +12,10 @@ from deploy.docs.tutorials import PAGES, Tutorial
 from tests.scale import PURE_PYTHON
 from tests.server_process import HOST
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+NEEDS_TORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="torch is not installed: the tutorial's program for it is not run",
+)
 
 
 def free_port() -> int:
@@ -21,11 +24,19 @@ def free_port() -> int:
 
 
 @pytest.mark.skipif(PURE_PYTHON, reason="commands are processes of their own")
-@pytest.mark.parametrize("name", ["losses", "scan", "batches"])
-def test_a_tutorial_runs_as_it_is_written(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "has_torch"),
+    [
+        ("losses", False),
+        ("scan", False),
+        ("batches", False),
+        pytest.param("batches", True, marks=NEEDS_TORCH),
+    ],
+)
+def test_a_tutorial_runs_as_it_is_written(name: str, tmp_path: Path, *, has_torch: bool) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    tutorial = Tutorial(PAGES / f"{name}.md", has_torch=HAS_TORCH)
+    tutorial = Tutorial(PAGES / f"{name}.md", has_torch=has_torch)
     tutorial.run(folder, THALWEG_PORT=str(free_port()))
 
 
