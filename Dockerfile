@@ -37,9 +37,23 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /w
     && THALWEG_KERNEL_CACHE=/app/opt/thalweg/kernels /opt/thalweg/bin/thalweg-server warmup --portable \
     && chmod -R u=rwX,go=rX /app
 
+# The documentation, whose pictures the app draws. It is apart, so that its words change one layer.
+FROM app AS docs
+COPY deploy/requirements-docs.lock deploy/
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=cache,target=/root/.cache/pip \
+    /opt/pip/bin/pip --python /opt/thalweg/bin/python install --quiet --no-compile \
+        --require-hashes -r deploy/requirements-docs.lock
+COPY CONTRIBUTING.md CHANGELOG.md ./
+COPY deploy/docs deploy/docs
+COPY deploy/LIMITS.md deploy/README.md deploy/SECURITY.md deploy/scale.md deploy/
+COPY deploy/kubernetes/README.md deploy/kubernetes/
+RUN THALWEG_KERNEL_CACHE=/app/opt/thalweg/kernels /opt/thalweg/bin/python -m deploy.docs
+
 FROM ${BASE}
 COPY --from=libraries /opt/thalweg /opt/thalweg
 COPY --from=app /app/opt/thalweg /opt/thalweg
+COPY --from=docs /src/app/http/site.zip /opt/thalweg/docs.zip
 # Group 0 is the usual group of a user without an entry in the image's passwd file.
 RUN install -d -o 10001 -g 0 -m 0770 /data
 
@@ -52,6 +66,7 @@ ENV PATH=/opt/thalweg/bin:$PATH \
     THALWEG_PORT=8000 \
     THALWEG_DATA_DIR=/data \
     THALWEG_KERNEL_CACHE=/opt/thalweg/kernels \
+    THALWEG_DOCS_SITE=/opt/thalweg/docs.zip \
     XDG_CACHE_HOME=/data/.cache
 
 ARG VERSION=unknown

@@ -6,6 +6,7 @@ RUNTIME := $(VENV)/.runtime
 TOOLS := $(VENV)/.tools
 CLIENT := $(VENV)/.client
 PLOT := $(VENV)/.plot
+DOCS := $(VENV)/.docs
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,7 +19,7 @@ SIDE_BY_SIDE := -n 4 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop mutants bench audit lock clean
+.PHONY: help install serve demo docs test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -58,6 +59,14 @@ serve: install  ## start the service on its defaults
 
 demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
+
+# What makes the site: Sphinx and its theme.
+$(DOCS): $(RUNTIME) deploy/requirements-docs.lock
+	$(PIP) install --no-compile --require-hashes -r deploy/requirements-docs.lock
+	@touch $@
+
+docs: install $(PLOT) $(DOCS)  ## the documentation as a site: in build/docs, and served below /docs/
+	$(BIN)/python -m deploy.docs
 
 # Several jobs at a time, as downloads, types and many tests leave a core idle.
 AT_ONCE := $(MAKE) --no-print-directory --output-sync=target
@@ -178,7 +187,7 @@ $(VENV)-doors/bin/python: deploy/requirements-doors.txt $(CLIENT)
 	$(VENV)-doors/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/client/*.whl
 	@touch $@
 
-interop: install $(TOOLS) $(DOORS)  ## uploads by Node and Chromium; notebooks, recipes and plugins
+interop: install $(TOOLS) $(DOORS) docs  ## uploads by Node and Chromium; notebooks, recipes and plugins
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
 		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2
@@ -210,6 +219,9 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 	uv pip compile pyproject.toml --group dev --no-strip-extras --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements-image.lock --constraint deploy/requirements-build.lock \
 		--output-file deploy/requirements-dev.lock
+	uv pip compile --group docs --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements-dev.lock \
+		--output-file deploy/requirements-docs.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-objects $(VENV)-kubernetes $(VENV)-doors $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf app/http/site.zip $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-objects $(VENV)-kubernetes $(VENV)-doors $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

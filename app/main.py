@@ -24,6 +24,7 @@ from app.http.guard import Guard
 from app.http.openapi import complete_document
 from app.http.problems import add_problem_handlers
 from app.http.routes_operations import Operations
+from app.http.site import Site
 from app.losses import routes as losses_routes
 from app.parts import Parts
 from app.pipelines import routes as pipelines_routes
@@ -83,8 +84,9 @@ class Application(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
         self.parts = parts
-        operations = Operations(parts.metrics, parts.readiness)
-        pages = Pages(lambda: parts.api_keys.required)
+        site = Site(parts.settings.docs_site)
+        operations = Operations(parts.metrics, parts.readiness, site)
+        pages = Pages(lambda: parts.api_keys.required, lambda: site.is_built)
         console = Console(pages, parts.runs, parts.datasets, parts)
         has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)

@@ -155,6 +155,9 @@ class Settings(BaseSettings):
     """File that holds ``api_keys``, one on each line, instead."""
     console: Literal["on", "off"] = "on"
     """Whether there are pages for people at ``/`` and below ``/console``."""
+    docs_site: Path | None = None
+    """File that ``make docs`` has packed, to be served below ``/docs/``; default: the one of the
+    installation, if it has one."""
     allow_anonymous: bool = False
     """Whether to listen on other addresses than loopback without API keys."""
     open_metrics: bool = False

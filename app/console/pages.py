@@ -55,14 +55,20 @@ class Pages:
 
     Args:
         has_keys: whether people may have signed in.
+        has_docs: whether there is a site of documentation to lead to.
     """
 
-    def __init__(self, has_keys: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        has_keys: Callable[[], bool] = lambda: False,
+        has_docs: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._templates = Environment(
             loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined
         )
         assets = f"/console/assets/{self.digest}"
-        self._templates.globals.update(version=__version__, assets=assets, has_keys=has_keys)
+        known = {"has_keys": has_keys, "has_docs": has_docs}
+        self._templates.globals.update(version=__version__, assets=assets, **known)
 
     @cached_property
     def assets(self) -> dict[str, Asset]:

@@ -39,7 +39,7 @@ METRICS = "/metrics"
 _OPEN = frozenset(
     {"/", "/healthz", "/readyz", "/openapi.json", "/docs", "/console/sign-in", "/console/sign-out"}
 )
-_OPEN_BELOW = ("/problems/", "/console/assets/")
+_OPEN_BELOW = ("/problems/", "/console/assets/", "/docs/")
 _LEVEL_OF_ACTIONS = 2
 _READS = frozenset({"GET", "HEAD"})
 

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from typing import Any, Literal
 
 import orjson
@@ -22,7 +23,9 @@ from app.server.lanes.table import FRONT, in_lane
 from app.telemetry import METRICS_TYPE, Metrics
 
 from .dependencies import DrainDep, Routes
+from .negotiation import not_modified
 from .openapi import problem_responses
+from .site import Site
 
 
 class Health(BaseModel):
@@ -63,6 +66,7 @@ class Operations:
 
     metrics: Metrics
     readiness: readiness.Readiness
+    site: Site
 
 
 # Balancers and Prometheus add options of their own.
@@ -78,14 +82,30 @@ td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0}
 .small{color:#567;font-size:.9rem}
 @media(prefers-color-scheme:dark){body{background:#10181d;color:#dce6ea}code{background:#1d2a31}
 h2{border-color:#2a3b44}b.method,a{color:#7cc7dd}.small{color:#8fa5ae}}
+h2,td{overflow-wrap:anywhere}
+label{display:block;margin:.3rem 0}
+input,select,textarea,button{font:inherit;max-width:100%;color-scheme:light dark}
+textarea{width:100%;font-family:monospace}
+pre{overflow:auto;max-height:30rem;border:1px solid #9ab;padding:.5rem}
+img{max-width:100%}
+:focus-visible{outline:2px solid #2a8fb0}
 """
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-PAGE_HEADERS = {
-    # Nothing may be loaded, run, embedded or sent; the style is the one above.
-    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-}
+_SCRIPT = files("app.http").joinpath("explorer.js").read_text()
+
+
+def _headers(policy: str) -> dict[str, str]:
+    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{style}'; {policy}"
+    policy += "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    # Requests that change something have to say which page sends them.
+    return {"Content-Security-Policy": policy, "Referrer-Policy": "same-origin"}
+
+
+PAGE_HEADERS = _headers("")
+"""Of pages on which nothing may be loaded, run, embedded or sent; their style is the one above."""
+_SCRIPT_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+DOCS_HEADERS = _headers(f"script-src 'sha256-{_SCRIPT_HASH}'; connect-src 'self'; img-src blob:; ")
+"""Of the page of all routes, whose script sends requests to this service."""
 
 
 def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
@@ -150,9 +170,20 @@ async def root(_operations: Operations) -> Response:
 
 @router.get("/docs", operation_id="docs", include_in_schema=False)
 @in_lane(FRONT)
-async def docs(_operations: Operations, request: Request) -> Response:
-    """Return a page that lists all routes and problems."""
-    return HTMLResponse(docs_page(request.app.openapi(), KINDS), headers=PAGE_HEADERS)
+async def docs(operations: Operations, request: Request) -> Response:
+    """Return a page that lists all routes and problems, and sends requests."""
+    page = docs_page(request.app.openapi(), KINDS, has_site=operations.site.is_built)
+    return HTMLResponse(page, headers=DOCS_HEADERS)
+
+
+@router.get("/docs/{name:path}", include_in_schema=False)
+@in_lane(FRONT)
+async def document(operations: Operations, name: str, request: Request) -> Response:
+    """Return a file of the documentation."""
+    found = await asyncio.to_thread(operations.site.read, name)
+    if not_modified(request.headers, found.etag):
+        return Response(status_code=304, headers=found.headers)
+    return Response(found.content, headers=found.headers, media_type=found.media_type)
 
 
 def _page(title: str, body: str) -> str:
@@ -174,11 +205,20 @@ def problem_page(code: str, kind: Kind) -> str:
     return _page(kind.title, body)
 
 
-def docs_page(document: Mapping[str, Any], kinds: Mapping[str, Kind]) -> str:
-    """Return a page with every route of an OpenAPI document and every problem code."""
+def docs_page(
+    document: Mapping[str, Any], kinds: Mapping[str, Kind], *, has_site: bool = False
+) -> str:
+    """Return a page with every route of an OpenAPI document and every problem code.
+
+    Args:
+        document: the OpenAPI document.
+        kinds: problems by code.
+        has_site: whether there is a documentation site to lead to.
+    """
+    site = '<a href="/docs/">Tutorials, reference and explanations</a> · ' if has_site else ""
     parts = [
         f"<p>{escape(document['info'].get('description', ''))}</p>",
-        '<p class="small">Machine-readable: <a href="/openapi.json">/openapi.json</a></p>',
+        f'<p>{site}<a href="/openapi.json">OpenAPI document</a></p><div id="tools"></div>',
     ]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -189,15 +229,18 @@ def docs_page(document: Mapping[str, Any], kinds: Mapping[str, Kind]) -> str:
         for code, kind in sorted(kinds.items(), key=lambda item: (item[1].status, item[0]))
     )
     parts.append(f"<h2>Problems</h2><table>{rows}</table>")
+    parts.append(f'<script type="module">{_SCRIPT}</script>')
     return _page(str(document["info"]["title"]), "".join(parts))
 
 
 def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
     rows = "".join(_parameter(p) for p in operation.get("parameters", ()))
     text = escape(operation.get("description", operation.get("summary", "")))
+    name = escape(f"{method.upper()} {path}")
     return (
+        f'<section data-operation="{name}">'
         f'<h2><b class="method">{method.upper()}</b> <code>{escape(path)}</code></h2>'
-        f"<p>{text}</p><table>{rows}</table>"
+        f"<p>{text}</p><table>{rows}</table></section>"
     )
 
 
@@ -209,7 +252,7 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     description = str(parameter.get("description", ""))
     if choices:
         description += f" ({' | '.join(map(str, choices))})"
-    if schema.get("default") is not None:
+    if schema.get("default") not in {None, ""}:
         description += f"; default {schema['default']}"
     return (
         f"<tr><td><code>{escape(parameter['name'])}</code></td>"

@@ -31,7 +31,10 @@ COMPOSE, CLUSTER = DEPLOY / "compose.yaml", DEPLOY / "cluster.yaml"
 NGINX = (DEPLOY / "nginx.conf").read_text()
 NGINX_TLS = (DEPLOY / "nginx-tls.conf").read_text()
 README = (DEPLOY / "README.md").read_text()
-LOCKS = [DEPLOY / f"requirements{name}.lock" for name in ("", "-build", "-dev", "-image", "-plot")]
+LOCKS = [
+    DEPLOY / f"requirements{name}.lock"
+    for name in ("", "-build", "-dev", "-docs", "-image", "-plot")
+]
 
 
 def check(*command: str | Path) -> None:

@@ -15,6 +15,7 @@ DECLARED = {
     # Metadata, health, tokens, small JSON, progress.
     FRONT: """
         GET /   GET /healthz    GET /readyz     GET /metrics    GET /docs
+        GET /docs/{name:path}
         GET /problems/{code}    POST /v1/tokens/inspect POST /v1/tokens/refresh
         GET /v1/datasets        GET /v1/datasets/{ident}        DELETE /v1/datasets/{ident}
         GET /v1/datasets/{ident}/views/{name}   DELETE /v1/datasets/{ident}/views/{name}

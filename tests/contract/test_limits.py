@@ -45,6 +45,7 @@ NO_LIMITS = {
         "allow_anonymous",
         "open_metrics",
         "console",
+        "docs_site",
     ),
     *("token_keys", "token_keys_file", "uploads_without_version"),
     *("engine", "engine_tls_ca", "engine_tls_cert", "engine_tls_key", "shared_roots"),

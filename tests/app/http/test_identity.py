@@ -87,8 +87,17 @@ def test_a_request_that_passed_no_guard_has_no_identity() -> None:
     assert identity_of(scope) is SINGLE_USER
 
 
-OPEN = ["/", "/healthz", "/readyz", "/openapi.json", "/docs", "/problems/busy"]
-CLOSED = ["", "/v1", "/zarr/a/b", "/docs/", "/healthz/x", "/problems", "/openapi.yaml", "/Docs"]
+OPEN = [
+    "/",
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+    "/docs",
+    "/docs/",
+    "/docs/a/b.html",
+    "/problems/busy",
+]
+CLOSED = ["", "/v1", "/zarr/a/b", "/docsx", "/healthz/x", "/problems", "/openapi.yaml", "/Docs"]
 
 
 @pytest.mark.parametrize("path", OPEN)
