@@ -13,11 +13,7 @@ calls wait for each other.
 client was told is stored; the store refuses one whose settings say so. What a standby has when it
 is promoted is a matter of ``synchronous_standby_names``: with a synchronous one nothing is lost.
 
-*Connections.* Whoever needs one takes the connection that was used last, or opens another; one that
-is not needed for a while is closed. After a restart of the database the first call connects again:
-no timer has to run out first, as it would in pools that connect in the background. One that the
-server closed while nobody used it is seen to be closed before the next call, and replaced. A read
-that loses its connection is repeated. A change that does may or may not have taken effect:
+A read that loses its connection is repeated. A change that does may or may not have taken effect:
 StoreError, as the interface says.
 
 Checked after every read, as in the SQLite store: the checksum of the row.
@@ -26,39 +22,23 @@ Checked after every read, as in the SQLite store: the checksum of the row.
 from __future__ import annotations
 
 import contextlib
-import select
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, LiteralString, NoReturn
 
 import psycopg
 from psycopg import errors
-from psycopg.pq import TransactionStatus
 
 from . import base
 from .base import Admit, Record, StoreDamagedError, StoreError, Usage, check_key
+from .connections import Connection, Connections
 from .sql import COLUMNS, SqlStateStore
 
-Connection = psycopg.Connection[tuple[Any, ...]]
-
-_MOST = 8
-"""Connections of a process, at most, besides the one by which it listens."""
-_IDLE_SECONDS = 60.0
-"""Time after which an unused one is closed."""
-_PATIENCE, _PAUSE = 2.0, 0.1
-"""Seconds in which a database that is just starting may begin to answer."""
-_SETTINGS = "SET lock_timeout = '{0}s'; SET statement_timeout = '{0}s'"
-_PARAMETERS: dict[str, Any] = {
-    "application_name": "thalweg",
-    # A database that is gone without a word is noticed.
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-}
 VERSION = 1
+_APART = 300.0
+"""Seconds between clocks, at most: half the age that the sweepers of all nodes leave alone."""
 _SHOWN = (["server_version", "synchronous_commit", "synchronous_standby_names"],)
 _TABLES = """
 CREATE TABLE IF NOT EXISTS thalweg_head (
@@ -241,6 +221,24 @@ class PostgresStateStore(SqlStateStore):
                         raise
         raise AssertionError
 
+    def check(self) -> None:
+        """See SqlStateStore; and that the clocks of the nodes agree.
+
+        Raises:
+            StoreError: none can be written, or the clock of this one is wrong.
+        """
+        super().check()
+        self.check_clock()
+
+    def check_clock(self) -> None:
+        """Check that this machine's clock is near that of the database.
+
+        Raises:
+            StoreError: it is not, or the database cannot be reached.
+        """
+        ((now,),) = self.rows(f"SELECT {_NOW}", ())
+        _check_clock(float(now))
+
     def describe(self) -> dict[str, str]:
         """Return the version of the database, and settings that its commits depend on, by name.
 
@@ -311,6 +309,7 @@ def _prepare(connection: Connection, blobs: str) -> None:
                 hint=f"Set {name} to on in the database",
                 retry_after=None,
             )
+    _check_clock(float(str(_scalar(connection, f"SELECT {_NOW}"))))
     connection.execute(_TURN, ("schema",))
     connection.execute(_TABLES)
     row = connection.execute("SELECT version, blobs FROM thalweg_schema").fetchone()
@@ -328,6 +327,17 @@ def _prepare(connection: Connection, blobs: str) -> None:
         raise base.StoreForeignError(
             f"the blobs of this database are in {found}, not in {blobs}",
             hint="Use those, or another database: nodes that share it share an object store",
+            retry_after=None,
+        )
+
+
+def _check_clock(now: float) -> None:
+    ahead = time.time() - now
+    if abs(ahead) > _APART:
+        way = "ahead of" if ahead > 0 else "behind"
+        raise StoreError(
+            f"the clock of this machine is {abs(ahead):,.0f} s {way} that of the database",
+            hint="Have NTP set the clocks: nodes tell by them what is garbage, and what expires",
             retry_after=None,
         )
 
@@ -351,110 +361,3 @@ def _raise(error: Exception) -> NoReturn:
         if isinstance(error, kind):
             raise store_error(text, retry_after=retry_after) from error
     raise StoreError("the database of the state failed") from error
-
-
-class Connections:
-    """Connections to one database.
-
-    Args:
-        url: its address.
-        wait: maximum seconds to wait for a connection, or for others in the database.
-    """
-
-    limit = _MOST
-    """Connections, at most."""
-
-    def __init__(self, url: str, wait: float) -> None:
-        self._url = url
-        self._wait = wait
-        self._seconds = max(round(wait), 1)
-        self._idle: deque[tuple[float, Connection]] = deque()
-        self._used: set[Connection] = set()
-        self._places = threading.BoundedSemaphore(_MOST)
-        self._closed = False
-
-    @contextlib.contextmanager
-    def use(self) -> Iterator[Connection]:
-        """Provide a connection, in autocommit mode.
-
-        Raises:
-            base.StoreBusyError: others used all of them for too long.
-            psycopg.Error: the database cannot be reached.
-        """
-        if not self._places.acquire(timeout=self._wait):
-            raise base.StoreBusyError("too many calls wait for the database", retry_after=1)
-        try:
-            connection = self._take()
-            self._used.add(connection)
-            try:
-                yield connection
-            finally:
-                self._used.discard(connection)
-                self._give_back(connection)
-        finally:
-            self._places.release()
-
-    def counts(self) -> dict[str, int]:
-        """Return how many connections there are, by state."""
-        return {"used": len(self._used), "idle": len(self._idle)}
-
-    def _take(self) -> Connection:
-        while True:
-            if self._closed:
-                raise StoreError("the store is closed")
-            try:
-                _, connection = self._idle.pop()
-            except IndexError:
-                return self._open_patiently()
-            if not _is_lost(connection):
-                return connection
-            connection.close()
-
-    def _give_back(self, connection: Connection) -> None:
-        now = time.monotonic()
-        if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
-            self._idle.append((now, connection))
-        else:
-            connection.close()
-        with contextlib.suppress(IndexError):
-            while self._idle[0][0] < now - _IDLE_SECONDS:
-                self._idle.popleft()[1].close()
-
-    def _open_patiently(self) -> Connection:
-        end = time.monotonic() + min(_PATIENCE, self._wait)
-        while True:
-            try:
-                return self.open()
-            except psycopg.OperationalError:
-                if time.monotonic() > end:
-                    raise
-            time.sleep(_PAUSE)
-
-    def open(self) -> Connection:
-        """Open a connection that the caller closes.
-
-        Raises:
-            psycopg.Error: the database cannot be reached.
-        """
-        seconds = max(self._seconds, 2)
-        connection = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=seconds, **_PARAMETERS
-        )
-        try:
-            connection.execute(_SETTINGS.format(self._seconds))
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def close(self) -> None:
-        """Close all; may be called twice."""
-        self._closed = True
-        with contextlib.suppress(IndexError):
-            while True:
-                self._idle.pop()[1].close()
-
-
-def _is_lost(connection: Connection) -> bool:
-    """Whether the server has closed an idle connection, of which it tells before it is asked."""
-    return connection.closed or bool(select.select([connection.fileno()], [], [], 0)[0])

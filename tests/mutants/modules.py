@@ -159,6 +159,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/blob_pieces.py": _BLOBS,
     "app/state/blobs.py": (),
     "app/state/reservations.py": (),
+    "app/state/connections.py": (),
     "app/state/copying.py": ("tests/app/command/test_state.py",),
     "app/state/durable.py": (),
     "app/state/object_layout.py": _OBJECTS,
