@@ -78,6 +78,17 @@ class ProblemError(ThalwegError):
 class ConnectionFailed(ThalwegError):  # noqa: N818 - says what happened
     """The service could not be reached, or the connection broke."""
 
+    @classmethod
+    def to(cls, host: str, port: int | None, error: BaseException) -> ConnectionFailed:
+        """The failure of a connection to a host, from the error of the library beneath."""
+        text = str(error) or type(error).__name__
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, ConnectionRefusedError):
+                text = "refused: is the service running?"
+            cause = cause.__cause__ or cause.__context__
+        return cls(f"connection to {host if port is None else f'{host}:{port}'}: {text}")
+
 
 class ProtocolError(ThalwegError):
     """An answer violates the contract: it is damaged, out of order, or cut."""

@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+import asyncio
 import pickle
 
+import httpx
+import pytest
+
 from app.client import errors as _errors
-from app.client.errors import ProblemError, ProducerFailed, ThalwegError, problem_error
+from app.client.async_client import AsyncClient
+from app.client.client import Client
+from app.client.errors import (
+    ConnectionFailed,
+    ProblemError,
+    ProducerFailed,
+    ThalwegError,
+    problem_error,
+)
+from tests.dask_cluster import free_port
 
 
 def test_the_tree() -> None:
@@ -46,3 +59,19 @@ def test_errors_cross_processes() -> None:
         -9,
         "model ended with signal 9: its output may be incomplete",
     )
+
+
+def test_both_clients_ask_whether_the_service_runs() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+
+    async def ask() -> None:
+        async with AsyncClient(url, retries=0) as client:
+            await client.datasets.list()
+
+    told = f"connection to {url[7:]}: refused: is the service running"
+    with pytest.raises(ConnectionFailed, match=told):
+        asyncio.run(ask())
+    with Client(url, retries=0) as client, pytest.raises(ConnectionFailed, match=told):
+        client.datasets.list()
+    lost = ConnectionFailed.to("there", None, httpx.ReadError(""))
+    assert str(lost) == "connection to there: ReadError"

@@ -85,7 +85,9 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     add_behaviour(tiles)
     frame = new_command(commands, "frame", _frame, "read one frame of a dataset into a file")
     frame.add_argument("dataset", metavar="DATASET", help="id of the dataset")
-    frame.add_argument("position", type=_position, metavar="Y,X", help="in the scan, such as 5,7")
+    frame.add_argument(
+        "position", type=_position, nargs="+", metavar="Y,X", help="in the scan, such as 5,7"
+    )
     _add_out(frame, "FILE.npy", "to write")
     about = "reduce frames to an image, or pixels to a map of the scan"
     reduce = new_command(commands, "reduce", _reduce, about)
@@ -249,7 +251,8 @@ def _with_force(error: ProblemError | StateError) -> ThalwegError:
 
 def _frame(args: argparse.Namespace, client: Client) -> None:
     _check_out(args, ".npy", ".npz")
-    _write_arrays(args.out, {"frame": client.datasets[args.dataset].frame(*args.position)})
+    position = [index for part in args.position for index in part]
+    _write_arrays(args.out, {"frame": client.datasets[args.dataset].frame(*position)})
 
 
 def _reduce(args: argparse.Namespace, client: Client) -> None:

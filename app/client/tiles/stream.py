@@ -239,6 +239,13 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
+class Results(dict[str, Array]):
+    """Arrays by name; a name that is none is told the others."""
+
+    def __missing__(self, name: str) -> Array:
+        raise KeyError(f"there is no result {name!r}: there are {', '.join(self)}")
+
+
 class ReductionReader(FrameAnswer[None, str]):
     """The results of one answer.
 
@@ -251,7 +258,7 @@ class ReductionReader(FrameAnswer[None, str]):
 
     def __init__(self, watch: Watch | None) -> None:
         self._watch = watch
-        self.results: dict[str, Array] = {}
+        self.results: dict[str, Array] = Results()
 
     def _data(self, frame: Frame) -> None:
         name = frame.header.get("name")

@@ -89,9 +89,7 @@ class HttpxChannel(AsyncChannel):
         try:
             response = await http.send(built, stream=True)
         except httpx.TransportError as e:
-            raise ConnectionFailed(
-                f"connection to {built.url.host}: {str(e) or type(e).__name__}"
-            ) from e
+            raise ConnectionFailed.to(built.url.host, built.url.port, e) from e
         self._response, self._failure = response, None
         if response.is_stream_consumed:  # a transport of the caller's may answer at once
             self._chunks, self._rest = None, memoryview(response.content)

@@ -254,11 +254,7 @@ class Connection:
             return cause
         if cause is not None:
             raise cause
-        place = f"{self._address.host}:{self._address.port}"
-        text = str(error) or type(error).__name__
-        if isinstance(error, ConnectionRefusedError):
-            text = "refused: is the service running?"
-        return ConnectionFailed(f"connection to {place}: {text}")
+        return ConnectionFailed.to(self._address.host, self._address.port, error)
 
 
 class _Sender:

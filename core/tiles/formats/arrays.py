@@ -107,10 +107,11 @@ def choose(shapes: Mapping[str, tuple[int, ...]], source: str) -> str:
     names = ", ".join(f"{name} {shapes[name]}" for name in listed[:_MAX_LISTED])
     if len(listed) > _MAX_LISTED:
         names += ", …"
-    message = "there is no array of three dimensions or more"
+    message, hint = "it holds no array of numbers", "Name a file that does"
     if candidates:
         message = f"there are several arrays of three dimensions or more: {names}"
-    hint = "Name a file with an array of numbers"
+    elif names:
+        message = "there is no array of three dimensions or more"
     if names:
         hint = f"Name one of them in array: {names}"
     raise AmbiguousFormatError(message, source=source, hint=hint)

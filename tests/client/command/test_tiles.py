@@ -85,9 +85,10 @@ def test_positions_and_slices_may_count_from_the_end(
     monkeypatch.setattr(FakeScan, "summary", note)
     run(service, "tiles", "scan", "-o", tmp_path / "o.npy", "--nav", "-1:", "--sig", "-3:,-2:-1")
     run(service, "frame", "scan", "-1,-2", "-o", tmp_path / "p.npy")
+    run(service, "frame", "scan", "-1", "-2", "-o", tmp_path / "q.npy")
     assert asked == [
         {"select": {"nav": [[1, 2, 1], [0, 3, 1]]}, "sig": [[1, 4], [1, 2]]},
-        {"select": {"nav": [[1, 2, 1], [1, 2, 1]]}},
+        *[{"select": {"nav": [[1, 2, 1], [1, 2, 1]]}}] * 2,
     ]
 
 

@@ -26,7 +26,10 @@ def test_results_by_name(service: FakeService, scan: Dataset) -> None:
     assert list(got) == ["sum"]
     assert np.array_equal(got["sum"], SUM)
     assert seen[-1] == (1, 2)
-    assert np.array_equal(scan.reduce("sum", scan.view())["sum"], SUM)
+    results = scan.reduce("sum", scan.view())
+    assert np.array_equal(results["sum"], SUM)
+    with pytest.raises(KeyError, match="no result 'mean': there are sum"):
+        results["mean"]
 
 
 def test_detectors_have_a_centre_and_radii() -> None:

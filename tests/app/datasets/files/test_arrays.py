@@ -271,6 +271,10 @@ def test_hdf5_array_is_chosen_or_asked_for(tmp_path: Path, h5py: ModuleType) -> 
     with pytest.raises(AmbiguousFormatError, match="no array of three") as caught:
         opened(tmp_path, "b.h5")
     assert "/mask (6, 7)" in str(caught.value)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["text"] = ["a", "b"]
+    with pytest.raises(AmbiguousFormatError, match="no array of numbers"):
+        opened(tmp_path, "c.h5")
 
 
 def test_hdf5_files_follow_each_other(tmp_path: Path, h5py: ModuleType) -> None:
