@@ -23,6 +23,10 @@ _SECONDS = 30.0
 class Node(ThreadingHTTPServer):
     """Answers with its name and the headers it got, and notes each piece of a body."""
 
+    # nginx keeps connections.
+    daemon_threads = True
+    block_on_close = False
+
     def __init__(self, name: str) -> None:
         super().__init__((HOST, 0), Handler)
         self.name = name
