@@ -98,6 +98,10 @@ def _ignoring(what: str) -> StoreError:
 
 def store_error(error: Exception) -> StoreError:
     """Return the error of a store for one of the object store, whose text names hosts."""
+    if "RequestTimeTooSkewed" in str(error):
+        return StoreReadOnlyError(
+            "the object store refuses the clock of this machine: set it by NTP"
+        )
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return StoreReadOnlyError("the object store refuses the credentials of the service")
     return StoreError("the object store cannot be read or written", retry_after=5)

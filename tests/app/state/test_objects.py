@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import obstore
 import pytest
 from obstore.exceptions import GenericError
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, S3Store
 
 from app.state.base import Record, StoreDamagedError, StoreError
 from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore, BlobWriter
@@ -243,10 +246,55 @@ class TestConditions:
         with pytest.raises(StoreError, match="range"):
             check_objects(MemoryStore())
 
+    @pytest.mark.parametrize(
+        ("status", "code", "match"),
+        [
+            (403, "SignatureDoesNotMatch", "refuses the credentials of the service"),
+            (401, "InvalidAccessKeyId", "refuses the credentials of the service"),
+            (403, "RequestTimeTooSkewed", "refuses the clock of this machine"),
+            (404, "NoSuchBucket", "there is no such bucket, or its endpoint is another"),
+            (400, "InvalidRequest", "cannot be used: .*InvalidRequest"),
+        ],
+    )
+    def test_one_that_says_what_is_wrong(self, status: int, code: str, match: str) -> None:
+        with answering(status, code) as objects, pytest.raises(StoreError, match=match):
+            check_objects(objects)
+
     @pytest.mark.parametrize("url", ["s3://", "nonsense", "ftp://x/y"])
     def test_addresses_of_none(self, url: str) -> None:
         with pytest.raises(StoreError, match="malformed"):
             open_objects(url)
+
+
+@contextlib.contextmanager
+def answering(status: int, code: str) -> Iterator[S3Store]:
+    """Provide a store whose server refuses everything."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(f"<Error><Code>{code}</Code></Error>".encode())
+
+        do_DELETE = do_PUT  # noqa: N815 - as its base asks it
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield S3Store(
+            "tests",
+            endpoint=f"http://127.0.0.1:{server.server_port}",
+            access_key_id="an-identity",
+            secret_access_key="a-secret",  # noqa: S106 - of nobody
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        server.shutdown()
+        thread.join()
 
 
 def store_only(writer: BlobWriter) -> None:
