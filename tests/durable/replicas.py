@@ -30,7 +30,7 @@ from tests.durable.ours import OurLoop
 from tests.e2e.service import KEY
 from tests.object_server import ObjectServer, running_objects
 from tests.postgres_server import PostgresServer, running_server
-from tests.server_process import PROGRAM, ServerProcess, children_of
+from tests.server_process import ROOT, ServerProcess, children_of
 
 _LEASE_SECONDS = 17.0
 """A little more than jobs wait for a worker that gives no sign of life."""
@@ -53,7 +53,7 @@ class ReplicaLoop(OurLoop):
         seed: of the instants of faults.
         replicas: number of nodes.
         objects: interpreter of an environment with object stores.
-        other: checkout of another revision, which the first node runs.
+        other: checkout of another revision, which the first node runs, and others after a restart.
     """
 
     def __init__(
@@ -86,10 +86,7 @@ class ReplicaLoop(OurLoop):
     def _start_server(self, name: str) -> ServerProcess:
         # A role of its own, by which the database tells whose commits wait.
         self._database.execute(f"CREATE ROLE {name} SUPERUSER LOGIN")
-        kind: type[ServerProcess] = ServerProcess
-        if self._other is not None and name == "node0":
-            kind = type("OtherServer", (ServerProcess,), {"command": PROGRAM, "root": self._other})
-        return kind(
+        server = ServerProcess(
             self._directory / name,
             "--workers=2",
             token_keys=KEY,
@@ -97,6 +94,16 @@ class ReplicaLoop(OurLoop):
             state=f"{self._state}&user={name}",
             blobs="s3://tests/durable",
         )
+        if self._other is not None and name == "node0":
+            self._renew(server)
+        return server
+
+    def _renew(self, server: ServerProcess) -> None:
+        """Restart a node; where there is another revision, with the one that it did not run."""
+        server.stop()
+        if self._other is not None:
+            server.run_from(self._other if server.root == ROOT else ROOT)
+        server.start()
 
     def _restart(self) -> None:
         """Have one of the faults, in turn: of twelve eight kill, four of them before a commit."""
@@ -121,9 +128,7 @@ class ReplicaLoop(OurLoop):
         return "at random"
 
     def _stop_any(self) -> str:
-        server = self._draw.choice(self._servers)
-        server.stop()
-        server.start()
+        self._renew(self._draw.choice(self._servers))
         return "stopped, as in a rolling restart"
 
     def _freeze_any(self) -> str:
