@@ -155,6 +155,8 @@ class ObjectServer:
             "server",
             *options,
             "-s3",
+            # These would be at the same ports in every server.
+            *("-s3.port.iceberg=0", "-s3.port.lance=0"),
             *ports,
             *grpc,
             "-master.telemetry=false",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import shutil
 import socket
 import subprocess
@@ -57,7 +58,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         left = int(self.headers["Content-Length"])
         while left:
-            piece = self.rfile.read1(left)  # type: ignore[attr-defined] - it is buffered
+            assert isinstance(self.rfile, io.BufferedReader)
+            piece = self.rfile.read1(left)
             left -= len(piece)
             with self.server.came:
                 self.server.pieces.append(piece)
@@ -101,7 +103,7 @@ def port(tmp_path: Path, nodes: tuple[Node, Node]) -> Iterator[int]:
     config = config.replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - replaced, not used
     path = tmp_path / "nginx.conf"
     path.write_text(config)
-    command = [nginx, "-p", tmp_path, "-c", path, "-g", "daemon off;"]
+    command: list[str | Path] = [nginx, "-p", tmp_path, "-c", path, "-g", "daemon off;"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         wait_for_port(free)

@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -140,7 +140,8 @@ class TestServer:
         store.check()
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() + skew)
-        for call in (store.check, store.check_clock, lambda: PostgresStateStore(url, BLOBS)):
+        calls: list[Callable[[], object]] = [store.check, store.check_clock]
+        for call in [*calls, lambda: PostgresStateStore(url, BLOBS)]:
             with pytest.raises(StoreError, match=f"{words} that of the database") as caught:
                 call()
             assert "NTP" in str(caught.value.hint)
@@ -208,10 +209,11 @@ class TestServer:
             with store.turn("a"):
                 time.sleep(1.5)
             wire.lose()
-            for call in (
+            calls: list[Callable[[], object]] = [
                 lambda: store.get("view", "x"),
                 lambda: store.compare_and_swap(record, b"2"),
-            ):
+            ]
+            for call in calls:
                 with pytest.raises(StoreError, match="cannot be reached"):
                     call()
             wire.mend()
