@@ -140,8 +140,12 @@ class TestServer:
         store.check()
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() + skew)
-        calls: list[Callable[[], object]] = [store.check, store.check_clock]
-        for call in [*calls, lambda: PostgresStateStore(url, BLOBS)]:
+        calls: list[Callable[[], object]] = [
+            store.check,
+            store.check_clock,
+            lambda: PostgresStateStore(url, BLOBS),
+        ]
+        for call in calls:
             with pytest.raises(StoreError, match=f"{words} that of the database") as caught:
                 call()
             assert "NTP" in str(caught.value.hint)
