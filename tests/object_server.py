@@ -205,8 +205,8 @@ def running_objects(name: str, python: Path) -> Iterator[ObjectServer]:
     """Provide a server of one of the programs."""
     with tempfile.TemporaryDirectory() as directory:
         server = ObjectServer(name, python, Path(directory), _free_ports())
-        server.start()
         try:
+            server.start()
             yield server
         finally:
             server.kill()
