@@ -98,4 +98,5 @@ def make_sweeper(
     chores["ballast"] = always_done(storage.space.restore)
     chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
     chores["quotas"] = always_done(measured_quotas(storage, quotas, metrics))
-    return Sweeper(chores, storage.directory / SWEEPER, note=noted_sweeps(metrics))
+    note = noted_sweeps(metrics)
+    return Sweeper(chores, storage.directory / SWEEPER, note=note, check=storage.check_clock)

@@ -63,6 +63,10 @@ _EPOCH = 1_577_836_800
 _VARINT_BYTES = 10
 _WHOLE = "Copy the whole token, or begin without one"
 """The hint for a text that is no token."""
+_SAME_KEYS = (
+    f"{_WHOLE}. If it is whole, set the same THALWEG_TOKEN_KEYS on all servers that share clients"
+)
+"""The hint for one that another server may have signed."""
 
 Use = Literal["sign", "accept", "refresh-only"]
 
@@ -217,13 +221,12 @@ class KeyRing:
             raise TokenForgedError(
                 "the token may be cut or mistyped: it is signed with key"
                 f" {octets[1]}, which this server does not have",
-                hint=f"{_WHOLE}. If it is whole, set the same THALWEG_TOKEN_KEYS on all servers"
-                " that share clients",
+                hint=_SAME_KEYS,
             )
         body, signature = octets[:-_SIGNATURE], octets[-_SIGNATURE:]
         if not hmac.compare_digest(self._signature(key, body), signature):
             fault = "the token may be cut or mistyped: its signature is invalid"
-            raise TokenForgedError(fault, hint=_WHOLE)
+            raise TokenForgedError(fault, hint=_SAME_KEYS)
         if body[0] != VERSION:
             raise TokenMalformedError(f"the token has version {body[0]}, not {VERSION}")
         if key.use == "refresh-only" and not refresh:

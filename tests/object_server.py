@@ -30,6 +30,8 @@ from obstore.store import ObjectStore, S3Store, from_url
 
 SERVERS = ("moto", "seaweedfs")
 """Those that speak S3, and keep what they promise."""
+CARELESS = ("juicefs", "rclone")
+"""Those that answer 200 to a conditional write, and ignore the condition."""
 AZURITE = "azurite"
 _ACCOUNT = "devstoreaccount1"
 _ACCOUNT_KEY = base64.b64encode(hashlib.sha512(b"tests").digest()).decode()
@@ -46,7 +48,7 @@ def environment_python() -> Path | None:
 def installed_servers() -> dict[str, Path]:
     """The servers that can be started, each with a program of its environment."""
     python, azurite = environment_python(), os.environ.get("THALWEG_AZURITE")
-    found = {} if python is None else dict.fromkeys(SERVERS, python)
+    found = {} if python is None else dict.fromkeys((*SERVERS, *CARELESS), python)
     return found | ({AZURITE: Path(azurite)} if azurite else {})
 
 
@@ -106,8 +108,13 @@ class ObjectServer:
 
     def start(self) -> None:
         """Start it; returns when the bucket can be written."""
-        # Azurite has one account, of a key that all know, unless it is told another.
-        accounts = {"AZURITE_ACCOUNTS": f"{_ACCOUNT}:{_ACCOUNT_KEY}"}
+        # Azurite has one account, of a key that all know, unless it is told another. The gateway of
+        # JuiceFS is MinIO's.
+        accounts = {
+            "AZURITE_ACCOUNTS": f"{_ACCOUNT}:{_ACCOUNT_KEY}",
+            "MINIO_ROOT_USER": _KEY,
+            "MINIO_ROOT_PASSWORD": _KEY,
+        }
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 self._command(),
@@ -129,6 +136,11 @@ class ObjectServer:
             return [str(self.python), *place, *data]
         if self.name == "moto":
             return [str(programs / "moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
+        if self.name == "rclone":
+            place = ["--addr", f"127.0.0.1:{self.port}", str(self.directory)]
+            return [str(programs / "rclone"), "serve", "s3", *place]
+        if self.name == "juicefs":
+            return self._juicefs(str(programs / "juicefs"), f"sqlite3://{self.directory}/records")
         options = ["-dir", str(self.directory), "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1"]
         ports = [
             f"-{role}.port={self.port + k}"
@@ -143,10 +155,19 @@ class ObjectServer:
             "server",
             *options,
             "-s3",
+            # These would be at the same ports in every server.
+            *("-s3.port.iceberg=0", "-s3.port.lance=0"),
             *ports,
             *grpc,
             "-master.telemetry=false",
         ]
+
+    def _juicefs(self, program: str, records: str) -> list[str]:
+        place = ["--storage", "file", "--bucket", f"{self.directory}/blobs"]
+        subprocess.run(
+            [program, "format", *place, records, "tests"], check=True, capture_output=True
+        )
+        return [program, "gateway", records, f"127.0.0.1:{self.port}"]
 
     def _answers(self) -> bool:
         with contextlib.suppress(httpx.HTTPError, BaseError):
@@ -184,8 +205,8 @@ def running_objects(name: str, python: Path) -> Iterator[ObjectServer]:
     """Provide a server of one of the programs."""
     with tempfile.TemporaryDirectory() as directory:
         server = ObjectServer(name, python, Path(directory), _free_ports())
-        server.start()
         try:
+            server.start()
             yield server
         finally:
             server.kill()

@@ -89,6 +89,11 @@ class ServerProcess:
         given = {_PREFIX + name.upper(): str(value) for name, value in settings.items()}
         self._environment |= given
 
+    def run_from(self, root: Path) -> None:
+        """Run the program of a checkout, from the next start on."""
+        self.command, self.root = PROGRAM, root
+        self._environment["PYTHONPATH"] = str(root)
+
     def start(self) -> None:
         """Start, also again after an end; returns when it is ready."""
         logged = self._log.stat().st_size if self._log.exists() else 0

@@ -68,9 +68,8 @@ _TOUCHES = 5
 """Commits that are measured."""
 _SLOW = 0.05
 """Seconds of a commit from which on uploads are slow."""
-_APART, _FAR_APART = 5.0, 600.0
-"""Seconds between two clocks that deserve a warning, and that are wrong: the sweeper takes what
-was stored an hour ago, and is in no record, for garbage."""
+_APART = 5.0
+"""Seconds between two clocks that deserve a warning; with more, the database is refused."""
 _FAR = 0.25
 """Seconds of storing a small object from which on uploads are slow."""
 _LESS = (
@@ -182,7 +181,7 @@ def _state(settings: Settings) -> Finding:
         f" {database['synchronous_commit']}, with {standby} synchronous standby; its clock is"
         f" {apart:+.3f} s from this machine's",
         slow or (_CLOCKS if abs(apart) > _APART else ""),
-        wrong or (_CLOCKS if abs(apart) > _FAR_APART else ""),
+        wrong,
     )
 
 

@@ -4,12 +4,18 @@ Whoever needs one takes the connection that was used last, or opens another; one
 for a while is closed. After a restart of the database the first call connects again: no timer has
 to run out first, as it would in pools that connect in the background. One that the server closed
 while nobody used it is seen to be closed before the next call, and replaced.
+
+A network that loses everything tells nobody, and TCP goes on sending for a quarter of an hour. The
+database ends a statement after some seconds: who has no answer a moment later is told that the
+connection is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import socket
 import threading
 import time
 from collections import deque
@@ -29,6 +35,8 @@ _IDLE_SECONDS = 60.0
 """Time after which an unused one is closed."""
 _PATIENCE, _PAUSE = 2.0, 0.1
 """Seconds in which a database that is just starting may begin to answer."""
+_LOOK = 1.0
+"""Seconds between two looks at calls that have no answer."""
 _SETTINGS = "SET lock_timeout = '{0}s'; SET statement_timeout = '{0}s'"
 _PARAMETERS: dict[str, Any] = {
     "application_name": "thalweg",
@@ -55,9 +63,11 @@ class Connections:
         self._wait = wait
         self._seconds = max(round(wait), 1)
         self._idle: deque[tuple[float, Connection]] = deque()
-        self._used: set[Connection] = set()
+        self._used: dict[Connection, float] = {}
         self._places = threading.BoundedSemaphore(_MOST)
-        self._closed = False
+        self._closed = threading.Event()
+        self._watching: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def use(self) -> Iterator[Connection]:
@@ -71,14 +81,41 @@ class Connections:
             raise StoreBusyError("too many calls wait for the database", retry_after=1)
         try:
             connection = self._take()
-            self._used.add(connection)
             try:
-                yield connection
+                with self._watched(connection):
+                    yield connection
             finally:
-                self._used.discard(connection)
                 self._give_back(connection)
         finally:
             self._places.release()
+
+    @contextlib.contextmanager
+    def _watched(self, connection: Connection) -> Iterator[None]:
+        self._used[connection] = time.monotonic()
+        with self._lock:
+            if self._watching is None:
+                watching = threading.Thread(target=self._end_silent, name="database", daemon=True)
+                self._watching = watching
+                watching.start()
+        try:
+            yield
+        finally:
+            del self._used[connection]
+
+    def _end_silent(self) -> None:
+        """End calls without an answer long after the database would have ended them."""
+        since: dict[tuple[Connection, float], float] = {}
+        while not self._closed.wait(_LOOK):
+            now = time.monotonic()
+            # Whoever has a turn keeps a connection for as long as it likes, and asks nothing.
+            since = {
+                use: since.get(use, now)
+                for use in list(self._used.items())
+                if use[0].info.transaction_status is TransactionStatus.ACTIVE
+            }
+            for (connection, _), begun in since.items():
+                if now - begun > self._seconds + _LOOK:
+                    _end(connection)
 
     def counts(self) -> dict[str, int]:
         """Return how many connections there are, by state."""
@@ -86,7 +123,7 @@ class Connections:
 
     def _take(self) -> Connection:
         while True:
-            if self._closed:
+            if self._closed.is_set():
                 raise StoreError("the store is closed")
             try:
                 _, connection = self._idle.pop()
@@ -98,7 +135,8 @@ class Connections:
 
     def _give_back(self, connection: Connection) -> None:
         now = time.monotonic()
-        if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
+        idle = connection.info.transaction_status is TransactionStatus.IDLE
+        if idle and not self._closed.is_set():
             self._idle.append((now, connection))
         else:
             connection.close()
@@ -127,7 +165,8 @@ class Connections:
             self._url, autocommit=True, connect_timeout=seconds, **_PARAMETERS
         )
         try:
-            connection.execute(_SETTINGS.format(self._seconds))
+            with self._watched(connection):
+                connection.execute(_SETTINGS.format(self._seconds))
         except BaseException:
             connection.close()
             raise
@@ -135,7 +174,7 @@ class Connections:
 
     def close(self) -> None:
         """Close all; may be called twice."""
-        self._closed = True
+        self._closed.set()
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop()[1].close()
@@ -144,3 +183,12 @@ class Connections:
 def _is_lost(connection: Connection) -> bool:
     """Whether the server has closed an idle connection, of which it tells before it is asked."""
     return connection.closed or bool(select.select([connection.fileno()], [], [], 0)[0])
+
+
+def _end(connection: Connection) -> None:
+    """Have whoever waits for an answer be told that the connection is lost."""
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.fileno())) as same,
+    ):
+        same.shutdown(socket.SHUT_RDWR)

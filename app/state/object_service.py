@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import obstore
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 _CLIENT: ClientConfig = {"timeout": "60s", "connect_timeout": "5s", "allow_http": True}
 """Plain HTTP is spoken where the operator's endpoint says so, and nowhere else."""
 _CONTENT = b"0123456789"
-_RETRY: RetryConfig = {"max_retries": 4}
+_RETRY: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+"""After a minute there is no other request: a store that is silent is not waited for."""
 
 
 def open_objects(url: str) -> ObjectStore:
@@ -96,6 +98,10 @@ def _ignoring(what: str) -> StoreError:
 
 def store_error(error: Exception) -> StoreError:
     """Return the error of a store for one of the object store, whose text names hosts."""
+    if "RequestTimeTooSkewed" in str(error):
+        return StoreReadOnlyError(
+            "the object store refuses the clock of this machine: set it by NTP"
+        )
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return StoreReadOnlyError("the object store refuses the credentials of the service")
     return StoreError("the object store cannot be read or written", retry_after=5)

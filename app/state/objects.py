@@ -63,6 +63,8 @@ _NOTED = 10.0
 """Seconds within which a second use of a blob is not noted."""
 _ABANDONED = 3600.0
 """Age of objects without a record that are garbage: their writer may be about to commit them."""
+_PROBE = "probe"
+"""An object that is written to see whether any can be, and what time it is there."""
 _SWEPT = 1000
 """Objects that are looked at in one call of ``clean``."""
 
@@ -100,7 +102,7 @@ class ObjectBlobStore(GrowingBlobs):
             StoreError: it does not.
         """
         with self._using("probe", "any"):
-            obstore.put(self.objects, "probe", b"", use_multipart=False)
+            obstore.put(self.objects, _PROBE, b"", use_multipart=False)
 
     # -- records --------------------------------------------------------------------------
 
@@ -236,9 +238,12 @@ class ObjectBlobStore(GrowingBlobs):
 
     def clean(self) -> int:
         """See BlobStore; looks at some objects, and goes on there the next time."""
-        oldest = self.clock() - _ABANDONED
         removed = 0
         with self._using("any", "any"):
+            # By the clock that stamps them, whatever that of this machine says.
+            self.check()
+            now = obstore.head(self.objects, _PROBE)["last_modified"]
+            oldest = now.timestamp() - _ABANDONED
             found = next(
                 iter(obstore.list(self.objects, offset=self._swept, chunk_size=_SWEPT)), []
             )

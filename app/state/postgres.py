@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, LiteralString, NoReturn
@@ -36,6 +37,8 @@ from .connections import Connection, Connections
 from .sql import COLUMNS, SqlStateStore
 
 VERSION = 1
+_APART = 300.0
+"""Seconds between clocks, at most: half the age that the sweepers of all nodes leave alone."""
 _SHOWN = (["server_version", "synchronous_commit", "synchronous_standby_names"],)
 _TABLES = """
 CREATE TABLE IF NOT EXISTS thalweg_head (
@@ -218,6 +221,24 @@ class PostgresStateStore(SqlStateStore):
                         raise
         raise AssertionError
 
+    def check(self) -> None:
+        """See SqlStateStore; and that the clocks of the nodes agree.
+
+        Raises:
+            StoreError: none can be written, or the clock of this one is wrong.
+        """
+        super().check()
+        self.check_clock()
+
+    def check_clock(self) -> None:
+        """Check that this machine's clock is near that of the database.
+
+        Raises:
+            StoreError: it is not, or the database cannot be reached.
+        """
+        ((now,),) = self.rows(f"SELECT {_NOW}", ())
+        _check_clock(float(now))
+
     def describe(self) -> dict[str, str]:
         """Return the version of the database, and settings that its commits depend on, by name.
 
@@ -288,6 +309,7 @@ def _prepare(connection: Connection, blobs: str) -> None:
                 hint=f"Set {name} to on in the database",
                 retry_after=None,
             )
+    _check_clock(float(str(_scalar(connection, f"SELECT {_NOW}"))))
     connection.execute(_TURN, ("schema",))
     connection.execute(_TABLES)
     row = connection.execute("SELECT version, blobs FROM thalweg_schema").fetchone()
@@ -305,6 +327,17 @@ def _prepare(connection: Connection, blobs: str) -> None:
         raise base.StoreForeignError(
             f"the blobs of this database are in {found}, not in {blobs}",
             hint="Use those, or another database: nodes that share it share an object store",
+            retry_after=None,
+        )
+
+
+def _check_clock(now: float) -> None:
+    ahead = time.time() - now
+    if abs(ahead) > _APART:
+        way = "ahead of" if ahead > 0 else "behind"
+        raise StoreError(
+            f"the clock of this machine is {abs(ahead):,.0f} s {way} that of the database",
+            hint="Have NTP set the clocks: nodes tell by them what is garbage, and what expires",
             retry_after=None,
         )
 

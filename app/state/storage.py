@@ -89,6 +89,15 @@ class Storage:
         with contextlib.suppress(StoreFullError):
             self.blobs.check()
 
+    def check_clock(self) -> None:
+        """Check that the clock of this node is that of the others.
+
+        Raises:
+            StoreError: it is not, or nobody can say.
+        """
+        if self.database is not None:
+            self.database.check_clock()
+
     def close(self) -> None:
         """Close the stores; may be called twice."""
         self.resources.close()

@@ -7,7 +7,8 @@ stores busy for long.
 
 Times in the stores are those of the wall clock, which an operator or a time server may set by a
 day. Before anything is removed because of such a time, it must have looked removable for a
-while by a clock that never jumps, and unchanged: what is in use changes in that while.
+while by a clock that never jumps, and unchanged: what is in use changes in that while. A node whose
+clock is not that of the others sweeps nothing.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Sweeper:
         lock: file whose lock makes a sweeper the active one.
         interval: seconds between passes.
         note: called with the name of a chore that failed, and with None after each pass.
+        check: raises StoreError if the clock cannot be relied upon.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class Sweeper:
         lock: Path,
         interval: float = INTERVAL,
         note: Callable[[str | None], None] = lambda _: None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check
         self._chores = dict(chores)
         self._interval = interval
         self._note = note
@@ -84,6 +88,12 @@ class Sweeper:
     def sweep(self) -> bool:
         """Make one pass, if this sweeper is the active one; return whether there is more."""
         if not self._is_active():
+            return False
+        try:
+            self._check()
+        except ServiceError as e:
+            structlog.get_logger().warning("nothing is swept", reason=str(e))
+            self._note("clock")
             return False
         more = False
         for name, chore in self._chores.items():

@@ -15,7 +15,10 @@ import pytest
 from ruamel.yaml import YAML
 
 import app
+from app.datasets.files.addresses import split_roots
+from app.errors import OriginRefusedError
 from app.http.identity import is_open, outlives_drain
+from app.http.origins import Origins
 from app.server.place import SLACK_BYTES
 from app.server.supervisor import END_SECONDS
 from app.settings import MIB, SECRETS, Settings
@@ -25,7 +28,9 @@ CHART = ROOT / "deploy" / "kubernetes"
 TEMPLATES = {path.name: path.read_text() for path in (CHART / "templates").iterdir()}
 HELPERS, DEPLOYMENT = TEMPLATES["_helpers.tpl"], TEMPLATES["deployment.yaml"]
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
-EXAMPLES = [CHART / "examples" / name for name in ("small.yaml", "platform.yaml")]
+EXAMPLES = [
+    CHART / "examples" / f"{name}.yaml" for name in ("small", "platform", "cluster", "trial")
+]
 README = (ROOT / "deploy" / "README.md").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 ENOUGH: dict[str, Any] = {"secret": {"name": "keys"}, "blobs": {"address": "s3://losses"}}
@@ -79,6 +84,16 @@ REFUSED: list[dict[str, Any]] = [
     {"httpRoute": {"enabled": True, "parentRefs": []}},
     {"networkPolicy": {"enabled": True, "from": []}},
     {"networkPolicy": {"from": [{}]}},
+    {"dask": {"enabled": True, "workers": 0}},
+    {"dask": {"enabled": True, "memoryMiB": 512}},
+    {"dask": {"scheduler": "tcp://elsewhere:8786"}},
+    {"datasetBuckets": ["/datasets/scans"]},
+    {"datasetBuckets": ["s3://key:secret@scans"]},
+    {"datasetBuckets": ["s3://scans?region=eu-central-1"]},
+    {"settings": {"THALWEG_ENGINE": "dask:tcp://elsewhere:8786"}},
+    {"settings": {"THALWEG_DATASET_ROOTS": "s3://scans"}},
+    {"autoscaling": {"memoryRatio": "0.7 of it"}},
+    {"metrics": {"serviceMonitor": {"interval": "often"}}},
 ]
 
 
@@ -211,6 +226,7 @@ EVERYTHING: dict[str, Any] = {
     "podDisruptionBudget": {"enabled": False},
     "drain": {"preStopSeconds": 0},
     "metrics": {"open": True, "serviceMonitor": {"enabled": True}},
+    "datasetBuckets": ["az://scans"],
     "affinity": {"nodeAffinity": {}},
 }
 SLOW: dict[str, Any] = ENOUGH | {
@@ -285,18 +301,11 @@ def test_custom_resources_follow_the_schemas_of_their_definitions(
 def test_the_service_takes_its_settings(
     rendered: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = EVERYTHING["secret"]["values"]
-    for name, text in held.items():
-        (tmp_path / name).write_text(text)
     for result in rendered:
         (container,) = pod(result)["containers"]
         items = pod(result)["volumes"][2]["secret"]["items"]
-        with monkeypatch.context() as environment:
-            for variable in container["env"]:
-                value = variable["value"].replace("/etc/thalweg", str(tmp_path))
-                environment.setenv(variable["name"], value)
-            settings = Settings()
-        assert settings.state == held["state"]
+        settings = settings_of(result, tmp_path, monkeypatch)
+        assert settings.state == EVERYTHING["secret"]["values"]["state"]
         assert bool(settings.token_keys) is ("token-keys" in {item["path"] for item in items})
         limit = container["resources"]["limits"]
         assert settings.workers is not None
@@ -376,6 +385,59 @@ def test_selectors_find_the_pods(rendered: list[dict[str, Any]]) -> None:
 def test_values_that_do_not_go_together_are_refused(values: dict[str, Any], message: str) -> None:
     (result,) = render(ENOUGH | values)
     assert message in result["error"]
+
+
+def settings_of(
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Settings:
+    """The settings that a node takes from its variables."""
+    for name, text in EVERYTHING["secret"]["values"].items():
+        (tmp_path / name).write_text(text)
+    (container,) = pod(result)["containers"]
+    with monkeypatch.context() as environment:
+        for variable in container["env"]:
+            value = variable["value"].replace("/etc/thalweg", str(tmp_path))
+            environment.setenv(variable["name"], value)
+        return Settings()
+
+
+@helm
+def test_nodes_read_datasets_of_volumes_and_of_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (result,) = render(load(CHART / "examples" / "cluster.yaml"))
+    settings = settings_of(result, tmp_path, monkeypatch)
+    directories, buckets = split_roots(settings.dataset_roots)
+    assert directories == [Path("/datasets/scans")]
+    assert buckets == ["s3://scans/2026", "gs://archive"]
+    # Buckets are shared anyway.
+    assert settings.shared_roots == "/datasets/scans"
+
+
+@helm
+def test_nodes_without_keys_answer_their_own_names_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = load(CHART / "examples" / "trial.yaml")
+    routes = {"httpRoute": {"enabled": True, "parentRefs": [{"name": "a"}]}}
+    routes["httpRoute"]["hostnames"] = ["*.example", "losses.example"]
+    named = {"settings": {"THALWEG_HOSTS": "only.example"}}
+    with_keys = trial | {"allowAnonymous": False}
+    found = [
+        settings_of(result, tmp_path, monkeypatch)
+        for result in render(trial, trial | routes, trial | named, with_keys)
+    ]
+    inside = [f"demo-thalweg.losses{end}" for end in ("", ".svc", ".svc.cluster.local")]
+    outside = "thalweg.intranet.example"
+    assert list(found[0].hosts) == [*inside, outside]
+    assert list(found[1].hosts) == [*inside, outside, "losses.example"]
+    assert list(found[2].hosts) == ["only.example"]
+    assert list(found[3].hosts) == []
+    origins = Origins(found[0].hosts, found[0].public_url, found[0].cors_origins)
+    for name in (*inside, outside, "10.1.2.3:8000", "demo-thalweg"):
+        origins.check_host({"host": name})
+    with pytest.raises(OriginRefusedError):
+        origins.check_host({"host": "rebound.example"})
 
 
 @helm

@@ -9,8 +9,8 @@ state files. With ``--lanes`` one process of a lane is killed instead, after 0.0
 time, and answers to reads of every kind are compared beside. With
 ``--replicas 3`` there are three nodes, which share a database and an object store: each connection
 goes to any of them, and nodes and stores are killed; with ``--beside CHECKOUT`` one of them runs
-another revision. An interrupt (^C) prints what was seen by
-then.
+another revision, and whoever is restarted in an orderly way changes to the other one. An interrupt
+(^C) prints what was seen by then.
 
 ``--peer PYTHON`` names an interpreter with tuspyserver: the same loop runs on that, and what it
 has stored at the end is compared with what was sent. Prints what was seen; the exit code is 1 if
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--replicas", type=int, help="nodes, which share Postgres and S3")
     parser.add_argument(
-        "--beside", type=Path, metavar="CHECKOUT", help="of another revision, which a node runs"
+        "--beside", type=Path, metavar="CHECKOUT", help="of another revision, which nodes run too"
     )
     parser.add_argument("--peer", metavar="PYTHON", help="an interpreter with tuspyserver")
     parser.add_argument("--only-peer", action="store_true")

@@ -35,6 +35,9 @@ class Faults:
         self.client_kills = 0
         self.waits: list[float] = []
         """Seconds from the start of a server to the first byte that it accepted."""
+        self.longest_stall = 0.0
+        """Most seconds in which no byte of any upload was accepted."""
+        self._accepted = 0.0
         self._wanted = kills, cuts
         self._rng = np.random.default_rng(seed)
         self._started = 0.0
@@ -88,9 +91,17 @@ class Faults:
 
     def accepted(self, *_: object) -> None:
         """A server has accepted bytes."""
+        now = time.monotonic()
         started, self._started = self._started, 0.0
         if started:
-            self.waits.append(time.monotonic() - started)
+            self.waits.append(now - started)
+        with self._lock:
+            last, self._accepted = self._accepted or now, now
+            self.longest_stall = max(self.longest_stall, now - last)
+
+    def rest(self) -> None:
+        """Nothing is uploaded until bytes are accepted again."""
+        self._accepted = 0.0
 
     def describe(self, sent: int, stored: int) -> str:
         """What the faults have cost.
@@ -106,4 +117,5 @@ class Faults:
         if self.waits:
             middle, most = median(self.waits), max(self.waits)
             text += f"; from ready to the first byte accepted: {middle:.2f} s, {most:.2f} s at most"
+            text += f"; longest stall of all uploads: {self.longest_stall:.1f} s"
         return text

@@ -204,7 +204,9 @@ class OurLoop:
             return []
 
         jobs = [submit(work_apart), *(submit(work) for _ in range(CLIENTS - 1))]
-        return [upload for job in jobs for upload in job.result()]
+        uploads = [upload for job in jobs for upload in job.result()]
+        faults.rest()
+        return uploads
 
     @staticmethod
     def _follow(url: str, run: Run) -> str:

@@ -30,12 +30,12 @@ from tests.durable.ours import OurLoop
 from tests.e2e.service import KEY
 from tests.object_server import ObjectServer, running_objects
 from tests.postgres_server import PostgresServer, running_server
-from tests.server_process import PROGRAM, ServerProcess, children_of
+from tests.server_process import ROOT, ServerProcess, children_of
 
 _LEASE_SECONDS = 17.0
 """A little more than jobs wait for a worker that gives no sign of life."""
-_PATIENCE = 5.0
-"""Seconds to wait for a commit. Nodes wait ten for a lock."""
+_PATIENCE, _LOCKED = 30.0, 3.0
+"""Seconds to wait for a commit, and with the same lock. Nodes wait ten for one."""
 _LOCK = "SELECT id FROM thalweg_head WHERE kind = 'stream' FOR UPDATE"
 _WAITING = """
 SELECT pid, usename FROM pg_stat_activity
@@ -53,7 +53,7 @@ class ReplicaLoop(OurLoop):
         seed: of the instants of faults.
         replicas: number of nodes.
         objects: interpreter of an environment with object stores.
-        other: checkout of another revision, which the first node runs.
+        other: checkout of another revision, which the first node runs, and others after a restart.
     """
 
     def __init__(
@@ -86,10 +86,7 @@ class ReplicaLoop(OurLoop):
     def _start_server(self, name: str) -> ServerProcess:
         # A role of its own, by which the database tells whose commits wait.
         self._database.execute(f"CREATE ROLE {name} SUPERUSER LOGIN")
-        kind: type[ServerProcess] = ServerProcess
-        if self._other is not None and name == "node0":
-            kind = type("OtherServer", (ServerProcess,), {"command": PROGRAM, "root": self._other})
-        return kind(
+        server = ServerProcess(
             self._directory / name,
             "--workers=2",
             token_keys=KEY,
@@ -97,19 +94,31 @@ class ReplicaLoop(OurLoop):
             state=f"{self._state}&user={name}",
             blobs="s3://tests/durable",
         )
+        if self._other is not None and name == "node0":
+            self._renew(server)
+        return server
+
+    def _renew(self, server: ServerProcess) -> None:
+        """Restart a node; where there is another revision, with the one that it did not run."""
+        server.stop()
+        if self._other is not None:
+            server.run_from(self._other if server.root == ROOT else ROOT)
+        server.start()
 
     def _restart(self) -> None:
-        """Have one of the faults, in turn."""
+        """Have one of the faults, in turn: of twelve eight kill, four of them before a commit."""
         faults: tuple[Callable[[], str], ...] = (
             self._kill_any,
             lambda: self._kill_at_commit(lost=True),
             self._stop_any,
             lambda: self._kill_at_commit(lost=False),
+            lambda: self._kill_at_commit(lost=True),
             self._restart_objects,
             lambda: self._kill_at_commit(lost=True),
             self._kill_any,
             lambda: self._kill_at_commit(lost=False),
             self._restart_database,
+            lambda: self._kill_at_commit(lost=True),
             self._freeze_any,
         )
         self._kills[faults[self._kills.total() % len(faults)]()] += 1
@@ -119,9 +128,7 @@ class ReplicaLoop(OurLoop):
         return "at random"
 
     def _stop_any(self) -> str:
-        server = self._draw.choice(self._servers)
-        server.stop()
-        server.start()
+        self._renew(self._draw.choice(self._servers))
         return "stopped, as in a rolling restart"
 
     def _freeze_any(self) -> str:
@@ -147,24 +154,28 @@ class ReplicaLoop(OurLoop):
         return "of the database"
 
     def _kill_at_commit(self, *, lost: bool) -> str:
-        with psycopg.connect(self._state) as connection:
-            connection.execute(_LOCK)
-            pids, server = self._wait_for_commit(connection, self._count_objects())
-            if server is None:
-                connection.rollback()
-                return self._kill_any()
-            server.kill()
-            if lost:
-                for pid in pids:
-                    connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
-        server.start()
-        return "between object and commit" if lost else "between commit and reply"
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            # Streams that are created meanwhile are locked the next time.
+            with psycopg.connect(self._state) as connection:
+                connection.execute(_LOCK)
+                pids, server = self._wait_for_commit(connection, self._count_objects())
+                if server is None:
+                    connection.rollback()
+                    continue
+                server.kill()
+                if lost:
+                    for pid in pids:
+                        connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            server.start()
+            return "between object and commit" if lost else "between commit and reply"
+        return self._kill_any()
 
     def _wait_for_commit(
         self, connection: psycopg.Connection, objects: int
     ) -> tuple[list[int], ServerProcess | None]:
         """Wait until a node that has written an object waits to commit a head."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _LOCKED
         while time.monotonic() < end:
             waiting = connection.execute(_WAITING).fetchall()
             if waiting and self._count_objects() > objects:

@@ -164,7 +164,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/object_layout.py": _OBJECTS,
     "app/state/object_service.py": _OBJECTS,
     "app/state/objects.py": (),
-    "app/state/connections.py": (),
+    "app/state/connections.py": _POSTGRES,
     "app/state/postgres.py": (),
     "app/state/notices.py": ("tests/app/state/test_notices.py", *_POSTGRES),
     "app/state/ownership.py": (),

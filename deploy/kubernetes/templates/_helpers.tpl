@@ -37,6 +37,18 @@ tcp://{{ include "thalweg.name" . }}-scheduler:8786
 {{- end -}}
 {{- end -}}
 
+{{- /* Names that nodes without keys are reached by: in the cluster, and from outside. Any that may be
+anybody's, such as *.example, is left out. */ -}}
+{{- define "thalweg.hosts" -}}
+{{- $inside := printf "%s.%s" (include "thalweg.name" .) .Release.Namespace -}}
+{{- $hosts := list $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
+{{- if .Values.ingress.enabled }}{{ $hosts = concat $hosts .Values.ingress.hosts }}{{ end -}}
+{{- if .Values.httpRoute.enabled }}{{ $hosts = concat $hosts .Values.httpRoute.hostnames }}{{ end -}}
+{{- $named := list -}}
+{{- range $hosts | uniq }}{{ if not (contains "*" .) }}{{ $named = append $named . }}{{ end }}{{ end -}}
+{{- toJson $named -}}
+{{- end -}}
+
 {{- define "thalweg.secret" -}}
 {{- default (include "thalweg.name" .) .Values.secret.name -}}
 {{- end -}}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import obstore
 import pytest
 from obstore.exceptions import GenericError
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, S3Store
 
 from app.state.base import Record, StoreDamagedError, StoreError
 from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore, BlobWriter
@@ -130,8 +133,8 @@ class TestFaults:
         assert store.range("input", "x") == data
         assert len(paths(objects)) == 2
 
-    def test_garbage_is_removed_once_it_is_old(
-        self, store: ObjectBlobStore, objects: MemoryStore
+    def test_garbage_is_removed_once_it_is_old_by_the_clock_of_the_store(
+        self, store: ObjectBlobStore, objects: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.append("run", "x", 0, b"kept")
         store.append("run", "x", 4, pattern(OBJECT + 1))
@@ -145,10 +148,13 @@ class TestFaults:
         obstore.put(objects, "somebody", b"else's")
         assert store.clean() == 0
         store.clock = lambda: time.time() + 4000
+        assert store.clean() == 0
+        monkeypatch.setattr("app.state.objects._ABANDONED", -60.0)
         assert store.clean() == 3
-        assert len(paths(objects)) == len(kept) + 2
+        # The probe tells the time.
+        assert len(paths(objects)) == len(kept) + 3
         store.delete("run", "x")
-        assert paths(objects) == ["somebody"]
+        assert paths(objects) == ["probe", "somebody"]
 
     @pytest.mark.parametrize("place", [0, OBJECT - 1, OBJECT, OBJECT + 4])
     def test_a_single_other_byte_is_other_content(self, store: ObjectBlobStore, place: int) -> None:
@@ -240,10 +246,55 @@ class TestConditions:
         with pytest.raises(StoreError, match="range"):
             check_objects(MemoryStore())
 
+    @pytest.mark.parametrize(
+        ("status", "code", "match"),
+        [
+            (403, "SignatureDoesNotMatch", "refuses the credentials of the service"),
+            (401, "InvalidAccessKeyId", "refuses the credentials of the service"),
+            (403, "RequestTimeTooSkewed", "refuses the clock of this machine"),
+            (404, "NoSuchBucket", "there is no such bucket, or its endpoint is another"),
+            (400, "InvalidRequest", "cannot be used: .*InvalidRequest"),
+        ],
+    )
+    def test_one_that_says_what_is_wrong(self, status: int, code: str, match: str) -> None:
+        with answering(status, code) as objects, pytest.raises(StoreError, match=match):
+            check_objects(objects)
+
     @pytest.mark.parametrize("url", ["s3://", "nonsense", "ftp://x/y"])
     def test_addresses_of_none(self, url: str) -> None:
         with pytest.raises(StoreError, match="malformed"):
             open_objects(url)
+
+
+@contextlib.contextmanager
+def answering(status: int, code: str) -> Iterator[S3Store]:
+    """Provide a store whose server refuses everything."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(f"<Error><Code>{code}</Code></Error>".encode())
+
+        do_DELETE = do_PUT  # noqa: N815 - as its base asks it
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield S3Store(
+            "tests",
+            endpoint=f"http://127.0.0.1:{server.server_port}",
+            access_key_id="an-identity",
+            secret_access_key="a-secret",  # noqa: S106 - of nobody
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        server.shutdown()
+        thread.join()
 
 
 def store_only(writer: BlobWriter) -> None:

@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -28,6 +28,7 @@ from app.state.postgres import PostgresStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite
 from tests.postgres_server import PostgresServer, running_server
 from tests.server_process import ROOT
+from tests.wire import Wire, wire_to_socket
 
 BLOBS = "s3://bucket"
 
@@ -125,6 +126,30 @@ class TestServer:
         with pytest.raises(StoreReadOnlyError):
             PostgresStateStore(url, BLOBS)
 
+    @pytest.mark.parametrize(
+        ("skew", "words"), [(7200, "7,200 s ahead of"), (-900, "900 s behind")]
+    )
+    def test_a_node_whose_clock_is_wrong(
+        self,
+        store: PostgresStateStore,
+        url: str,
+        monkeypatch: pytest.MonkeyPatch,
+        skew: int,
+        words: str,
+    ) -> None:
+        store.check()
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + skew)
+        calls: list[Callable[[], object]] = [
+            store.check,
+            store.check_clock,
+            lambda: PostgresStateStore(url, BLOBS),
+        ]
+        for call in calls:
+            with pytest.raises(StoreError, match=f"{words} that of the database") as caught:
+                call()
+            assert "NTP" in str(caught.value.hint)
+
     def test_a_changed_row_is_damage(self, store: PostgresStateStore, url: str) -> None:
         store.create("view", "x", b"1")
         with psycopg.connect(url) as other:
@@ -174,6 +199,30 @@ class TestServer:
             killer.execute(_KILL)
         with store.turn("a"):
             pass
+
+    def test_a_network_that_loses_everything_is_noticed(
+        self, server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.state.connections._LOOK", 0.1)
+        with (
+            wire_to_socket(f"{server.directory}/.s.PGSQL.5432") as wire,
+            contextlib.closing(PostgresStateStore(over(wire, url), BLOBS, wait=1)) as store,
+        ):
+            record = store.create("view", "x", b"1")
+            # Whoever has a turn may take its time.
+            with store.turn("a"):
+                time.sleep(1.5)
+            wire.lose()
+            calls: list[Callable[[], object]] = [
+                lambda: store.get("view", "x"),
+                lambda: store.compare_and_swap(record, b"2"),
+            ]
+            for call in calls:
+                with pytest.raises(StoreError, match="cannot be reached"):
+                    call()
+            wire.mend()
+            # What was sent may have arrived, and may not: as after any lost answer.
+            assert store.get("view", "x").value in {b"1", b"2"}
 
     def test_connections_that_nobody_uses_are_closed(
         self, store: PostgresStateStore, url: str, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +280,12 @@ from tests.app.state.suite import increment
 store = PostgresStateStore(sys.argv[1], "s3://bucket")
 increment(store, "view", "n", int(sys.argv[2]))
 """
+
+
+def over(wire: Wire, url: str) -> str:
+    """The address of a database by way of a wire."""
+    database = url.partition("///")[2].partition("?")[0]
+    return f"postgresql://thalweg@127.0.0.1:{wire.port}/{database}"
 
 
 def test_increments_of_two_processes_are_all_counted(url: str) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from tests.app.state.memory import MemoryStateStore
 ROOT = Path(__file__).parents[3]
 ACTIVE = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from app.state.sweeper import Sweeper, always_done
 sweeper = Sweeper({"say": always_done(lambda: print("swept", flush=True))}, Path(sys.argv[1]))
@@ -202,3 +204,21 @@ def test_it_runs_in_a_thread_until_it_is_closed(tmp_path: Path) -> None:
     count = len(runs)
     assert count >= 3
     assert not any(thread.name == "sweeper" for thread in threading.enumerate())
+
+
+def test_nothing_is_swept_by_a_clock_that_is_wrong(tmp_path: Path) -> None:
+    swept: list[str] = []
+    noted: list[str | None] = []
+    wrong = [StoreError("the clock of this machine is wrong")]
+
+    def check() -> None:
+        for error in wrong:
+            raise error
+
+    chores = {"a": always_done(lambda: swept.append("a"))}
+    with closing(Sweeper(chores, tmp_path / "lock", note=noted.append, check=check)) as sweeper:
+        assert sweeper.sweep() is False
+        assert (swept, noted) == ([], ["clock"])
+        wrong.clear()
+        sweeper.sweep()
+        assert (swept, noted) == (["a"], ["clock", None])
