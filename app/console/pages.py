@@ -55,14 +55,17 @@ class Pages:
 
     Args:
         has_keys: whether people may have signed in.
+        root: path below which people see the service, such as ``/thalweg``; "" is none.
     """
 
-    def __init__(self, has_keys: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, has_keys: Callable[[], bool] = lambda: False, root: str = "") -> None:
         self._templates = Environment(
             loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined
         )
-        assets = f"/console/assets/{self.digest}"
-        self._templates.globals.update(version=__version__, assets=assets, has_keys=has_keys)
+        self.root = root
+        assets = f"{root}/console/assets/{self.digest}"
+        known = {"version": __version__, "assets": assets, "has_keys": has_keys, "root": root}
+        self._templates.globals.update(known)
 
     @cached_property
     def assets(self) -> dict[str, Asset]:

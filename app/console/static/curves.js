@@ -1,6 +1,6 @@
 // The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
 // is in the address, so that a link shows the same.
-import { json, make, post, show, state } from "./api.js";
+import { at, json, make, post, show, state } from "./api.js";
 import { chart, clear, colours } from "./chart.js";
 import { CALCULATIONS, TYPES, lossesAt, readCurves, tabled, union } from "./curve.js";
 import { readLines, readRecords } from "./records.js";
@@ -142,7 +142,7 @@ async function summaries() {
   if (asked.length) return asked;
   const source = reportPath(own, "ept", { format: "bin" });
   if (!first.has(source)) {
-    const response = await fetch(source, { headers: { Range: "bytes=0-3" } });
+    const response = await fetch(at(source), { headers: { Range: "bytes=0-3" } });
     if (response.status !== 206) return [1];
     first.set(source, new DataView(await response.arrayBuffer()).getInt32(0, true));
   }
@@ -222,7 +222,7 @@ function drawLinks(ids) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "";
   const look = { ...query, theme: dark, currency: state.get("currency"), plot_tvar: types().some((type) => type % 2 === 0) ? "true" : "" };
   links.replaceChildren("Of this run: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
-    [make("a", { href: reportPath(own, "ept", { format, ...given }) }, format), " "]));
+    [make("a", { href: at(reportPath(own, "ept", { format, ...given })) }, format), " "]));
 }
 
 async function drawCurves(signal) {
@@ -287,7 +287,7 @@ function offer(run, report, detail) {
 async function computed(run, report, variant) {
   const query = variant === "own" ? "" : `?variant=${variant}`;
   for (;;) {
-    const response = await fetch(path(run, `/reports/${report}${query}`), { headers: { Range: "bytes=0-0", Accept: "application/octet-stream" } });
+    const response = await fetch(at(path(run, `/reports/${report}${query}`)), { headers: { Range: "bytes=0-0", Accept: "application/octet-stream" } });
     if (response.status !== 202) return;
     const { done, total } = await response.json();
     busy.textContent = `Computing ${report}: ${done ?? 0} of ${total ?? "?"} …`;

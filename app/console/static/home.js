@@ -1,5 +1,5 @@
 // The first page: throughput while it is looked at, and samples to try the service with.
-import { json, post, request, show } from "./api.js";
+import { at, json, post, request, show } from "./api.js";
 
 const find = (id) => document.getElementById(id);
 const problem = find("problem");
@@ -43,7 +43,7 @@ async function poll() {
       }
     }
     before = now;
-    const ready = await fetch("/readyz");
+    const ready = await fetch(at("/readyz"));
     find("health").textContent = ready.ok ? "ready" : (await ready.json()).reasons.join("; ");
   } catch (error) {
     before = null;
@@ -65,7 +65,7 @@ function offer(button, act) {
     problem.hidden = true;
     for (const each of buttons) each.disabled = true;
     try {
-      location.href = await act();
+      location.href = at(await act());
     } catch (error) {
       show(problem, error);
       find("progress").hidden = true;

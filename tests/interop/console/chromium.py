@@ -40,18 +40,28 @@ _KEYS = {
 
 
 class Page:
-    """The one page of a browser.
+    """A page of a browser, in a window of its own.
 
     Attributes:
         errors: what its console said that is an error, and exceptions.
     """
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, socket: str) -> None:
         self._connection = connection
+        self._socket = socket
         self._number = 0
         self.errors: list[str] = []
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
+
+    @contextmanager
+    def another(self) -> Iterator[Page]:
+        """Open a window beside this one, which is seen as well."""
+        made = self.send("Target.createTarget", url="about:blank", newWindow=True)
+        socket = f"{self._socket.rpartition('/')[0]}/{made['targetId']}"
+        with connect(socket, max_size=None) as connection:
+            yield Page(connection, socket)
+        self.send("Target.closeTarget", targetId=made["targetId"])
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         """Call a method of the protocol."""
@@ -138,8 +148,9 @@ def chromium(browser: str) -> Iterator[Page]:
         command = [browser, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            with connect(_address(profile), max_size=None) as connection:
-                yield Page(connection)
+            socket = _address(profile)
+            with connect(socket, max_size=None) as connection:
+                yield Page(connection, socket)
         finally:
             process.terminate()
             process.wait()
