@@ -297,6 +297,7 @@ async function computed(run, report, variant) {
 
 // -- averages ------------------------------------------------------------------------
 
+const CONVERGENCE = { SummaryId: "Summary", SampleSize: "Samples", MeanLoss: "AAL", StandardError: "Standard error", RelativeError: "Relative error", LowerCI: "Lower bound", UpperCI: "Upper bound" };
 const MEANS = { 1: "analytical", 2: "sample" };
 
 async function drawAverages(signal) {
@@ -310,10 +311,10 @@ async function drawAverages(signal) {
   const rows = await Promise.all(having.map(async (run) => (await readLines(reportPath(run, "aal", query), { signal }))
     .map((row) => [short(run), String(row.SummaryId), MEANS[row.SampleType] ?? String(row.SampleType), written(row.MeanLoss), written(row.SDLoss)])));
   averages.replaceChildren(heading, table(["Run", "Summary", "Mean", "AAL", "Standard deviation"], rows.flat(), having.map((run) => figureLine("annual losses", run)).join("; ")));
-  if (variantOf(own, "alct")) {
-    const lines = await readLines(reportPath(own, "alct", query), { signal });
-    if (lines.length) averages.append(make("h3", {}, "Convergence"), table(Object.keys(lines[0]), lines.map((line) => Object.values(line).map(written)), figureLine("estimates by number of samples")));
-  }
+  averages.append(make("h3", {}, "Convergence"));
+  if (!variantOf(own, "alct")) { averages.append(offer(own, "alct", "The run has no ALCT, the averages by number of samples.")); return; }
+  const lines = await readLines(reportPath(own, "alct", query), { signal });
+  averages.append(table(Object.values(CONVERGENCE), lines.map((line) => Object.keys(CONVERGENCE).map((name) => written(line[name]))), `${figureLine("estimates by number of samples")} · the csv below has the parts of the variance, too`));
 }
 
 function figureLine(what, run = own) {

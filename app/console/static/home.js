@@ -95,11 +95,14 @@ async function tryRun() {
   return `/console/runs/${encodeURIComponent(run.id)}`;
 }
 
+const axis = (name, unit, scale) => ({ name, unit, scale });
+const AXES = [axis("y", "nm", 0.5), axis("x", "nm", 0.5), axis("v", "mrad", 0.8), axis("u", "mrad", 0.8)];
+
 async function tryScan() {
   step(1, "Writing the file");
   const { files } = await (await request("/console/samples/scan", { method: "POST" })).json();
   step(3, "Registering the dataset");
-  const dataset = await (await post("/v1/datasets", { id: "thalweg-sample", files })).json();
+  const dataset = await (await post("/v1/datasets", { id: "thalweg-sample", files, nav_shape: [32, 32], sig_shape: [48, 48], axes: AXES })).json();
   step(5, "Done");
   return `/console/datasets/${encodeURIComponent(dataset.id)}`;
 }
