@@ -17,7 +17,7 @@ const short = (run) => run.slice(0, 8);
 const list = (name) => state.get(name).split(",").filter(Boolean);
 
 const facts = new Map(); // what is known of runs, by id: {about, run}
-const read = new Map(); // promises of curves by path
+const read = new Map(); // of each path {promise, signal, whole} by summary
 const first = new Map(); // the first summary of a report by its path
 let turn = new AbortController();
 
@@ -149,14 +149,20 @@ async function summaries() {
   return [first.get(source)];
 }
 
-function curvesOf(run, ids, signal) {
-  const source = reportPath(run, "ept", { format: "bin", summary_ids: ids.join(",") });
-  if (!read.has(source)) {
-    const promise = readCurves(source, { signal, onWait: (of) => { busy.textContent = `Being computed (${of.done ?? 0} of ${of.total ?? "?"}) …`; } });
-    read.set(source, promise);
-    promise.catch(() => read.delete(source));
+// The curves of summaries; those that were read before are not read again.
+async function curvesOf(run, ids, signal) {
+  const source = reportPath(run, "ept", { format: "bin" });
+  if (!read.has(source)) read.set(source, new Map());
+  const known = read.get(source);
+  const missing = ids.filter((id) => !known.get(id)?.whole && (known.get(id)?.signal.aborted ?? true));
+  if (missing.length) {
+    const entry = { signal, whole: false };
+    const onWait = (of) => { busy.textContent = `Being computed (${of.done ?? 0} of ${of.total ?? "?"}) …`; };
+    entry.promise = readCurves(reportPath(run, "ept", { format: "bin", summary_ids: missing.join(",") }), { signal, onWait });
+    for (const id of missing) known.set(id, entry);
+    entry.promise.then(() => { entry.whole = true; }, () => { for (const id of missing) if (known.get(id) === entry) known.delete(id); });
   }
-  return read.get(source);
+  return Object.assign({}, ...await Promise.all(ids.map((id) => known.get(id).promise)));
 }
 
 // The series to draw: one for each run, summary and type that there is.
