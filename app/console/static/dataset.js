@@ -3,7 +3,7 @@ import { at, json, make, post, Problem, show, state } from "./api.js";
 import { floatOf, Interrupted, reduce, tiles } from "./arrays.js";
 import { fromText, reduction, toText, words } from "./detector.js";
 import { Handle } from "./handles.js";
-import { Picture, scaleBar } from "./image.js";
+import { MAPS, Picture, scaleBar } from "./image.js";
 import { contiguous, ofImage, ofView, showLines } from "./lines.js";
 import { Preview } from "./preview.js";
 
@@ -97,7 +97,7 @@ async function start(dataset) {
     const [chosen, low, high, log] = state.get(name).split(",");
     const limits = [Number(low || 1), Number(high || 99)];
     const good = limits[0] >= 0 && limits[0] < limits[1] && limits[1] <= 100;
-    return { map: ["gray", "viridis", "inferno", "cividis", "coolwarm"].includes(chosen) ? chosen : map,
+    return { map: MAPS.includes(chosen) ? chosen : map,
       low: good ? limits[0] : 1, high: good ? limits[1] : 99, log: log === "log" };
   };
   const keep = () => {

@@ -1,5 +1,6 @@
 // Pipelines: batches looked at, and what a token says.
 import { make, post, request, show, state } from "./api.js";
+import { limits } from "./image.js";
 import { table } from "./tables.js";
 
 const find = (id) => document.getElementById(id);
@@ -35,14 +36,12 @@ const product = (shape) => shape.reduce((all, one) => all * one, 1);
 
 // Draws a frame in grey between its 1st and 99th percentile.
 function picture(values, [height, width], label) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const low = sorted[Math.floor(sorted.length * 0.01)];
-  const range = sorted[Math.floor((sorted.length - 1) * 0.99)] - low || 1;
+  const [low, high] = limits(values, { low: 1, high: 99 });
   const canvas = make("canvas", { width, height, class: "frame", role: "img", "aria-label": label });
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   values.forEach((value, k) => {
-    const grey = Math.min(Math.max((value - low) / range, 0), 1) * 255;
+    const grey = Math.min(Math.max((value - low) / (high - low || 1), 0), 1) * 255;
     image.data.set([grey, grey, grey, 255], 4 * k);
   });
   context.putImageData(image, 0, 0);
