@@ -172,8 +172,8 @@ kubernetes: $(RUNTIME) $(TOOLS) $(VENV)-kubernetes/bin/python  ## the Helm chart
 interop: install $(TOOLS)  ## uploads by tus-js-client in Node, and by Uppy in Chromium
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
-		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2
-	THALWEG_BROWSER=1 $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
+		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2 axe-core@4.10.3
+	THALWEG_BROWSER=1 THALWEG_AXE=$(VENV)-node/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
