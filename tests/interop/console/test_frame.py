@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.client import Client, ProblemError
@@ -37,6 +38,7 @@ EXACT = "document.querySelector('#scan figcaption').textContent.startsWith('Exac
 SPEC = SampleSpec(events=300, summaries=3, samples=10)
 STREAM = b"".join(generate_stream(SampleSpec(events=50, summaries=2, samples=5)))
 TABS = 10
+MANY = 100_000
 ROOT = "/people/coast"
 
 
@@ -153,6 +155,50 @@ def test_without_scripts_pages_list_and_link(
     assert {path.partition("?")[0] for path in filled} - {"/console/sign-in"} <= {
         "/console/runs/new" if link == "runs/new" else link for link in links
     }
+
+
+def test_a_hundred_thousand_datasets_are_paged_and_searched(page: Page, tmp_path: Path) -> None:
+    roots, catalogue = tmp_path / "roots", tmp_path / "catalogue.toml"
+    roots.mkdir()
+    np.save(roots / "one.npy", np.arange(24, dtype="<u2").reshape(4, 3, 2))
+    names = (f"scan{number:06}" for number in range(MANY))
+    catalogue.write_text("".join(f'[{name}]\nfiles = ["one.npy"]\n' for name in names))
+    service = Service(tmp_path / "service", dataset_roots=roots, catalogue=catalogue)
+    listed = "[...document.querySelectorAll('#datasets tr[data-id]')].map((row) => row.dataset.id)"
+    try:
+        page.open(f"{service.url}/console/datasets")
+        assert page.run(listed) == [f"scan{number:06}" for number in range(100)]
+        click(page, "a[rel=next]")
+        page.wait("location.search.includes('after=scan000099')")
+        page.wait("document.querySelector('[data-id=scan000100] td')?.innerText === 'npy'")
+        page.run("document.querySelector('[name=prefix]').value = 'scan09998'")
+        click(page, "form[role=search] button")
+        page.wait("location.search.includes('prefix=scan09998')")
+        page.wait("document.readyState === 'complete'")
+        assert page.run(listed) == [f"scan{number:06}" for number in range(99980, 99990)]
+    finally:
+        service.kill()
+
+
+def test_a_hundred_thousand_summaries_are_searched(page: Page, server: Service) -> None:
+    files = generate_inputs(SPEC)
+    rows = "".join(f"{number},Place {number % 977} of {number}\n" for number in range(1, MANY + 1))
+    info = f"summary_id,Name\n{rows}".encode()
+    with Client(server.url) as client:
+        inputs = {"occurrence": files["occurrence.bin"], "summary_info": info}
+        run = client.runs.create("gul", ["ept"], inputs=inputs, return_periods=[100, 50])
+        client.runs.upload(run, b"".join(generate_stream(SPEC)))
+        client.runs.seal(run)
+    page.open(f"{server.url}/console/runs/{run.id}")
+    page.wait("document.querySelector('#curves .canvas')?.dataset.milliseconds")
+    page.run("document.querySelector('.picker input').focus()")
+    page.send("Input.insertText", text="of 99999")
+    found = "[...document.querySelectorAll('.found button')].map((each) => each.innerText)"
+    page.wait(f"{found}.join() === '99999 · Place {99999 % 977} of 99999'")
+    page.run("document.querySelector('.picker input').value = ''")
+    page.send("Input.insertText", text="Place 5")
+    page.wait(f"{found}.length === 20")
+    assert page.text(".picker [role=status]") == "The first 20: type more of a name to find others."
 
 
 class Stripping(BaseHTTPRequestHandler):
