@@ -102,9 +102,12 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, condition: str, seconds: float = SECONDS) -> Any:  # noqa: ANN401 - JSON
-        """Wait until an expression is true; return its value."""
+        """Wait until an expression is true; return its value.
+
+        It may fail until then: parts of the page are not there yet.
+        """
         end = time.monotonic() + seconds
-        while not (value := self.run(condition)):
+        while not (value := self.run(f"(() => {{ try {{ return {condition} }} catch {{}} }})()")):
             if time.monotonic() > end:
                 text = self.run("document.querySelector('main')?.innerText")
                 raise AssertionError(f"not true: {condition}\n{text}\n{self.errors}")
