@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n 4 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -175,6 +175,9 @@ interop: install $(TOOLS)  ## uploads by tus-js-client in Node, and by Uppy in C
 		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2 axe-core@4.10.3
 	THALWEG_BROWSER=1 THALWEG_AXE=$(VENV)-node/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
+
+browser: $(TOOLS)  ## the pages that show most, in Chromium, where it is
+	THALWEG_BROWSER=1 $(BIN)/python -m pytest -q -m browser_core tests/interop/console
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
 	$(BIN)/python -m tests.mutants

@@ -59,7 +59,7 @@ class Page:
         """Open a window beside this one, which is seen as well."""
         made = self.send("Target.createTarget", url="about:blank", newWindow=True)
         socket = f"{self._socket.rpartition('/')[0]}/{made['targetId']}"
-        with connect(socket, max_size=None) as connection:
+        with connect(socket, max_size=None, ping_interval=None) as connection:
             yield Page(connection, socket)
         self.send("Target.closeTarget", targetId=made["targetId"])
 
@@ -154,7 +154,7 @@ def chromium(browser: str) -> Iterator[Page]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             socket = _address(profile)
-            with connect(socket, max_size=None) as connection:
+            with connect(socket, max_size=None, ping_interval=None) as connection:
                 yield Page(connection, socket)
         finally:
             process.terminate()

@@ -66,6 +66,7 @@ def streams(server: Service) -> int:
     return int(server.metric("thalweg_requests_running")) - 1
 
 
+@pytest.mark.browser_core
 def test_ten_windows_watch_ten_runs_by_one_event_stream(page: Page, server: Service) -> None:
     """A browser opens six connections to a host, and each window is seen."""
     with ExitStack() as opened, Client(server.url) as client:
@@ -137,6 +138,7 @@ def test_axe_finds_nothing(page: Page, server: Service, filled: dict[str, str]) 
             assert page.run("document.documentElement.scrollWidth") <= width, path
 
 
+@pytest.mark.browser_core
 def test_without_scripts_pages_list_and_link(
     page: Page, server: Service, filled: dict[str, str]
 ) -> None:
