@@ -53,8 +53,9 @@ $(CLIENT): $(RUNTIME) $(shell find app/client -name '*.py' -o -name '*.toml' -o 
 	$(PIP) install --no-deps --no-index --force-reinstall build/client/*.whl
 	@touch $@
 
-serve: install  ## start the service on its defaults
-	$(BIN)/thalweg-server serve
+serve: install  ## start the service on its defaults, with a place for datasets
+	@mkdir -p thalweg-datasets
+	$(BIN)/thalweg-server serve --dataset-roots thalweg-datasets
 
 demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh

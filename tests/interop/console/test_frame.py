@@ -157,6 +157,31 @@ def test_without_scripts_pages_list_and_link(
     }
 
 
+def test_pages_tell_that_the_service_is_away_and_go_on(page: Page, tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    listed = "document.getElementById('problem')"
+    pages = {
+        "/": ("health.textContent === 'no answer'", "health.textContent === 'ready'"),
+        "/console/runs": (
+            f"{listed}.innerText.includes('does not answer')",
+            f"{listed}.hidden && !!document.querySelector('#list tr')",
+        ),
+    }
+    try:
+        for path, (away, back) in pages.items():
+            page.open(f"{service.url}{path}")
+            service.kill()
+            page.wait(away)
+            service.start()
+            with Client(service.url) as client:
+                client.runs.create("gul", ["melt"])
+            page.wait(back)
+        # The browser notes every request without an answer.
+        page.errors[:] = [error for error in page.errors if "ERR_" not in error]
+    finally:
+        service.kill()
+
+
 def test_a_hundred_thousand_datasets_are_paged_and_searched(page: Page, tmp_path: Path) -> None:
     roots, catalogue = tmp_path / "roots", tmp_path / "catalogue.toml"
     roots.mkdir()

@@ -335,7 +335,9 @@ def test_files_are_dropped_where_storage_is_blocked(
     """A faulty one is named with its place, and the others go on."""
     run = client.runs.create("gul", ["selt"])
     blocked = (
-        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }})"
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }});"
+        # Nor is there a worker to share.
+        "window.SharedWorker = class { constructor() { throw new Error('blocked') } }"
     )
     wide.send("Page.addScriptToEvaluateOnNewDocument", source=blocked)
     wide.open(f"{server.url}/console/runs/{run.id}")
