@@ -61,6 +61,7 @@ def choose(page: Page, selector: str, file: Path) -> None:
 def expected(folder: Path) -> dict[str, bytes]:
     """The reports as the command computes them."""
     options = ["--reports", ",".join(REPORTS), "--occurrence", "occurrence.bin", "--no-progress"]
+    options += ["--memory-budget", "4GiB"]  # as a million events take
     command = [*PROGRAM, "aggregate", *options, "-o", "reports", "stream.bin"]
     subprocess.run(command, cwd=folder, check=True, timeout=SECONDS)
     return {name: (folder / "reports" / f"{name}.csv").read_bytes() for name in REPORTS}
