@@ -19,7 +19,7 @@ SIDE_BY_SIDE := -n 4 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo docs test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop mutants bench audit lock clean
+.PHONY: help install serve demo docs test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,8 +54,9 @@ $(CLIENT): $(RUNTIME) $(shell find app/client -name '*.py' -o -name '*.toml' -o 
 	$(PIP) install --no-deps --no-index --force-reinstall build/client/*.whl
 	@touch $@
 
-serve: install  ## start the service on its defaults
-	$(BIN)/thalweg-server serve
+serve: install  ## start the service on its defaults, with a place for datasets
+	@mkdir -p thalweg-datasets
+	$(BIN)/thalweg-server serve --dataset-roots thalweg-datasets
 
 demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
@@ -191,11 +192,14 @@ $(VENV)-doors/bin/python: deploy/requirements-doors.txt $(CLIENT)
 interop: install $(TOOLS) $(DOORS) docs  ## uploads by Node and Chromium; notebooks, recipes and plugins
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
-		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2
-	THALWEG_BROWSER=1 $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
+		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2 axe-core@4.10.3
+	THALWEG_BROWSER=1 THALWEG_AXE=$(VENV)-node/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
 	THALWEG_DOORS_PYTHON=$(DOORS) $(BIN)/python -m pytest -q tests/examples
 	$(DOORS) -m npe2 validate app/client/doors/napari.yaml
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
+
+browser: $(TOOLS)  ## the pages that show most, in Chromium, where it is
+	THALWEG_BROWSER=1 $(BIN)/python -m pytest -q -m browser_core tests/interop/console
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
 	$(BIN)/python -m tests.mutants

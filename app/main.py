@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -86,7 +87,8 @@ class Application(FastAPI):
         self.parts = parts
         site = Site(parts.settings.docs_site)
         operations = Operations(parts.metrics, parts.readiness, site)
-        pages = Pages(lambda: parts.api_keys.required, lambda: site.is_built)
+        root = urlsplit(parts.settings.public_url or "").path.rstrip("/")
+        pages = Pages(lambda: parts.api_keys.required, lambda: site.is_built, root)
         console = Console(pages, parts.runs, parts.datasets, parts)
         has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)

@@ -56,18 +56,21 @@ class Pages:
     Args:
         has_keys: whether people may have signed in.
         has_docs: whether there is a site of documentation to lead to.
+        root: path below which people see the service, such as ``/thalweg``; "" is none.
     """
 
     def __init__(
         self,
         has_keys: Callable[[], bool] = lambda: False,
         has_docs: Callable[[], bool] = lambda: False,
+        root: str = "",
     ) -> None:
         self._templates = Environment(
             loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined
         )
-        assets = f"/console/assets/{self.digest}"
-        known = {"has_keys": has_keys, "has_docs": has_docs}
+        self.root = root
+        assets = f"{root}/console/assets/{self.digest}"
+        known = {"has_keys": has_keys, "has_docs": has_docs, "root": root}
         self._templates.globals.update(version=__version__, assets=assets, **known)
 
     @cached_property

@@ -98,14 +98,14 @@ async def sign_in(console: Console, request: Request) -> Response:
     form = await _form(request)
     digest = await console.parts.api_keys.check(form.get("key", ""))
     cookie = console.parts.cookies.issue(digest, request.scope["scheme"])
-    return _away(form.get("place", "/"), cookie)
+    return _away(console, form.get("place", "/"), cookie)
 
 
 @router.post("/console/sign-out")
 @in_lane(FRONT)
 async def sign_out(console: Console, request: Request) -> Response:
     """Take the cookie away."""
-    return _away("/", console.parts.cookies.end(request.scope["scheme"]))
+    return _away(console, "/", console.parts.cookies.end(request.scope["scheme"]))
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -124,8 +124,8 @@ async def _form(request: Request) -> dict[str, str]:
     return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
-def _away(place: str, cookie: str) -> Response:
-    place = place if _OWN_PLACE.fullmatch(place) else "/"
+def _away(console: Console, place: str, cookie: str) -> Response:
+    place = console.pages.root + (place if _OWN_PLACE.fullmatch(place) else "/")
     headers = {"Set-Cookie": cookie, "Cache-Control": "no-store"}
     return RedirectResponse(place, 303, headers)
 

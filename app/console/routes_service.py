@@ -16,6 +16,7 @@ from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, in_lane
 
 from . import overview, samples
+from .order import order_of
 from .routes import PAGE, After, Console
 
 router = Routes(Console, "", APIRoute, include_in_schema=False)
@@ -53,14 +54,15 @@ async def pipelines(console: Console, who: IdentityDep, after: After = "") -> Re
 @router.get("/console/pipelines/{ident}")
 @in_lane(FRONT)
 async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
-    """Show a pipeline, stage by stage."""
+    """Show a pipeline, stage by stage, and its order."""
     service = console.parts.pipelines
 
     def look() -> dict[str, Any]:
         with closing(service.pipelines.open(who, ident)) as opened:
-            return opened.describe()
+            described = opened.describe()
+        return {"pipeline": described, "order": order_of(described)}
 
-    return console.pages.answer("pipeline", pipeline=await service.threads.start(look))
+    return console.pages.answer("pipeline", **await service.threads.start(look))
 
 
 @router.get("/console/operations")

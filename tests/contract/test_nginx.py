@@ -99,8 +99,8 @@ def port(tmp_path: Path, nodes: tuple[Node, Node]) -> Iterator[int]:
     config = CONFIG.replace("server thalweg:8000;", servers)
     config = config.replace("worker_processes auto", "worker_processes 1")
     config = config.replace("listen 8080", f"listen {HOST}:{free}")
-    config = config.replace("/dev/stdout", f"{tmp_path}/access.log")
     config = config.replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - replaced, not used
+    config = config.replace("/dev/stdout", f"{tmp_path}/access.log")
     path = tmp_path / "nginx.conf"
     path.write_text(config)
     command: list[str | Path] = [nginx, "-p", tmp_path, "-c", path, "-g", "daemon off;"]

@@ -7,9 +7,13 @@ export class Problem extends Error {
   }
 }
 
+// Where the service is: at the root of its host, or below the path of its public URL.
+const root = new URL("../../..", import.meta.url).pathname.slice(0, -1);
+export const at = (path) => root + path;
+
 // Sends a request; returns the response, or throws a Problem, or a TypeError without connection.
 export async function request(path, options = {}) {
-  const response = await fetch(path, { credentials: "same-origin", ...options });
+  const response = await fetch(path[0] === "/" ? at(path) : path, { credentials: "same-origin", ...options });
   if (response.ok) return response;
   const text = await response.text();
   let body = {};
@@ -31,7 +35,7 @@ export function show(element, problem) {
   if (problem.hint) element.append(document.createElement("br"), problem.hint);
   if (problem.code) {
     const link = document.createElement("a");
-    link.href = `/problems/${encodeURIComponent(problem.code)}`;
+    link.href = at(`/problems/${encodeURIComponent(problem.code)}`);
     link.textContent = problem.code;
     element.append(" ", link);
   }

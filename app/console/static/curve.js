@@ -15,13 +15,12 @@ export async function readCurves(path, options) {
   const curves = {};
   const names = ["SummaryId", "EPCalc", "EPType", "ReturnPeriod", "Loss"];
   let curve = null;
-  let key = "";
+  let [of, by, kind] = [0, 0, 0];
   await readRecords(path, names, ([summary, calculation, type, period, loss]) => {
-    const found = `${summary}/${calculation}/${type}`;
-    if (found !== key) {
+    if (type !== kind || calculation !== by || summary !== of) {
       if (curve) keepLast(curve);
-      key = found;
-      curve = curves[key] = { periods: [], losses: [], points: 0, last: null, usual: STANDARD.length - 1 };
+      [of, by, kind] = [summary, calculation, type];
+      curve = curves[`${of}/${by}/${kind}`] = { periods: [], losses: [], points: 0, last: null, usual: STANDARD.length - 1 };
     }
     curve.points += 1;
     if (period > 0) take(curve, period, loss);

@@ -1,6 +1,6 @@
 // The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
 // is in the address, so that a link shows the same.
-import { json, make, post, show, state } from "./api.js";
+import { at, json, make, post, show, state } from "./api.js";
 import { chart, clear, colours } from "./chart.js";
 import { CALCULATIONS, TYPES, lossesAt, readCurves, tabled, union } from "./curve.js";
 import { readLines, readRecords } from "./records.js";
@@ -17,7 +17,7 @@ const short = (run) => run.slice(0, 8);
 const list = (name) => state.get(name).split(",").filter(Boolean);
 
 const facts = new Map(); // what is known of runs, by id: {about, run}
-const read = new Map(); // promises of curves by path
+const read = new Map(); // of each path {promise, signal, whole} by summary
 const first = new Map(); // the first summary of a report by its path
 let turn = new AbortController();
 
@@ -142,21 +142,27 @@ async function summaries() {
   if (asked.length) return asked;
   const source = reportPath(own, "ept", { format: "bin" });
   if (!first.has(source)) {
-    const response = await fetch(source, { headers: { Range: "bytes=0-3" } });
+    const response = await fetch(at(source), { headers: { Range: "bytes=0-3" } });
     if (response.status !== 206) return [1];
     first.set(source, new DataView(await response.arrayBuffer()).getInt32(0, true));
   }
   return [first.get(source)];
 }
 
-function curvesOf(run, ids, signal) {
-  const source = reportPath(run, "ept", { format: "bin", summary_ids: ids.join(",") });
-  if (!read.has(source)) {
-    const promise = readCurves(source, { signal, onWait: (of) => { busy.textContent = `Being computed (${of.done ?? 0} of ${of.total ?? "?"}) …`; } });
-    read.set(source, promise);
-    promise.catch(() => read.delete(source));
+// The curves of summaries; those that were read before are not read again.
+async function curvesOf(run, ids, signal) {
+  const source = reportPath(run, "ept", { format: "bin" });
+  if (!read.has(source)) read.set(source, new Map());
+  const known = read.get(source);
+  const missing = ids.filter((id) => !known.get(id)?.whole && (known.get(id)?.signal.aborted ?? true));
+  if (missing.length) {
+    const entry = { signal, whole: false };
+    const onWait = (of) => { busy.textContent = `Being computed (${of.done ?? 0} of ${of.total ?? "?"}) …`; };
+    entry.promise = readCurves(reportPath(run, "ept", { format: "bin", summary_ids: missing.join(",") }), { signal, onWait });
+    for (const id of missing) known.set(id, entry);
+    entry.promise.then(() => { entry.whole = true; }, () => { for (const id of missing) if (known.get(id) === entry) known.delete(id); });
   }
-  return read.get(source);
+  return Object.assign({}, ...await Promise.all(ids.map((id) => known.get(id).promise)));
 }
 
 // The series to draw: one for each run, summary and type that there is.
@@ -222,7 +228,7 @@ function drawLinks(ids) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "";
   const look = { ...query, theme: dark, currency: state.get("currency"), plot_tvar: types().some((type) => type % 2 === 0) ? "true" : "" };
   links.replaceChildren("Of this run: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
-    [make("a", { href: reportPath(own, "ept", { format, ...given }) }, format), " "]));
+    [make("a", { href: at(reportPath(own, "ept", { format, ...given })) }, format), " "]));
 }
 
 async function drawCurves(signal) {
@@ -287,7 +293,7 @@ function offer(run, report, detail) {
 async function computed(run, report, variant) {
   const query = variant === "own" ? "" : `?variant=${variant}`;
   for (;;) {
-    const response = await fetch(path(run, `/reports/${report}${query}`), { headers: { Range: "bytes=0-0", Accept: "application/octet-stream" } });
+    const response = await fetch(at(path(run, `/reports/${report}${query}`)), { headers: { Range: "bytes=0-0", Accept: "application/octet-stream" } });
     if (response.status !== 202) return;
     const { done, total } = await response.json();
     busy.textContent = `Computing ${report}: ${done ?? 0} of ${total ?? "?"} …`;
@@ -297,6 +303,7 @@ async function computed(run, report, variant) {
 
 // -- averages ------------------------------------------------------------------------
 
+const CONVERGENCE = { SummaryId: "Summary", SampleSize: "Samples", MeanLoss: "AAL", StandardError: "Standard error", RelativeError: "Relative error", LowerCI: "Lower bound", UpperCI: "Upper bound" };
 const MEANS = { 1: "analytical", 2: "sample" };
 
 async function drawAverages(signal) {
@@ -310,10 +317,10 @@ async function drawAverages(signal) {
   const rows = await Promise.all(having.map(async (run) => (await readLines(reportPath(run, "aal", query), { signal }))
     .map((row) => [short(run), String(row.SummaryId), MEANS[row.SampleType] ?? String(row.SampleType), written(row.MeanLoss), written(row.SDLoss)])));
   averages.replaceChildren(heading, table(["Run", "Summary", "Mean", "AAL", "Standard deviation"], rows.flat(), having.map((run) => figureLine("annual losses", run)).join("; ")));
-  if (variantOf(own, "alct")) {
-    const lines = await readLines(reportPath(own, "alct", query), { signal });
-    if (lines.length) averages.append(make("h3", {}, "Convergence"), table(Object.keys(lines[0]), lines.map((line) => Object.values(line).map(written)), figureLine("estimates by number of samples")));
-  }
+  averages.append(make("h3", {}, "Convergence"));
+  if (!variantOf(own, "alct")) { averages.append(offer(own, "alct", "The run has no ALCT, the averages by number of samples.")); return; }
+  const lines = await readLines(reportPath(own, "alct", query), { signal });
+  averages.append(table(Object.values(CONVERGENCE), lines.map((line) => Object.keys(CONVERGENCE).map((name) => written(line[name]))), `${figureLine("estimates by number of samples")} · the csv below has the parts of the variance, too`));
 }
 
 function figureLine(what, run = own) {

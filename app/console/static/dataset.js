@@ -1,9 +1,9 @@
 // The browser of a dataset of frames: an image of the scan, and what lies at a place of it.
-import { json, make, post, Problem, show, state } from "./api.js";
+import { at, json, make, post, Problem, show, state } from "./api.js";
 import { floatOf, Interrupted, reduce, tiles } from "./arrays.js";
 import { fromText, reduction, toText, words } from "./detector.js";
 import { Handle } from "./handles.js";
-import { Picture, scaleBar } from "./image.js";
+import { MAPS, Picture, scaleBar } from "./image.js";
 import { contiguous, ofImage, ofView, showLines } from "./lines.js";
 import { Preview } from "./preview.js";
 
@@ -11,6 +11,7 @@ const MOST = 1 << 22; // values of a picture; larger ones are thinned out, and s
 const UNASKED = 2 ** 30; // bytes that are read for a first picture without being asked for
 const AGAIN = 2000; // milliseconds between two looks whether the service is back
 
+const service = location.origin + at("");
 const page = document.querySelector("#browser");
 const id = page.dataset.id;
 const find = (selector) => page.querySelector(selector);
@@ -87,7 +88,7 @@ async function start(dataset) {
     if (!gone.hidden) return;
     gone.hidden = false;
     do await new Promise((done) => { setTimeout(done, AGAIN); });
-    while (!(await fetch("/readyz").then((answer) => answer.ok, () => false)));
+    while (!(await fetch(at("/readyz")).then((answer) => answer.ok, () => false)));
     gone.hidden = true;
     for (const [figure, job] of [...waiting]) run(figure, job);
   }
@@ -96,7 +97,7 @@ async function start(dataset) {
     const [chosen, low, high, log] = state.get(name).split(",");
     const limits = [Number(low || 1), Number(high || 99)];
     const good = limits[0] >= 0 && limits[0] < limits[1] && limits[1] <= 100;
-    return { map: ["gray", "viridis", "inferno", "cividis", "coolwarm"].includes(chosen) ? chosen : map,
+    return { map: MAPS.includes(chosen) ? chosen : map,
       low: good ? limits[0] : 1, high: good ? limits[1] : 99, log: log === "log" };
   };
   const keep = () => {
@@ -214,9 +215,9 @@ async function start(dataset) {
       const answer = await post(`/v1/datasets/${encodeURIComponent(id)}/views`, contiguous(view, lengths, bytes, holes), { signal });
       const stored = await answer.json(), keyed = "keyed" in page.dataset;
       lines.replaceChildren();
-      showLines(lines, `Frames, ${stored.shape.join(" × ")} of ${stored.dtype}`, ofView(location.origin, id, chosen, sig, stored, keyed));
+      showLines(lines, `Frames, ${stored.shape.join(" × ")} of ${stored.dtype}`, ofView(service, id, chosen, sig, stored, keyed));
       const all = corner().length ? { select: { nav: whole() } } : {};
-      showLines(lines, `Image of the scan: ${words(box)}`, ofImage(location.origin, id, all, reduction(box), keyed));
+      showLines(lines, `Image of the scan: ${words(box)}`, ofImage(service, id, all, reduction(box), keyed));
     });
   }
   find("#write").addEventListener("click", write);

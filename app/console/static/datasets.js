@@ -1,5 +1,5 @@
 // The list of datasets: what each is, asked for once its row is seen; files are registered.
-import { json, post, Problem, show } from "./api.js";
+import { at, json, post, Problem, show } from "./api.js";
 
 const TOGETHER = 4; // questions at a time
 
@@ -77,7 +77,7 @@ form.addEventListener("submit", async (event) => {
   button.disabled = true;
   try {
     const { id } = await (await post("/v1/datasets", entry())).json();
-    location.assign(`/console/datasets/${encodeURIComponent(id)}`);
+    location.assign(at(`/console/datasets/${encodeURIComponent(id)}`));
   } catch (problem) {
     show(refused, problem);
     const input = field(problem);

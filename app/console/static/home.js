@@ -1,5 +1,5 @@
 // The first page: throughput while it is looked at, and samples to try the service with.
-import { json, post, request, show } from "./api.js";
+import { at, json, post, request, show } from "./api.js";
 
 const find = (id) => document.getElementById(id);
 const problem = find("problem");
@@ -43,7 +43,7 @@ async function poll() {
       }
     }
     before = now;
-    const ready = await fetch("/readyz");
+    const ready = await fetch(at("/readyz"));
     find("health").textContent = ready.ok ? "ready" : (await ready.json()).reasons.join("; ");
   } catch (error) {
     before = null;
@@ -65,7 +65,7 @@ function offer(button, act) {
     problem.hidden = true;
     for (const each of buttons) each.disabled = true;
     try {
-      location.href = await act();
+      location.href = at(await act());
     } catch (error) {
       show(problem, error);
       find("progress").hidden = true;
@@ -95,11 +95,14 @@ async function tryRun() {
   return `/console/runs/${encodeURIComponent(run.id)}`;
 }
 
+const axis = (name, unit, scale) => ({ name, unit, scale });
+const AXES = [axis("y", "nm", 0.5), axis("x", "nm", 0.5), axis("v", "mrad", 0.8), axis("u", "mrad", 0.8)];
+
 async function tryScan() {
   step(1, "Writing the file");
   const { files } = await (await request("/console/samples/scan", { method: "POST" })).json();
   step(3, "Registering the dataset");
-  const dataset = await (await post("/v1/datasets", { id: "thalweg-sample", files })).json();
+  const dataset = await (await post("/v1/datasets", { id: "thalweg-sample", files, nav_shape: [32, 32], sig_shape: [48, 48], axes: AXES })).json();
   step(5, "Done");
   return `/console/datasets/${encodeURIComponent(dataset.id)}`;
 }

@@ -1,5 +1,5 @@
 // Creates a run of what the form says.
-import { post, show } from "./api.js";
+import { at, post, show } from "./api.js";
 
 const form = document.getElementById("new");
 const problem = document.getElementById("problem");
@@ -55,7 +55,7 @@ form.addEventListener("submit", async (event) => {
   problem.hidden = true;
   try {
     const run = await (await post("/v1/runs", spec(), { headers: { "Idempotency-Key": key } })).json();
-    location.href = `/console/runs/${encodeURIComponent(run.id)}`;
+    location.href = at(`/console/runs/${encodeURIComponent(run.id)}`);
   } catch (error) {
     show(problem, error);
   }

@@ -2,6 +2,7 @@
 import { json, make, show } from "./api.js";
 
 const DELAY = 150;
+const FOUND = 20; // that the service tells at once
 
 export function picker({ run, chosen, most, change }) {
   const about = (query) => json(`/console/runs/${encodeURIComponent(run)}/about?${new URLSearchParams(query)}`);
@@ -30,7 +31,7 @@ export function picker({ run, chosen, most, change }) {
       const number = /^[1-9][0-9]{0,9}$/.test(text) ? Number(text) : 0;
       if (number && !summaries?.some(({ id }) => id === number)) rows.unshift(entry(number, ""));
       found.replaceChildren(...rows);
-      said.textContent = summaries ? (rows.length ? "" : "No summary is described so.") : (number ? "" : "The run has no summary info: type the number of a summary.");
+      said.textContent = summaries ? (rows.length >= FOUND ? `The first ${FOUND}: type more of a name to find others.` : rows.length ? "" : "No summary is described so.") : (number ? "" : "The run has no summary info: type the number of a summary.");
     } catch (error) { show(said, error); }
   }
 

@@ -1,8 +1,11 @@
 // Pipelines: batches looked at, and what a token says.
 import { make, post, request, show, state } from "./api.js";
+import { limits } from "./image.js";
+import { table } from "./tables.js";
 
 const find = (id) => document.getElementById(id);
 const MOST = 8; // items, and numbers of each, that are shown
+const RESUMED = 3; // batches that are read twice
 const EDGE = 96; // pixels of a picture
 
 const READERS = {
@@ -33,14 +36,12 @@ const product = (shape) => shape.reduce((all, one) => all * one, 1);
 
 // Draws a frame in grey between its 1st and 99th percentile.
 function picture(values, [height, width], label) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const low = sorted[Math.floor(sorted.length * 0.01)];
-  const range = sorted[Math.floor((sorted.length - 1) * 0.99)] - low || 1;
+  const [low, high] = limits(values, { low: 1, high: 99 });
   const canvas = make("canvas", { width, height, class: "frame", role: "img", "aria-label": label });
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   values.forEach((value, k) => {
-    const grey = Math.min(Math.max((value - low) / range, 0), 1) * 255;
+    const grey = Math.min(Math.max((value - low) / (high - low || 1), 0), 1) * 255;
     image.data.set([grey, grey, grey, 255], 4 * k);
   });
   context.putImageData(image, 0, 0);
@@ -94,27 +95,69 @@ function draw({ header, view }) {
   const more = header.count > MOST ? `, the first ${MOST} shown` : "";
   find("batch-shown").replaceChildren(
     make("p", {}, `Batch ${header.seq} of epoch ${header.epoch}: ${header.count} items${more}. The token after it: `, make("code", {}, header.token)),
-    make("table", {}, head, make("tbody", {}, ...rows)),
+    make("table", { tabindex: "0" }, head, make("tbody", {}, ...rows)),
   );
+}
+
+const MARK = 2; // pixels of an item in the picture of the order
+
+// Draws where items are in the data, by their order: a line where they come as they lie, a cloud where not.
+function order() {
+  const canvas = find("order");
+  if (!canvas) return;
+  const places = [...find("places").tBodies[0].rows].flatMap((row) => row.cells[1].textContent.split(", ").map(Number));
+  const most = Math.max(...places, 1), context = canvas.getContext("2d");
+  const paint = () => {
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    context.fillStyle = getComputedStyle(canvas).color;
+    places.forEach((place, k) => context.fillRect((k / places.length) * (canvas.width - MARK), (1 - place / most) * (canvas.height - MARK), MARK, MARK));
+  };
+  canvas.hidden = false;
+  paint();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+}
+
+// Reads some batches twice, counted from the beginning and from the token of the one before, and
+// compares all bytes of their arrays.
+async function resume(fetched, seq, token) {
+  const rows = [];
+  for (let k = 1; k <= RESUMED; k += 1) {
+    let pair;
+    try {
+      pair = await Promise.all([fetched({ offset: seq + k }), fetched({ after: token })]);
+    } catch (error) {
+      if (error.status === 416) break;
+      throw error;
+    }
+    const [one, other] = pair.map(({ view }) => new Uint8Array(view.buffer, view.byteOffset));
+    const same = one.length === other.length && one.every((byte, i) => byte === other[i]);
+    rows.push([String(seq + k), `${token.slice(0, 12)}…`, one.length.toLocaleString("en"), same ? "the same" : "not the same"]);
+    token = pair[1].header.token;
+  }
+  find("resumed").replaceChildren(rows.length ? table(["Batch", "From the token", "Bytes", "As counted from the beginning"], rows, "Each is read twice: counted from the beginning, and from the token of the one before.") : "No batch follows.");
 }
 
 function batches() {
   const form = find("batch-form");
   if (!form) return;
   const { id } = form.dataset;
-  let token = null;
+  let shown = null; // the header of the batch that is seen
+  async function fetched(query) {
+    const path = `/v1/pipelines/${encodeURIComponent(id)}/batch?${new URLSearchParams(query)}`;
+    const response = await request(path, { headers: { Accept: "application/vnd.thalweg.frames" } });
+    return readFrame(await response.arrayBuffer());
+  }
   async function look(query) {
     find("batch-problem").hidden = true;
+    find("resumed").replaceChildren();
     try {
-      const path = `/v1/pipelines/${encodeURIComponent(id)}/batch?${new URLSearchParams(query)}`;
-      const response = await request(path, { headers: { Accept: "application/vnd.thalweg.frames" } });
-      const frame = readFrame(await response.arrayBuffer());
+      const frame = await fetched(query);
       draw(frame);
-      token = frame.header.token;
-      find("batch").value = frame.header.seq;
-      find("token").value = token;
-      find("next-batch").disabled = false;
-      state.set({ batch: frame.header.seq });
+      shown = frame.header;
+      find("batch").value = shown.seq;
+      find("token").value = shown.token;
+      find("next-batch").disabled = find("prove").disabled = false;
+      state.set({ batch: shown.seq });
     } catch (error) {
       find("batch-shown").replaceChildren();
       show(find("batch-problem"), error);
@@ -124,7 +167,8 @@ function batches() {
     event.preventDefault();
     look({ offset: find("batch").value });
   });
-  find("next-batch").addEventListener("click", () => look({ after: token }));
+  find("next-batch").addEventListener("click", () => look({ after: shown.token }));
+  find("prove").addEventListener("click", () => resume(fetched, shown.seq, shown.token).catch((error) => show(find("batch-problem"), error)));
   form.querySelector("button").disabled = false;
   find("batch").value = state.get("batch", "0");
   look({ offset: find("batch").value });
@@ -150,5 +194,6 @@ function tokens() {
   });
 }
 
+order();
 tokens();
 batches();

@@ -30,20 +30,23 @@ export class Preview {
     if (!found) return null;
     const copy = Object.assign(new Preview(), found, { scan });
     const { nav, sig, size: [rows, columns, height, width] } = found;
+    // By pixels, then positions: a detector adds up long stretches of memory.
     copy.values = new Float32Array(rows * columns * height * width);
     const view = {
       select: { nav: [...corner, ...[[0, rows * nav], [0, columns * nav]].slice(2 - lines)] },
       sig: [[0, height * sig], [0, width * sig]], bin: { nav, sig }, dtype: "<f4", missing: "nan",
     };
-    const size = height * width;
+    const count = rows * columns;
     await tiles(id, view, how, ({ values, shape, origin }) => {
       const [tileRows, tileColumns, tileHeight, tileWidth] = [lines === 1 ? 1 : shape.at(-4), ...shape.slice(-3)];
       const [top, left, up, across] = [lines === 1 ? 0 : origin.at(-4), ...origin.slice(-3)];
       for (let from = 0, r = 0; r < tileRows; r += 1) {
         for (let c = 0; c < tileColumns; c += 1) {
-          for (let y = 0; y < tileHeight; y += 1, from += tileWidth) {
-            const to = ((top + r) * columns + left + c) * size + (up + y) * width + across;
-            copy.values.set(values.subarray(from, from + tileWidth), to);
+          const at = (top + r) * columns + left + c;
+          for (let y = 0; y < tileHeight; y += 1) {
+            const pixel = (up + y) * width + across;
+            for (let x = 0; x < tileWidth; x += 1) copy.values[(pixel + x) * count + at] = values[from + x];
+            from += tileWidth;
           }
         }
       }
@@ -76,20 +79,21 @@ export class Preview {
   // the mean of its block.
   image(detector, every) {
     const { places, parts } = this.weights(detector);
-    const [rows, columns, height, width] = this.size;
+    const [rows, columns] = this.size;
     const [down, right] = this.scan.map((n) => Math.min(n, this.nav));
-    const small = new Float64Array(rows * columns);
-    for (let at = 0, from = 0; at < small.length; at += 1, from += height * width) {
-      let sum = 0;
-      for (let k = 0; k < places.length; k += 1) sum += this.values[from + places[k]] * parts[k];
-      small[at] = sum / (down * right);
+    const count = rows * columns, small = new Float64Array(count);
+    for (let k = 0; k < places.length; k += 1) {
+      const from = places[k] * count, part = parts[k] / (down * right);
+      for (let at = 0; at < count; at += 1) small[at] += this.values[from + at] * part;
     }
     const [all, across] = this.scan.map((n) => Math.ceil(n / every));
-    const values = Float64Array.from({ length: all * across }, (_, at) => {
-      const row = Math.floor(at / across), column = at - row * across;
-      const up = Math.min(rows - 1, Math.floor((row * every) / down));
-      return small[up * columns + Math.min(columns - 1, Math.floor((column * every) / right))];
-    });
+    const values = new Float64Array(all * across);
+    for (let row = 0, at = 0; row < all; row += 1) {
+      const up = Math.min(rows - 1, Math.floor((row * every) / down)) * columns;
+      for (let column = 0; column < across; column += 1, at += 1) {
+        values[at] = small[up + Math.min(columns - 1, Math.floor((column * every) / right))];
+      }
+    }
     return { values, rows: all, columns: across };
   }
 }

@@ -1,15 +1,19 @@
 // Packed records of a report, read as they come: never all of them at once.
 import { Problem, request } from "./api.js";
 
-const READ = { i4: ["getInt32", 4], f4: ["getFloat32", 4], f8: ["getFloat64", 8], i8: ["getBigInt64", 8] };
+const READ = {
+  i4: [(view, at) => view.getInt32(at, true), 4], i8: [(view, at) => Number(view.getBigInt64(at, true)), 8],
+  f4: [(view, at) => view.getFloat32(at, true), 4], f8: [(view, at) => view.getFloat64(at, true), 8],
+};
 
 // The layout that Thalweg-Dtype tells: [["SummaryId", "<i4"], …].
 function layout(text) {
   let offset = 0;
   const fields = JSON.parse(text).map(([name, type]) => {
-    const [method, size] = READ[type.slice(1)];
+    const [get, size] = READ[type.slice(1)];
+    const from = offset;
     offset += size;
-    return { name, method, offset: offset - size };
+    return { name, read: (view, at) => get(view, at + from) };
   });
   return { fields, size: offset };
 }
@@ -25,11 +29,12 @@ async function answered(path, signal, onWait) {
   }
 }
 
-// Calls take(values) with the named fields of each record; returns the bytes read.
+// Calls take(values) with the named fields of each record, always the same array; returns the bytes read.
 export async function readRecords(path, names, take, { signal, onWait, most = Infinity } = {}) {
   const response = await answered(path, signal, onWait);
   const { fields, size } = layout(response.headers.get("Thalweg-Dtype"));
-  const wanted = names.map((name) => fields.find((field) => field.name === name));
+  const read = names.map((name) => fields.find((field) => field.name === name).read);
+  const values = new Array(names.length);
   const reader = response.body.getReader();
   let rest = new Uint8Array(0);
   let bytes = 0;
@@ -47,7 +52,8 @@ export async function readRecords(path, names, take, { signal, onWait, most = In
     const view = new DataView(data.buffer);
     let at = 0;
     for (; at + size <= data.length; at += size) {
-      take(wanted.map((field) => view[field.method](at + field.offset, true)));
+      for (let k = 0; k < read.length; k += 1) values[k] = read[k](view, at);
+      take(values);
     }
     rest = data.subarray(at);
   }

@@ -20,12 +20,22 @@ async function* lines(body) {
   }
 }
 
+// A page that is not seen holds no connection.
+async function seen() {
+  while (document.hidden) await new Promise((done) => { document.addEventListener("visibilitychange", done, { once: true }); });
+}
+
 async function* bodies(run, report, signal) {
   let after = "";
   for (let wait = 1; ; wait = Math.min(2 * wait, 15)) {
     const query = new URLSearchParams({ format: "ndjson", follow: "true", ...(after && { after }) });
+    const left = new AbortController();
+    const leave = () => { if (document.hidden) left.abort(); };
+    document.addEventListener("visibilitychange", leave);
     try {
-      const response = await request(`/v1/runs/${encodeURIComponent(run)}/rows/${report}?${query}`, { signal });
+      await seen();
+      const both = AbortSignal.any([signal, left.signal]);
+      const response = await request(`/v1/runs/${encodeURIComponent(run)}/rows/${report}?${query}`, { signal: both });
       for await (const some of lines(response.body)) {
         wait = 1;
         for (const line of some) {
@@ -35,8 +45,10 @@ async function* bodies(run, report, signal) {
         }
       }
     } catch (error) {
-      if (!(error instanceof TypeError)) throw error;
-      said.textContent = "The service does not answer; trying again.";
+      if (signal.aborted || !(left.signal.aborted || error instanceof TypeError)) throw error;
+      said.textContent = left.signal.aborted ? "" : "The service does not answer; trying again.";
+    } finally {
+      document.removeEventListener("visibilitychange", leave);
     }
     // Rows after the last checkpoint come again.
     yield { cut: true };

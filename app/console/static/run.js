@@ -1,5 +1,5 @@
 // The page of a run: how far it has come, as it comes.
-import { json, make, request, show } from "./api.js";
+import { at, json, make, request, show } from "./api.js";
 import { watch } from "./progress.js";
 import { offerRows } from "./rows.js";
 import { draw, fade, remove } from "./streams.js";
@@ -135,7 +135,7 @@ const removal = element("delete");
 removal.hidden = false;
 removal.addEventListener("click", () => {
   if (!isSure(removal, "Really delete it, with all of its streams and reports?")) return;
-  attempt(async () => { await request(path, { method: "DELETE" }); location.href = "/console/runs"; });
+  attempt(async () => { await request(path, { method: "DELETE" }); location.href = at("/console/runs"); });
 });
 
 function chooseAgain(stream) {

@@ -1,5 +1,5 @@
 // The table of the streams of a run, with how fast each comes.
-import { make, state } from "./api.js";
+import { at, make, state } from "./api.js";
 import { written } from "./tables.js";
 
 const MOST = 300; // rows; a run may have ten thousand streams, and pages list them
@@ -29,7 +29,7 @@ export function size(bytes) {
 function faultOf({ fault }) {
   if (!fault) return [];
   const parts = [fault.detail, fault.event !== undefined && `event ${fault.event}`, fault.offset !== undefined && `offset ${written(fault.offset)}`];
-  const link = fault.code ? [" ", make("a", { href: `/problems/${encodeURIComponent(fault.code)}` }, fault.code)] : [];
+  const link = fault.code ? [" ", make("a", { href: at(`/problems/${encodeURIComponent(fault.code)}`) }, fault.code)] : [];
   return [parts.filter(Boolean).join(" · "), ...link];
 }
 

@@ -11,7 +11,7 @@ export function written(value) {
 
 // Cells are text; of the first column headings.
 export function table(columns, rows, caption = "") {
-  return make("table", {}, ...(caption ? [make("caption", {}, caption)] : []),
+  return make("table", { tabindex: "0" }, ...(caption ? [make("caption", {}, caption)] : []),
     make("thead", {}, make("tr", {}, ...columns.map((name) => make("th", { scope: "col", class: "number" }, name)))),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell, k) => make(k ? "td" : "th", { scope: k ? null : "row", class: "number" }, cell))))));
 }

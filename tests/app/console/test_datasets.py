@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.console.pages import Pages
-from tests.app.harness import Post, Service, ask
-from tests.scale import PURE_PYTHON
+from tests.app.console.browsing import HTML, page, post
+from tests.app.harness import Service
 
-HTML = ("Accept", "text/html")
 HOSTILE = "<img src=x onerror=alert(1)>'\"&.npy"
 AXES = [
     {"name": "y", "unit": "nm", "scale": 0.5},
@@ -25,36 +23,17 @@ AXES = [
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    if PURE_PYTHON:
-        pytest.skip("the server is a process of its own, whatever kernels are here")
-    directory = tmp_path_factory.mktemp("console")
-    roots = directory / "roots"
-    roots.mkdir()
+def roots(roots: Path) -> Path:
     values = np.arange(4 * 6 * 3 * 2, dtype="<u2").reshape(4, 6, 3, 2)
     np.save(roots / HOSTILE, values)
     np.save(roots / "spectra.npy", values.reshape(24, 6))
     values.tofile(roots / "headerless.raw")
     (roots / "lines.txt").write_text("a\nb\n")
-    service = Service(directory / "service", dataset_roots=roots)
-    try:
-        yield service
-        assert service.stop() == 0
-        assert not service.failures()
-    finally:
-        service.kill()
+    return roots
 
 
 def register(service: Service, **values: Any) -> Any:  # noqa: ANN401 - JSON
-    answer = ask(service, Post("/v1/datasets", [json.dumps(values).encode()]))
-    assert answer.status in {200, 201}, answer.body
-    return answer.json()
-
-
-def page(service: Service, path: str) -> str:
-    answer = service.get(path, [HTML])
-    assert (answer.status, answer.media_type) == (200, "text/html"), answer.body[:500]
-    return answer.body.decode()
+    return post(service, "/v1/datasets", values)
 
 
 def listed(service: Service, query: str = "") -> list[str]:

@@ -52,12 +52,22 @@ def test_templates_have_neither_scripts_nor_styles_of_their_own(path: Path) -> N
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
     assert "://" not in text
+    # Addresses begin where people see the service.
+    assert not re.search(r'(href|src|action)="/', text)
+
+
+def test_addresses_are_below_the_path_of_the_public_url() -> None:
+    text = bytes(Pages(root="/below").answer("sign-in", place="/").body).decode()
+    addresses = re.findall(r'(?:href|src|action)="(/[^"]*)"', text)
+    assert {"/below/", "/below/console/runs", "/below/console/sign-in"} <= {*addresses}
+    assert all(address.startswith("/below/") for address in addresses)
 
 
 def test_files_stay_small_and_name_no_foreign_host() -> None:
     assets = Pages().assets
     assert assets.keys() == {path.name for path in STATIC.iterdir()}
-    assert sum(len(asset.content) for asset in assets.values()) <= MOST
+    loaded = (len(asset.content) for name, asset in assets.items() if name.endswith(("js", "css")))
+    assert sum(loaded) <= MOST
     for name, asset in assets.items():
         if name.endswith(("js", "css")):
             # The name of SVG's elements is no address.

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.app.harness import Answer, Post, Service, ask, is_problem
-from tests.scale import PURE_PYTHON
+from tests.app.console.browsing import HTML, page, post
+from tests.app.harness import Answer, Service, is_problem
 
-HTML = ("Accept", "text/html")
 NAME = "a'b&c"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    if PURE_PYTHON:
-        pytest.skip("the server is a process of its own, whatever kernels are here")
-    directory = tmp_path_factory.mktemp("console")
-    roots = directory / "roots"
-    roots.mkdir()
+def roots(roots: Path) -> Path:
     np.save(roots / f"{NAME}.npy", np.arange(4 * 6, dtype="<u2").reshape(4, 3, 2))
-    service = Service(directory / "service", dataset_roots=roots)
-    try:
-        yield service
-        assert service.stop() == 0
-        assert not service.failures()
-    finally:
-        service.kill()
-
-
-def post(service: Service, path: str, values: object) -> Any:  # noqa: ANN401 - JSON
-    answer = ask(service, Post(path, [json.dumps(values).encode()]))
-    assert answer.status in {200, 201}, answer.body
-    return answer.json()
-
-
-def page(service: Service, path: str) -> str:
-    answer = service.get(path, [HTML])
-    assert (answer.status, answer.media_type) == (200, "text/html"), answer.body[:500]
-    bare = service.get(path, [HTML], method="HEAD")
-    assert (bare.status, bare.body) == (200, b"")
-    return answer.body.decode()
+    return roots
 
 
 def test_people_get_the_first_page_and_programs_the_documentation(place: Service) -> None:

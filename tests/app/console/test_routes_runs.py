@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 
 import pytest
 
+from tests.app.console.browsing import page
 from tests.app.harness import Service, is_problem, wait_until
 from tests.app.runs.requests import TUS, Uploader, stream
 from tests.auxiliary import packed_occurrence
-from tests.scale import PURE_PYTHON
 
-HTML = ("Accept", "text/html")
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    if PURE_PYTHON:
-        pytest.skip("the server is a process of its own, whatever kernels are here")
-    service = Service(tmp_path_factory.mktemp("console-runs"))
-    try:
-        yield service
-        assert service.stop() == 0
-        assert not service.failures()
-    finally:
-        service.kill()
-
-
-def page(service: Service, path: str) -> str:
-    answer = service.get(path, [HTML])
-    assert (answer.status, answer.media_type) == (200, "text/html"), answer.body[:500]
-    return answer.body.decode()
 
 
 def listed(text: str) -> list[str]:

@@ -3,46 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pytest
-
+from tests.app.console.browsing import HTML, page, post
 from tests.app.harness import Post, Service, ask, is_problem
-from tests.scale import PURE_PYTHON
 
-HTML = ("Accept", "text/html")
 KEY = "key of alice"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    if PURE_PYTHON:
-        pytest.skip("the server is a process of its own, whatever kernels are here")
-    directory = tmp_path_factory.mktemp("console")
-    (directory / "roots").mkdir()
-    service = Service(directory / "service", dataset_roots=directory / "roots")
-    try:
-        yield service
-        assert service.stop() == 0
-        assert not service.failures()
-    finally:
-        service.kill()
-
-
-def post(service: Service, path: str, values: object) -> Any:  # noqa: ANN401 - JSON
-    answer = ask(service, Post(path, [json.dumps(values).encode()]))
-    assert answer.status in {200, 201}, answer.body
-    return answer.json()
-
-
-def page(service: Service, path: str) -> str:
-    answer = service.get(path, [HTML])
-    assert (answer.status, answer.media_type) == (200, "text/html"), answer.body[:500]
-    return answer.body.decode()
 
 
 def test_samples_are_fetched_and_kept(place: Service) -> None:

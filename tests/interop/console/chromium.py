@@ -40,18 +40,28 @@ _KEYS = {
 
 
 class Page:
-    """The one page of a browser.
+    """A page of a browser, in a window of its own.
 
     Attributes:
         errors: what its console said that is an error, and exceptions.
     """
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, socket: str) -> None:
         self._connection = connection
+        self._socket = socket
         self._number = 0
         self.errors: list[str] = []
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
+
+    @contextmanager
+    def another(self) -> Iterator[Page]:
+        """Open a window beside this one, which is seen as well."""
+        made = self.send("Target.createTarget", url="about:blank", newWindow=True)
+        socket = f"{self._socket.rpartition('/')[0]}/{made['targetId']}"
+        with connect(socket, max_size=None, ping_interval=None) as connection:
+            yield Page(connection, socket)
+        self.send("Target.closeTarget", targetId=made["targetId"])
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         """Call a method of the protocol."""
@@ -92,9 +102,12 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, condition: str, seconds: float = SECONDS) -> Any:  # noqa: ANN401 - JSON
-        """Wait until an expression is true; return its value."""
+        """Wait until an expression is true; return its value.
+
+        It may fail until then: parts of the page are not there yet.
+        """
         end = time.monotonic() + seconds
-        while not (value := self.run(condition)):
+        while not (value := self.run(f"(() => {{ try {{ return {condition} }} catch {{}} }})()")):
             if time.monotonic() > end:
                 text = self.run("document.querySelector('main')?.innerText")
                 raise AssertionError(f"not true: {condition}\n{text}\n{self.errors}")
@@ -122,7 +135,9 @@ class Page:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.send("Emulation.setEmulatedMedia", features=[scheme])
+        # Nothing is between two colours when it is looked at.
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme, still])
 
     def save(self, path: Path) -> None:
         """Write a picture of the whole page."""
@@ -138,8 +153,9 @@ def chromium(browser: str) -> Iterator[Page]:
         command = [browser, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            with connect(_address(profile), max_size=None) as connection:
-                yield Page(connection)
+            socket = _address(profile)
+            with connect(socket, max_size=None, ping_interval=None) as connection:
+                yield Page(connection, socket)
         finally:
             process.terminate()
             process.wait()

@@ -63,11 +63,6 @@ def page(wide: Page, request: pytest.FixtureRequest) -> Page:
     return wide
 
 
-def seen(page: Page, script: str) -> Any:  # noqa: ANN401 - JSON
-    """Wait until an expression is true, though parts of the page are not there yet."""
-    return page.wait(f"(() => {{ try {{ return {script} }} catch {{ return null }} }})()")
-
-
 def choose(page: Page, selector: str, file: Path) -> None:
     """Choose a file in an input."""
     root = page.send("DOM.getDocument")["root"]["nodeId"]
@@ -117,7 +112,7 @@ def test_curves_are_drawn_and_the_table_beside_them_has_their_numbers(
     page: Page, server: ServerProcess, client: Client, points: str
 ) -> None:
     page.open(f"{server.url}/console/runs/{points}?types=1,2,3,4&summaries=2&currency=EUR&plt=1")
-    seen(page, "document.querySelectorAll('.canvas[data-milliseconds]').length === 2")
+    page.wait("document.querySelectorAll('.canvas[data-milliseconds]').length === 2")
     header, *rows = page.run(TABLE)
     assert header[1:] == ["OEP", "OEP TVaR", "AEP", "AEP TVaR"]
     ept = client.runs.read(points, "ept", summary_ids="2").rows
@@ -145,21 +140,21 @@ def test_what_is_shown_is_in_the_address_and_found_by_keyboard(
     wide: Page, server: ServerProcess, whole: str
 ) -> None:
     wide.open(f"{server.url}/console/runs/{whole}")
-    seen(wide, DRAWN)
+    wide.wait(DRAWN)
     wide.run("document.querySelector('.picker input').focus()")
     wide.send("Input.insertText", text="coa")
-    seen(wide, "document.querySelector('.found button').innerText.includes('Coast')")
+    wide.wait("document.querySelector('.found button').innerText.includes('Coast')")
     for key in ("Tab", "Enter"):
         wide.key(key)
-    seen(wide, "location.search.includes('summaries=1%2C2')")
-    seen(wide, "document.querySelector('.picker').innerText.includes('2 · Coast')")
+    wide.wait("location.search.includes('summaries=1%2C2')")
+    wide.wait("document.querySelector('.picker').innerText.includes('2 · Coast')")
     wide.run(
         "(() => { const input = document.querySelectorAll('fieldset')[2].querySelector('input');"
         "input.value = '20'; input.dispatchEvent(new Event('change')) })()"
     )
-    seen(wide, "location.search.includes('from=20')")
+    wide.wait("location.search.includes('from=20')")
     wide.send("Page.reload")
-    seen(wide, "document.querySelector('.canvas').chart.scales.x.min === 20")
+    wide.wait("document.querySelector('.canvas').chart.scales.x.min === 20")
     assert wide.run("document.querySelectorAll('.chip').length") == 2
     assert HOSTILE in wide.run("document.querySelector('.picker').innerText")
     assert wide.run("document.querySelectorAll('main img').length") == 0
@@ -170,7 +165,7 @@ def test_a_long_curve_is_thinned_where_no_screen_shows_it(
     wide: Page, server: ServerProcess, client: Client, whole: str
 ) -> None:
     wide.open(f"{server.url}/console/runs/{whole}?types=1&summaries=3")
-    seen(wide, DRAWN)
+    wide.wait(DRAWN)
     drawn = wide.run("(({data: [x, y]}) => [[...x], y])(document.querySelector('.canvas').chart)")
     ept = client.runs.read(whole, "ept", summary_ids="3").rows
     curve = ept[(ept["EPCalc"] == 2) & (ept["EPType"] == 1) & (ept["ReturnPeriod"] > 0)]
@@ -191,12 +186,12 @@ def test_runs_are_laid_over_each_other_and_subtracted(
 ) -> None:
     query = f"runs={whole}&summaries=2&types=1"
     wide.open(f"{server.url}/console/runs/{points}?{query}")
-    seen(wide, DRAWN)
+    wide.wait(DRAWN)
     header = wide.run(TABLE)[0]
     assert header[1:] == [f"OEP, run {points[:8]}", f"OEP, run {whole[:8]}"]
     wide.open(f"{server.url}/console/runs/{points}?{query}&diff=1")
     second = "document.querySelectorAll('#ep-table th')[1].innerText"
-    seen(wide, f"{DRAWN} && / . {points[:8]}$/.test({second})")
+    wide.wait(f"{DRAWN} && / . {points[:8]}$/.test({second})")
     # What one run has as a point, the other has between two of all of its points.
     usual = {"500", "250", "100", "50"}
     differences = [number(loss) for period, loss in wide.run(TABLE)[1:] if period in usual]
@@ -209,10 +204,10 @@ def test_a_report_that_was_not_made_is_offered(
 ) -> None:
     run = make_run(client, ["melt"])
     wide.open(f"{server.url}/console/runs/{run}")
-    seen(wide, "document.querySelector('form.card').innerText.includes('no EPT')")
+    wide.wait("document.querySelector('form.card').innerText.includes('no EPT')")
     wide.run("document.querySelector('form.card input').value = '100, 50'")
     wide.run("document.querySelector('form.card').requestSubmit()")
-    seen(wide, DRAWN)
+    wide.wait(DRAWN)
     assert [row[0] for row in wide.run(TABLE)[1:]] == ["100", "50"]
     assert "variant=" in wide.run("location.search")
 
@@ -222,13 +217,14 @@ def test_the_list_shows_what_others_do_and_keeps_the_focus(
 ) -> None:
     first = client.runs.create("gul", ["melt"])
     wide.open(f"{server.url}/console/runs")
-    seen(wide, f"!!document.querySelector('#run-{first.id} a')")
+    wide.wait(f"!!document.querySelector('#run-{first.id} a')")
     wide.run(f"document.querySelector('#run-{first.id} a').focus()")
     second = client.runs.create("il", ["melt"])
-    seen(wide, f"!!document.getElementById('run-{second.id}')")
+    wide.wait(f"!!document.getElementById('run-{second.id}')")
     assert wide.run("document.activeElement.closest('tr').id") == f"run-{first.id}"
 
 
+@pytest.mark.browser_core
 def test_a_run_is_created_filled_and_sealed_through_the_page(
     wide: Page, server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
@@ -237,21 +233,20 @@ def test_a_run_is_created_filled_and_sealed_through_the_page(
     (tmp_path / "occurrence.bin").write_bytes(files["occurrence.bin"])
     (tmp_path / "summary_P1.bin").write_bytes(content)
     wide.open(f"{server.url}/console/runs/new")
-    seen(wide, "document.querySelector('#new button').disabled === false")
+    wide.wait("document.querySelector('#new button').disabled === false")
     wide.run("document.querySelector('#new').requestSubmit()")
-    run = seen(wide, "document.getElementById('run').dataset.run")
-    seen(
-        wide,
+    run = wide.wait("document.getElementById('run').dataset.run")
+    wide.wait(
         "document.getElementById('lacks').innerText.includes('the input occurrence; a stream')",
     )
     assert wide.run("document.getElementById('seal').disabled")
     choose(wide, "#choose-inputs", tmp_path / "occurrence.bin")
-    seen(wide, f"{LAST}.innerText.includes('bound as occurrence')")
+    wide.wait(f"{LAST}.innerText.includes('bound as occurrence')")
     choose(wide, "#choose-streams", tmp_path / "summary_P1.bin")
-    seen(wide, "document.getElementById('lacks').innerText === 'Nothing is missing.'")
+    wide.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
     wide.run("document.getElementById('seal').click()")
-    seen(wide, "document.getElementById('state').innerText === 'done'")
-    seen(wide, DRAWN)
+    wide.wait("document.getElementById('state').innerText === 'done'")
+    wide.wait(DRAWN)
     assert client.runs.status(run).state == "done"
     assert complaints(wide) == []
 
@@ -269,22 +264,20 @@ def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: 
         with Client(server.url) as client:
             run = client.runs.create("gul", ["selt"])
             wide.open(f"{server.url}/console/runs/{run.id}")
-            seen(wide, "!document.getElementById('uploads').hidden")
+            wide.wait("!document.getElementById('uploads').hidden")
             throttle = {"offline": False, "latency": 0, "downloadThroughput": -1}
             wide.send("Network.emulateNetworkConditions", **throttle, uploadThroughput=700_000)
             choose(wide, "#choose-streams", file)
-            seen(
-                wide,
+            wide.wait(
                 "!document.querySelector('#streams tbody tr').cells[2].innerText.startsWith('0')",
             )
             server.kill()
-            seen(wide, f"{LAST}.innerText.includes('does not answer')")
-            seen(wide, "!document.getElementById('offline').hidden")
+            wide.wait(f"{LAST}.innerText.includes('does not answer')")
+            wide.wait("!document.getElementById('offline').hidden")
             server.start()
-            seen(wide, "document.getElementById('offline').hidden")
+            wide.wait("document.getElementById('offline').hidden")
             wide.send("Page.reload")
-            seen(
-                wide,
+            wide.wait(
                 "document.querySelector('[data-again]').innerText === 'Choose stream.bin again'",
             )
             (before,) = client.runs.streams(run)
@@ -296,10 +289,10 @@ def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: 
                 "document.querySelector('[data-again]').click()"
             )
             choose(wide, "#again", other)
-            seen(wide, "document.getElementById('problem').innerText.includes('begins otherwise')")
+            wide.wait("document.getElementById('problem').innerText.includes('begins otherwise')")
             wide.send("Network.emulateNetworkConditions", **throttle, uploadThroughput=-1)
             choose(wide, "#choose-streams", file)
-            seen(wide, f"{LAST}.innerText.includes('complete')")
+            wide.wait(f"{LAST}.innerText.includes('complete')")
             (stream,) = client.runs.streams(run)
             again = client.runs.create("gul", ["selt"])
             client.runs.upload(again, content)
@@ -314,38 +307,41 @@ def test_a_run_that_was_deleted_meanwhile(
 ) -> None:
     run = client.runs.create("gul", ["melt"])
     wide.open(f"{server.url}/console/runs/{run.id}")
-    seen(wide, "document.getElementById('lacks').innerText !== ''")
+    wide.wait("document.getElementById('lacks').innerText !== ''")
     client.runs.delete(run)
-    seen(wide, "document.getElementById('problem').innerText.startsWith('This run is gone')")
+    wide.wait("document.getElementById('problem').innerText.startsWith('This run is gone')")
     assert wide.run("document.getElementById('uploads')") is None
 
 
 def test_rows_are_shown_as_they_come(wide: Page, server: ServerProcess, client: Client) -> None:
     run = client.runs.create("gul", ["selt"])
     wide.open(f"{server.url}/console/runs/{run.id}")
-    seen(wide, "!document.getElementById('rows').hidden")
+    wide.wait("!document.getElementById('rows').hidden")
     wide.run("document.getElementById('show-rows').click()")
     content = b"".join(generate_stream(SPEC))
     client.runs.upload(run, content)
     rows = client.losses.read("selt", content).rows
-    seen(wide, f"document.getElementById('rows-said').innerText.startsWith('{len(rows):,} rows')")
+    wide.wait(f"document.getElementById('rows-said').innerText.startsWith('{len(rows):,} rows')")
     shown = wide.run(
         "[...document.querySelectorAll('#rows-table tbody tr')].map((r) => r.cells[0].innerText)"
     )
     assert shown == [plain(row["EventId"]) for row in rows[-50:]]
 
 
+@pytest.mark.browser_core
 def test_files_are_dropped_where_storage_is_blocked(
     wide: Page, server: ServerProcess, client: Client
 ) -> None:
     """A faulty one is named with its place, and the others go on."""
     run = client.runs.create("gul", ["selt"])
     blocked = (
-        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }})"
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }});"
+        # Nor is there a worker to share.
+        "window.SharedWorker = class { constructor() { throw new Error('blocked') } }"
     )
     wide.send("Page.addScriptToEvaluateOnNewDocument", source=blocked)
     wide.open(f"{server.url}/console/runs/{run.id}")
-    seen(wide, "!document.getElementById('uploads').hidden")
+    wide.wait("!document.getElementById('uploads').hidden")
     content = b"".join(generate_stream(SPEC))
     wide.run(
         "(() => { const dropped = new DataTransfer();"
@@ -355,8 +351,8 @@ def test_files_are_dropped_where_storage_is_blocked(
         "document.getElementById('drop-streams').dispatchEvent("
         "new DragEvent('drop', {dataTransfer: dropped})) })()"
     )
-    seen(wide, "document.querySelector('#streams .state.complete') !== null")
-    seen(wide, "document.querySelector('#streams .state.failed') !== null")
+    wide.wait("document.querySelector('#streams .state.complete') !== null")
+    wide.wait("document.querySelector('#streams .state.failed') !== null")
     good, bad = client.runs.streams(run)
     assert (good.partition, good.offset, bad.partition) == (1, len(content), 2)
     fault = bad.fault

@@ -57,6 +57,7 @@ def fits(page: Page) -> None:
     page.resize(1280, 900)
 
 
+@pytest.mark.browser_core
 def test_a_sample_run_in_one_click(page: Page, service: Service) -> None:
     page.open(address(service, "/"))
     page.wait("document.getElementById('health').textContent === 'ready'")
@@ -70,6 +71,7 @@ def test_a_sample_run_in_one_click(page: Page, service: Service) -> None:
     assert service.get(f"/v1/runs/{ident}/reports/ept").status == 200
 
 
+@pytest.mark.browser_core
 def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
     page.open(address(service, "/"))
     click(page, "#try-scan")
@@ -84,6 +86,12 @@ def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
     )
     page.open(address(service, f"/console/pipelines/{made['id']}"))
     page.wait("document.querySelectorAll('canvas.frame').length === 4")
+    assert "0.1%" in page.text(".order") or "0.0%" in page.text(".order")
+    painted = "getContext('2d').getImageData(0, 0, 480, 240).data.filter((value) => value).length"
+    assert page.run(f"document.getElementById('order').{painted}") > 1000
+    click(page, "#prove")
+    page.wait("document.querySelectorAll('#resumed tbody tr').length === 3")
+    assert page.text("#resumed").count("the same") == 3
     first = page.text("#batch-shown p")
     click(page, "#next-batch")
     page.wait("document.querySelector('#batch-shown p').innerText.startsWith('Batch 1 ')")

@@ -1,0 +1,298 @@
+"""What pages have in common: tabs, the path of a public URL, what assistive technology needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client import Client, ProblemError
+from core.losses.samples import SampleSpec, generate_inputs, generate_stream
+from tests.app.harness import Post, Service, ask, wait_until
+from tests.interop.browser import find_browser
+from tests.interop.console.chromium import Page, chromium
+from tests.scale import PURE_PYTHON
+from tests.server_process import HOST
+
+BROWSER = find_browser()
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no browser (apt-get install chromium)"),
+    pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own"),
+]
+AXE = Path(os.environ.get("THALWEG_AXE", "none"))
+"""The script of axe-core: ``npm pack axe-core``, or ``make interop``, which installs it."""
+VIOLATIONS = """axe.run().then(({violations}) =>
+    violations.map(({id, nodes}) => [id, nodes.map(({target}) => target.join(" "))]))"""
+LOOKS = [(1280, False), (1280, True), (400, False), (400, True)]
+EXACT = "document.querySelector('#scan figcaption').textContent.startsWith('Exact')"
+SPEC = SampleSpec(events=300, summaries=3, samples=10)
+STREAM = b"".join(generate_stream(SampleSpec(events=50, summaries=2, samples=5)))
+TABS = 10
+MANY = 100_000
+ROOT = "/people/coast"
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with chromium(str(BROWSER)) as opened:
+        yield opened
+        opened.run("0")
+        assert opened.errors == []
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    roots = tmp_path_factory.mktemp("roots")
+    server = Service(tmp_path_factory.mktemp("server"), dataset_roots=roots)
+    try:
+        yield server
+        assert not server.failures()
+    finally:
+        server.kill()
+
+
+def streams(server: Service) -> int:
+    """Requests that are being answered, but for the question itself."""
+    return int(server.metric("thalweg_requests_running")) - 1
+
+
+@pytest.mark.browser_core
+def test_ten_windows_watch_ten_runs_by_one_event_stream(page: Page, server: Service) -> None:
+    """A browser opens six connections to a host, and each window is seen."""
+    with ExitStack() as opened, Client(server.url) as client:
+        runs = [client.runs.create("gul", ["melt"]) for _ in range(TABS)]
+        windows = [page, *(opened.enter_context(page.another()) for _ in range(TABS - 1))]
+        for window, run in zip(windows, runs, strict=True):
+            window.open(f"{server.url}/console/runs/{run.id}")
+        assert not any(window.run("document.hidden") for window in windows)
+        for run in runs:
+            client.runs.upload(run, STREAM)
+        for window in windows:
+            window.wait("document.querySelector('#streams .state.complete') !== null")
+            window.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
+            assert window.errors == []
+        wait_until(lambda: streams(server) == 1)
+    page.open("about:blank")
+    wait_until(lambda: streams(server) == 0)
+
+
+@pytest.fixture(scope="module")
+def filled(server: Service) -> dict[str, str]:
+    """Pages of a service that has something of each kind, and when each is drawn."""
+    files = generate_inputs(SPEC)
+    with Client(server.url) as client:
+        inputs = {"occurrence": files["occurrence.bin"]}
+        run = client.runs.create("gul", ["ept", "aal", "alct", "mplt"], inputs=inputs)
+        client.runs.upload(run, b"".join(generate_stream(SPEC)))
+        client.runs.seal(run)
+        other = client.runs.create("gul", ["melt"])
+        with suppress(ProblemError):
+            client.runs.upload(other, STREAM[:300])
+    post = partial(made, server)
+    files = post("/console/samples/scan", None)["files"]
+    post("/v1/datasets", {"id": "scan", "files": files})
+    stages = [{"op": "source", "dataset": "scan"}, {"op": "permute"}, {"op": "batch", "size": 4}]
+    pipeline = post("/v1/pipelines", {"stages": stages})["id"]
+    drawn = "document.querySelectorAll('.canvas[data-milliseconds]').length === 2"
+    return {
+        "/": "document.getElementById('health').textContent === 'ready'",
+        "/console/sign-in": "true",
+        "/console/runs": "true",
+        "/console/runs/new": "!document.querySelector('#new button').disabled",
+        f"/console/runs/{run.id}?summaries=1,2&plt=1": drawn,
+        f"/console/runs/{other.id}": "document.getElementById('lacks').innerText",
+        "/console/datasets": "document.querySelector('#datasets td').innerText === 'npy'",
+        "/console/datasets/scan?detector=annulus:24,24,9,18": EXACT,
+        "/console/pipelines": "true",
+        f"/console/pipelines/{pipeline}": "document.querySelectorAll('canvas.frame').length === 4",
+        "/console/operations": "true",
+    }
+
+
+def made(server: Service, path: str, values: object) -> Any:  # noqa: ANN401 - JSON
+    answer = ask(server, Post(path, [json.dumps(values).encode()]))
+    assert answer.status in {200, 201}, answer.body
+    return answer.json()
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="THALWEG_AXE names no script of axe-core")
+def test_axe_finds_nothing(page: Page, server: Service, filled: dict[str, str]) -> None:
+    """On any page: in light and dark, wide and narrow."""
+    script = AXE.read_text()
+    for path, drawn in filled.items():
+        page.open(f"{server.url}{path}").wait(drawn)
+        page.run(f"{script};0")
+        for width, dark in LOOKS:
+            page.resize(width, 800, dark=dark)
+            assert page.run(VIOLATIONS) == [], (path, width, dark)
+            assert page.run("document.documentElement.scrollWidth") <= width, path
+
+
+@pytest.mark.browser_core
+def test_without_scripts_pages_list_and_link(
+    page: Page, server: Service, filled: dict[str, str]
+) -> None:
+    page.send("Emulation.setScriptExecutionDisabled", value=True)
+    links = set()
+    for path in filled:
+        page.open(f"{server.url}{path}")
+        shown = "[...document.querySelectorAll('a[href]')].map((a) => a.getAttribute('href'))"
+        links |= set(page.run(shown))
+        assert page.run("document.querySelector('h1').innerText")
+        # What would do nothing is disabled, or not there.
+        idle = "document.querySelector('main button[type=button]:not([disabled])')"
+        assert not page.run(f"{idle}?.checkVisibility()"), path
+    assert {path.partition("?")[0] for path in filled} - {"/console/sign-in"} <= {
+        "/console/runs/new" if link == "runs/new" else link for link in links
+    }
+
+
+def test_pages_tell_that_the_service_is_away_and_go_on(page: Page, tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    listed = "document.getElementById('problem')"
+    pages = {
+        "/": ("health.textContent === 'no answer'", "health.textContent === 'ready'"),
+        "/console/runs": (
+            f"{listed}.innerText.includes('does not answer')",
+            f"{listed}.hidden && !!document.querySelector('#list tr')",
+        ),
+    }
+    try:
+        for path, (away, back) in pages.items():
+            page.open(f"{service.url}{path}")
+            service.kill()
+            page.wait(away)
+            service.start()
+            with Client(service.url) as client:
+                client.runs.create("gul", ["melt"])
+            page.wait(back)
+        # The browser notes every request without an answer.
+        page.errors[:] = [error for error in page.errors if "ERR_" not in error]
+    finally:
+        service.kill()
+
+
+def test_a_hundred_thousand_datasets_are_paged_and_searched(page: Page, tmp_path: Path) -> None:
+    roots, catalogue = tmp_path / "roots", tmp_path / "catalogue.toml"
+    roots.mkdir()
+    np.save(roots / "one.npy", np.arange(24, dtype="<u2").reshape(4, 3, 2))
+    names = (f"scan{number:06}" for number in range(MANY))
+    catalogue.write_text("".join(f'[{name}]\nfiles = ["one.npy"]\n' for name in names))
+    service = Service(tmp_path / "service", dataset_roots=roots, catalogue=catalogue)
+    listed = "[...document.querySelectorAll('#datasets tr[data-id]')].map((row) => row.dataset.id)"
+    try:
+        page.open(f"{service.url}/console/datasets")
+        assert page.run(listed) == [f"scan{number:06}" for number in range(100)]
+        click(page, "a[rel=next]")
+        page.wait("location.search.includes('after=scan000099')")
+        page.wait("document.querySelector('[data-id=scan000100] td')?.innerText === 'npy'")
+        page.run("document.querySelector('[name=prefix]').value = 'scan09998'")
+        click(page, "form[role=search] button")
+        page.wait("location.search.includes('prefix=scan09998')")
+        page.wait("document.readyState === 'complete'")
+        assert page.run(listed) == [f"scan{number:06}" for number in range(99980, 99990)]
+    finally:
+        service.kill()
+
+
+def test_a_hundred_thousand_summaries_are_searched(page: Page, server: Service) -> None:
+    files = generate_inputs(SPEC)
+    rows = "".join(f"{number},Place {number % 977} of {number}\n" for number in range(1, MANY + 1))
+    info = f"summary_id,Name\n{rows}".encode()
+    with Client(server.url) as client:
+        inputs = {"occurrence": files["occurrence.bin"], "summary_info": info}
+        run = client.runs.create("gul", ["ept"], inputs=inputs, return_periods=[100, 50])
+        client.runs.upload(run, b"".join(generate_stream(SPEC)))
+        client.runs.seal(run)
+    page.open(f"{server.url}/console/runs/{run.id}")
+    page.wait("document.querySelector('#curves .canvas')?.dataset.milliseconds")
+    page.run("document.querySelector('.picker input').focus()")
+    page.send("Input.insertText", text="of 99999")
+    found = "[...document.querySelectorAll('.found button')].map((each) => each.innerText)"
+    page.wait(f"{found}.join() === '99999 · Place {99999 % 977} of 99999'")
+    page.run("document.querySelector('.picker input').value = ''")
+    page.send("Input.insertText", text="Place 5")
+    page.wait(f"{found}.length === 20")
+    assert page.text(".picker [role=status]") == "The first 20: type more of a name to find others."
+
+
+class Stripping(BaseHTTPRequestHandler):
+    """Passes on what is below a path, without that path, as proxies do."""
+
+    target = 0
+
+    def do(self) -> None:
+        assert self.path.startswith(f"{ROOT}/"), self.path
+        length = int(self.headers.get("Content-Length", 0))
+        client = HTTPConnection(HOST, self.target)
+        body = self.rfile.read(length)
+        client.request(self.command, self.path.removeprefix(ROOT), body, dict(self.headers))
+        answer = client.getresponse()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in {"connection", "transfer-encoding", "date", "server"}:
+                self.send_header(name, value)
+        self.end_headers()
+        with closing(client), suppress(ConnectionError):
+            while piece := answer.read1(1 << 16):
+                self.wfile.write(piece)
+
+    do_GET = do_POST = do_PUT = do  # noqa: N815 - as the class calls them
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def below(tmp_path: Path) -> Iterator[str]:
+    """The public URL of a service that is below a path of its host."""
+    proxy = ThreadingHTTPServer((HOST, 0), Stripping)
+    url = f"http://{HOST}:{proxy.server_port}{ROOT}"
+    (tmp_path / "roots").mkdir()
+    service = Service(tmp_path / "service", dataset_roots=tmp_path / "roots", public_url=url)
+    Stripping.target = service.port
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    try:
+        yield url
+        assert not service.failures()
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+        service.kill()
+
+
+def test_everything_works_below_the_path_of_a_public_url(page: Page, below: str) -> None:
+    page.open(f"{below}/")
+    page.wait("document.getElementById('health').textContent === 'ready'")
+    assert f"{below}/v1/losses/melt" in page.text("main")
+    click(page, "#try-run")
+    page.wait(f"location.pathname.startsWith('{ROOT}/console/runs/')")
+    page.wait("document.querySelector('#curves .canvas')?.dataset.milliseconds", 60)
+    csv = page.run("document.querySelector('.links a').href")
+    assert page.run(f"fetch('{csv}').then((answer) => answer.status)") == 200
+    page.open(f"{below}/")
+    click(page, "#try-scan")
+    page.wait(f"location.pathname === '{ROOT}/console/datasets/thalweg-sample'")
+    page.wait("document.querySelector('#scan figcaption')?.textContent.startsWith('Exact')")
+    click(page, "#write")
+    page.wait("document.querySelectorAll('#lines pre').length === 5")
+    assert f"'{below}/v1/datasets/thalweg-sample/" in page.text("#lines")
+    click(page, "nav[aria-label=Products] a[href*=operations]")
+    page.wait(f"location.pathname === '{ROOT}/console/operations'")
+    below_it = f'[...document.querySelectorAll(\'[href^="/"]:not([href^="{ROOT}/"])\')].length'
+    assert page.run(below_it) == 0
+
+
+def click(page: Page, selector: str) -> None:
+    page.wait(f"document.querySelector({selector!r})?.disabled !== true")
+    page.run(f"document.querySelector({selector!r}).click()")
