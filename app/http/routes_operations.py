@@ -200,7 +200,7 @@ def problem_page(code: str, kind: Kind) -> str:
     body = (
         f"<p>{escape(kind.explanation)}</p>"
         f"<p>Status {kind.status}, code <code>{escape(code)}</code></p>"
-        '<p><a href="/docs">All routes and problems</a></p>'
+        '<p><a href="../docs">All routes and problems</a></p>'
     )
     return _page(kind.title, body)
 
@@ -215,16 +215,16 @@ def docs_page(
         kinds: problems by code.
         has_site: whether there is a documentation site to lead to.
     """
-    site = '<a href="/docs/">Tutorials, reference and explanations</a> · ' if has_site else ""
+    site = '<a href="docs/">Tutorials, reference and explanations</a> · ' if has_site else ""
     parts = [
         f"<p>{escape(document['info'].get('description', ''))}</p>",
-        f'<p>{site}<a href="/openapi.json">OpenAPI document</a></p><div id="tools"></div>',
+        f'<p>{site}<a href="openapi.json">OpenAPI document</a></p><div id="tools"></div>',
     ]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             parts.append(_operation(path, method, operation))
     rows = "".join(
-        f'<tr><td>{kind.status}</td><td><a href="/problems/{escape(code)}">{escape(code)}</a></td>'
+        f'<tr><td>{kind.status}</td><td><a href="problems/{escape(code)}">{escape(code)}</a></td>'
         f"<td>{escape(kind.explanation)}</td></tr>"
         for code, kind in sorted(kinds.items(), key=lambda item: (item[1].status, item[0]))
     )
