@@ -140,5 +140,5 @@ def test_nothing_can_be_written(served: tuple[Service, Path]) -> None:
 
 
 def test_other_pages_lead_to_the_site(served: tuple[Service, Path]) -> None:
-    for path in ("/docs", "/"):
-        assert b'href="/docs/"' in served[0].get(path, [("Accept", "text/html")]).body
+    for path, link in (("/docs", b'href="docs/"'), ("/", b'href="/docs/"')):
+        assert link in served[0].get(path, [("Accept", "text/html")]).body
