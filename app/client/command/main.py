@@ -33,6 +33,7 @@ from .console import (
     EXIT_TERMINATED,
     fail,
     print_json,
+    saying_outages,
 )
 
 _NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
@@ -76,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_options(parser, CONNECTION_OPTIONS)
     url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
-    key = os.environ.get("THALWEG_KEY")
+    key = os.environ.get("THALWEG_KEY") or None
     parser.set_defaults(url=url, key=key, timeout=TIMEOUT, retries=RETRIES)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -210,7 +211,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parsed(argv)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        with Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client:
+        with (
+            saying_outages(quiet=getattr(args, "quiet", False)),
+            Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client,
+        ):
             return args.run(args, client) or 0
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE

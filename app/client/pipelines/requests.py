@@ -121,8 +121,9 @@ def creation(spec: Mapping[str, Any]) -> Request:
     """
     if not isinstance(spec, Mapping):
         raise TypeError(
-            f"a pipeline is a dict such as {{'stages': [...]}}, not a {type(spec).__name__}; that"
-            " of a registered one is client.pipeline_info(id)['spec']"
+            f"a pipeline is a dict such as {{'stages': [...]}}, not a {type(spec).__name__}: of a"
+            " file json.loads(Path(…).read_text()), of a registered one"
+            " client.pipeline_info(id)['spec']"
         )
     try:
         body = _encoded(spec)

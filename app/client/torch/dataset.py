@@ -20,7 +20,7 @@ from ..errors import StateError
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Batches, Pipeline
 from ..pipelines.requests import creation
-from ..pipelines.selection import BatchSelection, Position
+from ..pipelines.selection import BatchSelection, Position, resumed
 from ..transport.frames import Array
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
@@ -280,13 +280,16 @@ class IterableDataset(TorchDataset[Sample]):
             return state
         return {"skip": 0, **state, "workers": info.num_workers}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin the next iteration at a state.
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        """Begin the next iteration at a state; at the beginning with None.
 
         Raises:
             StateError: it is not a state, or one of another number of workers.
         """
-        _arguments(state)
+        if state is None:
+            state = {"token": None}
+        elif _arguments(state) and "workers" not in state:
+            resumed(state)
         if self._start.process != os.getpid():
             self._start = _Start()  # a StatefulDataLoader loads what is for this worker only
         self._start.load(state)

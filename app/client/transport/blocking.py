@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from .channel import Channel, Connector
 from .http import Address, Connection
 from .requests import Head, Request
+from .retry import Outage
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class SocketChannel(Channel):
         workers: int = 1,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.retries = connector.retries
+        self.retries, self.outage = connector.retries, connector.outage
         self._connector = connector
         self._release = release
         self._stopped = threading.Event()
@@ -69,7 +70,9 @@ class SocketChannel(Channel):
         self._check()
         self.drop()
         self._connection = self._connector.take()
-        return self._connection.send(request)
+        head = self._connection.send(request)
+        self.outage.heard(head.status)
+        return head
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer; their number, 0 at the end."""
@@ -135,6 +138,11 @@ class SocketChannel(Channel):
         if interrupt is not None:
             interrupt()
 
+    def abandon(self) -> None:
+        """Make what runs beside the caller give up."""
+        for channel in (self, *self._running().values()):
+            channel.stop()
+
     def _stop_workers(self, *, wait_for_them: bool) -> None:
         executor, self._executor = self._executor, None
         if executor is None:
@@ -146,7 +154,8 @@ class SocketChannel(Channel):
             if not wait_for_them:
                 return
             wait(running, _PATIENCE)
-        executor.shutdown()
+        if wait_for_them:  # the last reference may be that of a worker itself
+            executor.shutdown()
 
     def _running(self) -> dict[Future[Any], SocketChannel]:
         with self._lock:
@@ -180,8 +189,11 @@ class SocketConnector(Connector):
     """
 
     def __init__(self, address: Address, retries: int) -> None:
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise ValueError(f"retries is {retries!r}: give a whole number, 0 or more")
         self.url = address.url
         self.retries = retries
+        self.outage = Outage()
         self._address = address
         self._idle: list[Connection] = []
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import selectors
 import socket
 import ssl
@@ -102,7 +103,7 @@ class Address:
         """Parse an http or https URL.
 
         Raises:
-            ValueError: it is not one.
+            TypeError, ValueError: it is not one, or another argument is wrong; a key is not shown.
         """
         if not isinstance(url, str):
             raise TypeError(f"the URL of a service is a text, not {type(url).__name__}")
@@ -112,8 +113,13 @@ class Address:
         secure = parts.scheme == "https"
         headers = {"Accept-Encoding": "identity", "User-Agent": "thalweg-python"}
         if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
-        port = parts.port or (443 if secure else 80)
+            headers["Authorization"] = f"Bearer {_checked_key(key)}"
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:
+            raise ValueError(f"timeout is {timeout!r}: give seconds, a number above 0")
+        try:
+            port = parts.port or (443 if secure else 80)
+        except ValueError as e:
+            raise ValueError(f"the port of {url!r} is none: ports are numbers up to 65535") from e
         used = (context or ssl.create_default_context()) if secure else None
         return cls(
             url.rstrip("/"),
@@ -124,6 +130,16 @@ class Address:
             timeout,
             used,
         )
+
+
+def _checked_key(key: str) -> str:
+    """The key without white space around it, as files have it; an error does not show it."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is a text, not {type(key).__name__}")
+    key = key.strip()
+    if not re.fullmatch("[!-~]+", key):
+        raise ValueError("the key is not one word of ASCII characters: give the key, nothing else")
+    return key
 
 
 class Connection:
