@@ -377,9 +377,18 @@ def _comparison(compare: Callable[[Array, float], Array]) -> Callable[..., Predi
     def make(arguments: Arguments, schema: Schema) -> Predicate:
         args = _Args(arguments, schema, ("field", "value"))
         field, value = args.field(scalar=True), args.number("value")
+        if compare is np.equal and field.dtype.kind in "iu":
+            _check_known(field, value)
         return lambda block: _verdict(compare(_plain(block, field.name), value))
 
     return make
+
+
+def _check_known(field: Field, value: float) -> None:
+    """Refuse a value that whole numbers of the field cannot be equal to."""
+    limits = np.iinfo(field.dtype)
+    if value != int(value) or not limits.min <= value <= limits.max:
+        raise _refuse(f"value is {value:g}", f"{field.name} is {field.dtype}: none equals that.")
 
 
 def _plain(block: Block, name: str) -> Array:
@@ -391,10 +400,17 @@ def _verdict(values: Array) -> Mask:
     return values.astype(np.bool_, copy=False)
 
 
+def _interval(args: _Args, default: float | None = None) -> tuple[float, float]:
+    low, high = args.number("low", default), args.number("high")
+    if not low < high:
+        raise _refuse(f"low is {low:g}, high is {high:g}", "high is excluded: give one above low.")
+    return low, high
+
+
 def _between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is from ``low`` to below ``high``."""
     args = _Args(arguments, schema, ("field", "low", "high"))
-    field, low, high = args.field(scalar=True), args.number("low"), args.number("high")
+    field, (low, high) = args.field(scalar=True), _interval(args)
 
     def predicate(block: Block) -> Mask:
         values = _plain(block, field.name)
@@ -412,7 +428,7 @@ def _finite(arguments: Arguments, schema: Schema) -> Predicate:
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a ragged item has from ``low`` to below ``high`` elements."""
     args = _Args(arguments, schema, ("field", "low", "high"))
-    field, low, high = _ragged(args), args.number("low", 0), args.number("high")
+    field, (low, high) = _ragged(args), _interval(args, 0)
 
     def predicate(block: Block) -> Mask:
         lengths = _lengths(block[field.name])

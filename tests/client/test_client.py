@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app.client import Client, ConnectionFailed, ProblemError, ProducerFailed
+from app.client import AsyncClient, Client, ConnectionFailed, ProblemError, ProducerFailed
+from app.client.command.console import exit_code
 from app.client.losses.requests import Mode
+from app.client.transport.retry import is_retryable
 
 from .conftest import Connect
 from .fakes.clock import FakeClock
@@ -151,3 +155,52 @@ def test_a_restart_of_the_service_in_between(connect: Connect) -> None:
         service.cut_all()
         got += b"".join(rows.tobytes() for rows in answer)
     assert got == ROWS
+
+
+@pytest.mark.parametrize("make", [Client, AsyncClient])
+def test_what_a_client_cannot_be_made_of(make: Any) -> None:  # noqa: ANN401
+    url = "http://127.0.0.1:9"
+    for key in ("", "\n", "secret word", "gehe\u00efm", "sec\nret"):
+        with pytest.raises(ValueError, match="the key is not one word") as caught:
+            make(url, key)
+        assert not key.strip() or key[:3] not in str(caught.value)
+    wrong: list[dict[str, Any]] = [{"timeout": at} for at in ("5", 0, -1, True, float("nan"))]
+    wrong += [{"timeout": float("inf")}, {"retries": 1.5}, {"retries": True}, {"retries": -1}]
+    for options in wrong:
+        with pytest.raises(ValueError, match=f"{next(iter(options))} is"):
+            make(url, **options)
+    with pytest.raises(TypeError, match="a key is a text"):
+        make(url, b"secret")
+    with pytest.raises(ValueError, match=r":99999' is none: .* up to 65535"):
+        make("http://127.0.0.1:99999")
+
+
+def test_white_space_around_a_key_is_none_of_it(connect: Connect, service: FakeService) -> None:
+    assert connect(service, " secret\n").health()
+    assert service.seen[-1].headers["authorization"] == "Bearer secret"
+
+
+def test_it_logs_once_that_the_service_is_away_and_once_that_it_is_back(
+    client: Client, service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "thalweg")
+    service.script[:] = [Fault(status=503), Fault(cut=0), None]
+    assert client.datasets.list() is not None
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in said] == ["WARNING", "INFO"]
+    assert said[0][1].endswith("(trying again, up to 3 times in a row)")
+    assert said[1][1] == "the service answers again"
+
+
+@pytest.mark.parametrize("make", [Client, AsyncClient])
+def test_a_service_without_tls_is_not_tried_again(service: FakeService, make: Any) -> None:  # noqa: ANN401
+    url = service.url.replace("http://", "https://")
+
+    async def ask() -> None:
+        async with AsyncClient(url) as client:
+            await client.pipelines()
+
+    with pytest.raises(ConnectionFailed, match=f"use {service.url}$") as caught:
+        asyncio.run(ask()) if make is AsyncClient else Client(url).pipelines()
+    assert not is_retryable(caught.value)
+    assert exit_code(caught.value) == 3

@@ -62,8 +62,9 @@ def begin(
     begun = command.items() <= found.items()
     taken = next((path for path in paths if path.is_file()), None)
     if taken is not None and not (begun or force):
-        others = [name for name in ("pipeline", "rank", "world") if name in found]
-        other = next((f", of {n} {found[n]}" for n in others if found[n] != command.get(n)), "")
+        names = {"pipeline", "rank", "world"} & found.keys() & command.keys()
+        others = [f", of {name} {found[name]}" for name in names if found[name] != command[name]]
+        other = min(others, default="")
         raise ValueError(f"{taken} exists{other}: give --force to replace it, or another -o")
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

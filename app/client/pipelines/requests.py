@@ -30,6 +30,7 @@ class PipelineInfo:
         batch_size: rows of a global batch, None if it varies.
         batches: number of all batches, None if endless or unknown.
         batches_per_epoch: None if unknown.
+        notes: what people should know.
         content: the whole description.
     """
 
@@ -40,6 +41,7 @@ class PipelineInfo:
     batch_size: int | None
     batches: int | None
     batches_per_epoch: int | None
+    notes: tuple[str, ...]
     content: Mapping[str, Any]
 
     @classmethod
@@ -61,6 +63,7 @@ class PipelineInfo:
             _number(content, "batch_size"),
             _number(content, "batches"),
             _number(content, "batches_per_epoch"),
+            tuple(map(str, content.get("notes") or ())),
             content,
         )
 

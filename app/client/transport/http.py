@@ -25,6 +25,7 @@ from http.client import (
     HTTPSConnection,
     parse_headers,
 )
+from threading import TIMEOUT_MAX
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -114,7 +115,8 @@ class Address:
         headers = {"Accept-Encoding": "identity", "User-Agent": "thalweg-python"}
         if key is not None:
             headers["Authorization"] = f"Bearer {_checked_key(key)}"
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:
+        number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if not number or not 0 < timeout <= TIMEOUT_MAX:
             raise ValueError(f"timeout is {timeout!r}: give seconds, a number above 0")
         try:
             port = parts.port or (443 if secure else 80)
