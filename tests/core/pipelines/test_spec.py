@@ -97,7 +97,7 @@ def test_validation_is_the_share_that_split_gives_away() -> None:
     assert digest() == digest(validation=0.1)
     with pytest.raises(PipelineError, match="contradicts fraction"):
         digest(validation=0.2, fraction=0.2)
-    with pytest.raises(PipelineError, match="validation is 0.0"):
+    with pytest.raises(PipelineError, match=r"validation is 0\.0"):
         digest(validation=0.0)
 
 
