@@ -396,7 +396,7 @@ def test_what_has_no_end_is_not_iterated_over(service: FakeService) -> None:
 
 def test_batches_that_are_dropped_cancel_what_reads_ahead(service: FakeService) -> None:
     async def main() -> None:
-        async with AsyncClient(service.url) as client:
+        async with AsyncClient(service.url) as client, asyncio.timeout(10):
             pipeline = await client.pipeline(SPEC)
             service.pipeline.delays = dict.fromkeys(range(1, 12), 30.0)
             async for _ in pipeline.batches(parallel=3):
@@ -405,4 +405,4 @@ def test_batches_that_are_dropped_cancel_what_reads_ahead(service: FakeService) 
             assert ahead
             await asyncio.wait(ahead)
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(main())

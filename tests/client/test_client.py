@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from .conftest import Connect
 from .fakes.clock import FakeClock
 from .fakes.exchange import Fault
 from .fakes.losses import RECORD, make_stream, tables
+from .fakes.pipelines import SPEC
 from .fakes.service import FakeService
 
 MODES: tuple[Mode, ...] = ("parts", "whole", "duplex")
@@ -185,7 +188,7 @@ def test_it_logs_once_that_the_service_is_away_and_once_that_it_is_back(
 ) -> None:
     caplog.set_level("INFO", "thalweg")
     service.script[:] = [Fault(status=503), Fault(cut=0), None]
-    assert client.datasets.list() is not None
+    assert len(list(client.pipeline(SPEC).batches())) == 12
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert [level for level, _ in said] == ["WARNING", "INFO"]
     assert said[0][1].endswith("(trying again, up to 3 times in a row)")
@@ -193,14 +196,23 @@ def test_it_logs_once_that_the_service_is_away_and_once_that_it_is_back(
 
 
 @pytest.mark.parametrize("make", [Client, AsyncClient])
-def test_a_service_without_tls_is_not_tried_again(service: FakeService, make: Any) -> None:  # noqa: ANN401
-    url = service.url.replace("http://", "https://")
+def test_a_service_without_tls_is_not_tried_again(make: Any) -> None:  # noqa: ANN401
+    listener = socket.create_server(("127.0.0.1", 0))
+    place = f"127.0.0.1:{listener.getsockname()[1]}"
+
+    def speak() -> None:
+        with listener, listener.accept()[0] as connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     async def ask() -> None:
-        async with AsyncClient(url) as client:
+        async with AsyncClient(f"https://{place}") as client:
             await client.pipelines()
 
-    with pytest.raises(ConnectionFailed, match=f"use {service.url}$") as caught:
-        asyncio.run(ask()) if make is AsyncClient else Client(url).pipelines()
+    thread = threading.Thread(target=speak)
+    thread.start()
+    with pytest.raises(ConnectionFailed, match=f"not https: use http://{place}$") as caught:
+        asyncio.run(ask()) if make is AsyncClient else Client(f"https://{place}").pipelines()
+    thread.join()
     assert not is_retryable(caught.value)
     assert exit_code(caught.value) == 3

@@ -177,7 +177,11 @@ def test_iterations_after_the_one_that_resumes_are_whole(
     dataset.load_state_dict({"token": "6.f0.k"})
     dataset.load_state_dict({"token": "5.f0.k"})
     assert [read() for _ in range(2)] == [ALL[5:], ALL]
-    dataset.load_state_dict({"token": None})
+    with pytest.warns(UserWarning, match="no token"):
+        dataset.load_state_dict({"token": None})
+    assert read() == ALL
+    dataset.load_state_dict({"token": "4.f0.k"})
+    dataset.load_state_dict(None)  # meant
     assert read() == ALL
 
 

@@ -22,7 +22,7 @@ from .async_streams import AsyncLanes
 from .batch import Batch, EpochEnd
 from .layout import Field
 from .requests import BatchRequests, PipelineInfo
-from .selection import BatchSelection, Position, resumed
+from .selection import BatchSelection, Position
 
 
 class AsyncBatches(AsyncClosing):
@@ -86,7 +86,7 @@ class AsyncBatches(AsyncClosing):
         Raises:
             StateError: it is not a state.
         """
-        position = resumed(state)
+        position = Position.parse(state)
         await self.aclose()
         self._restart(position)
 

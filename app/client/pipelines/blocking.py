@@ -22,7 +22,7 @@ from ..transport.requests import Request
 from .batch import Batch, EpochEnd
 from .layout import Field
 from .requests import BatchRequests, PipelineInfo
-from .selection import BatchSelection, Position, resumed
+from .selection import BatchSelection, Position
 from .streams import Lanes
 
 
@@ -87,7 +87,7 @@ class Batches(Closing):
         Raises:
             StateError: it is not a state.
         """
-        position = resumed(state)
+        position = Position.parse(state)
         self.close()
         self._restart(position)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
@@ -17,18 +16,6 @@ _TOKEN = re.compile(r"[!-~]{1,512}")
 def is_token(value: Any) -> bool:  # noqa: ANN401 - anything
     """Whether a value has the form of a token."""
     return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
-
-
-def resumed(state: Mapping[str, Any] | None) -> Position:
-    """The position of a state that somebody has loaded, who hardly means the beginning.
-
-    Raises:
-        StateError: it describes none.
-    """
-    position = Position.parse(state)
-    if state is not None and position == Position():
-        warnings.warn("the state has no token: batches begin with the first one", stacklevel=3)
-    return position
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ..errors import StateError
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Batches, Pipeline
 from ..pipelines.requests import creation
-from ..pipelines.selection import BatchSelection, Position, resumed
+from ..pipelines.selection import BatchSelection, Position
 from ..transport.frames import Array
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
@@ -288,8 +288,8 @@ class IterableDataset(TorchDataset[Sample]):
         """
         if state is None:
             state = {"token": None}
-        elif _arguments(state) and "workers" not in state:
-            resumed(state)
+        elif _arguments(state)["after"] is None and "workers" not in state:
+            warnings.warn("the state has no token: batches begin with the first", stacklevel=2)
         if self._start.process != os.getpid():
             self._start = _Start()  # a StatefulDataLoader loads what is for this worker only
         self._start.load(state)

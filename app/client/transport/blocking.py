@@ -128,6 +128,8 @@ class SocketChannel(Channel):
     def _forget(self, job: Future[Any]) -> None:
         with self._lock:
             self._beside.pop(job, None)
+        if self._stopped.is_set() and not self._running():
+            self._close(wait_for_workers=False)
 
     def stop(self) -> None:
         """Make the thread that uses the channel give up."""
@@ -139,9 +141,14 @@ class SocketChannel(Channel):
             interrupt()
 
     def abandon(self) -> None:
-        """Make what runs beside the caller give up."""
-        for channel in (self, *self._running().values()):
+        """Make what runs beside the caller give up, and the last of it close the channel."""
+        running = self._running()
+        for channel in (self, *running.values()):
             channel.stop()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        if not running:
+            self._close(wait_for_workers=False)
 
     def _stop_workers(self, *, wait_for_them: bool) -> None:
         executor, self._executor = self._executor, None
