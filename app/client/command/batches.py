@@ -22,7 +22,7 @@ from ..pipelines.blocking import Pipeline
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
 from .arguments import PIPELINE, count, folder, new_command, spec_of
-from .console import say
+from .console import say, saying_warnings
 from .targets import add_force, begin
 
 _ID = re.compile("[0-9a-f]{32}")
@@ -64,7 +64,8 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
     known = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
     spec = client.pipeline_info(args.spec)["spec"] if known else spec_of(args.spec, "", PIPELINE)
-    pipeline = client.pipeline(spec)
+    with saying_warnings(quiet=args.quiet):
+        pipeline = client.pipeline(spec)
     if args.out is not None:
         _begin(args, pipeline, after)
     try:
@@ -102,7 +103,8 @@ def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> No
     if not args.quiet:
         last = ", the last of the pipeline" if done else ": the token is at the end"
         ended = last if batches.data_finished and (done or after is not None) else ""
-        say("; ".join([f"{done} batches{ended}", *batches.notes]))
+        known = pipeline.info.get("notes", ())
+        say("; ".join([f"{done} batches{ended}", *(n for n in batches.notes if n not in known)]))
 
 
 def _begin(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> None:

@@ -34,6 +34,7 @@ from .console import (
     fail,
     print_json,
     saying_outages,
+    saying_warnings,
 )
 
 _NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
@@ -133,7 +134,8 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.pipeline(spec_of(args.spec, "", PIPELINE)).info)
+    with saying_warnings(quiet=False):
+        print_json(client.pipeline(spec_of(args.spec, "", PIPELINE)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, TypeVar
 
+from ..errors import ConnectionFailed
 from .channel import Channel, Connector
 from .http import Address, Connection
 from .requests import Head, Request
@@ -70,14 +72,22 @@ class SocketChannel(Channel):
         self._check()
         self.drop()
         self._connection = self._connector.take()
-        head = self._connection.send(request)
+        head = self._or_stopped(partial(self._connection.send, request))
         self.outage.heard(head.status)
         return head
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer; their number, 0 at the end."""
         self._check()
-        return self._in_use().receive(view)
+        return self._or_stopped(partial(self._in_use().receive, view))
+
+    def _or_stopped(self, act: Callable[[], T]) -> T:
+        """Use the connection; where it was hung up by another thread, that is no failure."""
+        try:
+            return act()
+        except ConnectionFailed:
+            self._check()
+            raise
 
     def finish(self) -> None:
         """Keep the connection for another request."""

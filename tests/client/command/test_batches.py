@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.client import Client
 from app.client.command.main import main
 
 from ..fakes.exchange import Fault
@@ -267,3 +268,17 @@ def test_it_survives_kills(service: FakeService, tmp_path: Path) -> None:
     )
     assert found == whole
     assert (tmp_path / "t").read_text() == "12.f0.k\n"
+
+
+def test_notes_of_the_pipeline_are_said_at_once(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.pipeline.change = {"notes": ["train is small"]}
+    service.pipeline.notes = ["train is small"]
+    assert run(service, TEXT, "-n", 1) == 0
+    assert capsys.readouterr().err.splitlines() == ["thalweg: train is small", "thalweg: 1 batches"]
+    assert main(["pipelines", "register", TEXT, "--url", service.url]) == 0
+    assert capsys.readouterr().err == "thalweg: train is small\n"
+    with pytest.warns(UserWarning, match="train is small") as told, Client(service.url) as client:
+        assert len(list(client.pipeline(SPEC).batches())) == 12
+    assert [Path(warning.filename).name for warning in told] == ["test_batches.py"]

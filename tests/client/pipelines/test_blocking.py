@@ -665,7 +665,10 @@ def test_stopping_early_and_going_on(service: FakeService, pipeline: Pipeline) -
 
 @pytest.mark.parametrize("way", [{}, {"parallel": 4}, {"parallel": 2, "prefetch": 8}])
 def test_batches_that_are_dropped_end_quietly(
-    service: FakeService, way: Way, monkeypatch: pytest.MonkeyPatch
+    service: FakeService,
+    way: Way,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In a loop that is left, nothing is reported, no socket stays open, and nobody waits."""
     reported: list[Any] = []
@@ -687,3 +690,4 @@ def test_batches_that_are_dropped_end_quietly(
             assert not worker.is_alive()
         gc.collect()
     assert not reported
+    assert not caplog.records
