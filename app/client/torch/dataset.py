@@ -280,16 +280,13 @@ class IterableDataset(TorchDataset[Sample]):
             return state
         return {"skip": 0, **state, "workers": info.num_workers}
 
-    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Begin the next iteration at a state; at the beginning with None.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin the next iteration at a state.
 
         Raises:
             StateError: it is not a state, or one of another number of workers.
         """
-        if state is None:
-            state = {"token": None}
-        elif _arguments(state)["after"] is None and "workers" not in state:
-            warnings.warn("the state has no token: batches begin with the first", stacklevel=2)
+        _arguments(state)
         if self._start.process != os.getpid():
             self._start = _Start()  # a StatefulDataLoader loads what is for this worker only
         self._start.load(state)

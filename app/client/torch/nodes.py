@@ -36,7 +36,7 @@ class PipelineNode(BaseNode[Sample]):
             ThalwegError: the service refused the pipeline, or could not be reached.
         """
         super().reset(initial_state)
-        self._dataset.load_state_dict(initial_state)
+        self._dataset.load_state_dict({"token": None} if initial_state is None else initial_state)
         self._samples = iter(self._dataset)
 
     def next(self) -> Sample:
