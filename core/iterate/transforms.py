@@ -373,11 +373,13 @@ def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     return function, schema
 
 
-def _comparison(compare: Callable[[Array, float], Array]) -> Callable[..., Predicate]:
+def _comparison(
+    compare: Callable[[Array, float], Array], *, exact: bool = False
+) -> Callable[..., Predicate]:
     def make(arguments: Arguments, schema: Schema) -> Predicate:
         args = _Args(arguments, schema, ("field", "value"))
         field, value = args.field(scalar=True), args.number("value")
-        if compare is np.equal and field.dtype.kind in "iu":
+        if exact and field.dtype.kind in "iu":
             _check_known(field, value)
         return lambda block: _verdict(compare(_plain(block, field.name), value))
 
@@ -457,7 +459,7 @@ RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], RandomTransform]] 
 """Transforms with random numbers that depend on the position of the item, by name."""
 PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
     "between": _between,
-    "equal": _comparison(np.equal),
+    "equal": _comparison(np.equal, exact=True),
     "finite": _finite,
     "greater": _comparison(np.greater),
     "greater_equal": _comparison(np.greater_equal),

@@ -90,7 +90,7 @@ class Batch(Mapping[str, Column]):
             raise KeyError(f"there is no field {name!r}, only {', '.join(self)}") from e
 
     def __getattr__(self, name: str) -> NoReturn:
-        known = name not in self.__slots__ and name in self.columns
+        known = name != "columns" and name in self.columns  # which a copy in the making lacks
         hint = f": the field is batch[{name!r}]" if known else ""
         raise AttributeError(f"a batch has no attribute {name!r}{hint}")
 

@@ -206,8 +206,9 @@ class SocketConnector(Connector):
     """
 
     def __init__(self, address: Address, retries: int) -> None:
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise ValueError(f"retries is {retries!r}: give a whole number, 0 or more")
+        given: Any = retries
+        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+            raise ValueError(f"retries is {given!r}: give a whole number, 0 or more")
         self.url = address.url
         self.retries = retries
         self.outage = Outage()

@@ -115,8 +115,9 @@ class Address:
         headers = {"Accept-Encoding": "identity", "User-Agent": "thalweg-python"}
         if key is not None:
             headers["Authorization"] = f"Bearer {_checked_key(key)}"
-        number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-        if not number or not 0 < timeout <= TIMEOUT_MAX:
+        given: Any = timeout
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not number or not 0 < given <= TIMEOUT_MAX:
             raise ValueError(f"timeout is {timeout!r}: give seconds, a number above 0")
         try:
             port = parts.port or (443 if secure else 80)
