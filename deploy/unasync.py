@@ -43,6 +43,7 @@ SUBSTITUTIONS = [
         r"yield from \1\n",
     ),
     (r"\[(\w+) async for \1 in (.+)\]", r"list(\2)"),
+    (r"    def __iter__\(self\) -> NoReturn:\n(?: {8}.+\n)+\n", ""),
     (r"async (def|for|with) ", r"\1 "),
     (r"await ", ""),
     (r"for (\w+) in (.+):\n +yield \1\n", r"yield from \2\n"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,7 +123,8 @@ class AsyncClient(AsyncClosing):
     async def pipeline(self, spec: Mapping[str, Any]) -> AsyncPipeline:
         """A pipeline, to iterate over its batches.
 
-        The same spec over the same data is the same pipeline.
+        The same spec over the same data is the same pipeline. What people should know of it, such
+        as items that it leaves out, is warned of.
 
         Args:
             spec: as in the contract, such as ``{"stages": [{"op": "source",
@@ -135,6 +137,8 @@ class AsyncClient(AsyncClosing):
         """
         request = creation(spec)
         info = PipelineInfo.parse(await self._connector.call(request))
+        for note in info.notes:
+            warnings.warn(note, stacklevel=2)
         return AsyncPipeline(self._connector, spec, request, info)
 
     async def pipelines(self) -> list[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ssl
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,7 +120,8 @@ class Client(Closing):
     def pipeline(self, spec: Mapping[str, Any]) -> Pipeline:
         """A pipeline, to iterate over its batches.
 
-        The same spec over the same data is the same pipeline.
+        The same spec over the same data is the same pipeline. What people should know of it, such
+        as items that it leaves out, is warned of.
 
         Args:
             spec: as in the contract, such as ``{"stages": [{"op": "source",
@@ -132,6 +134,8 @@ class Client(Closing):
         """
         request = creation(spec)
         info = PipelineInfo.parse(self._connector.call(request))
+        for note in info.notes:
+            warnings.warn(note, stacklevel=2)
         return Pipeline(self._connector, spec, request, info)
 
     def pipelines(self) -> list[str]:

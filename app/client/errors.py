@@ -19,6 +19,10 @@ from typing import Any
 
 from .hints import hint_of
 
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
+"""Reasons that OpenSSL gives where a service speaks without TLS."""
+_LASTING = _NO_TLS | {"CERTIFICATE_VERIFY_FAILED"}
+
 
 class ThalwegError(Exception):
     """Base of all errors that the client raises on purpose."""
@@ -76,18 +80,30 @@ class ProblemError(ThalwegError):
 
 
 class ConnectionFailed(ThalwegError):  # noqa: N818 - says what happened
-    """The service could not be reached, or the connection broke."""
+    """The service could not be reached, or the connection broke.
+
+    Attributes:
+        lasts: whether another try would fail as well.
+    """
+
+    lasts = False
 
     @classmethod
     def to(cls, host: str, port: int | None, error: BaseException) -> ConnectionFailed:
         """The failure of a connection to a host, from the error of the library beneath."""
-        text = str(error) or type(error).__name__
+        text, place = str(error) or type(error).__name__, host if port is None else f"{host}:{port}"
         cause: BaseException | None = error
+        reasons = set()
         while cause is not None:
+            reasons.add(getattr(cause, "reason", None))
             if isinstance(cause, ConnectionRefusedError):
                 text = "refused: is the service running?"
             cause = cause.__cause__ or cause.__context__
-        return cls(f"connection to {host if port is None else f'{host}:{port}'}: {text}")
+        if reasons & _NO_TLS:
+            text = f"the service speaks http, not https: use http://{place}"
+        failed = cls(f"connection to {place}: {text}")
+        failed.lasts = bool(reasons & _LASTING)
+        return failed
 
 
 class ProtocolError(ThalwegError):

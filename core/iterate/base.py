@@ -72,6 +72,12 @@ class Field:
     ragged: bool = False
 
     @property
+    def words(self) -> str:
+        """What its values are, for people."""
+        shape = f" of shape {list(self.shape)}" if self.shape else ""
+        return f"{'ragged ' * self.ragged}{self.dtype}{shape}"
+
+    @property
     def nbytes(self) -> int | None:
         """Bytes of one item; None if items differ."""
         if self.ragged:

@@ -193,9 +193,10 @@ def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str
     for stage in inputs[1:]:
         if stage.schema != inputs[0].schema:
             raise PipelineError(
-                "inputs with different fields cannot be mixed",
+                f"inputs with different fields cannot be mixed: {_difference(inputs[0], stage)}",
                 field="inputs",
-                hint=f"{inputs[0].schema} and {stage.schema}",
+                hint="Make them alike by map in the inputs: cast changes a dtype, select chooses"
+                " fields in order, rename names them.",
             )
     weights = [1] * len(inputs) if weights is None else list(weights)
     if len(weights) != len(inputs):
@@ -207,6 +208,16 @@ def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str
             "the weights sum to zero", field="weights", hint="Give one input a weight above 0."
         )
     return weights
+
+
+def _difference(first: Stage, other: Stage) -> str:
+    """How the fields of two inputs differ, in words."""
+    known, found = ({field.name: field.words for field in each.schema} for each in (first, other))
+    for name in known | found:
+        if known.get(name) != found.get(name):
+            one, two = known.get(name, "missing"), found.get(name, "missing")
+            return f"{name} is {one} in the first, {two} in another"
+    return f"they are in the order {', '.join(known)} in the first, {', '.join(found)} in another"
 
 
 def _check_cycle(inputs: Sequence[Stage], weights: Sequence[int]) -> None:

@@ -373,13 +373,24 @@ def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     return function, schema
 
 
-def _comparison(compare: Callable[[Array, float], Array]) -> Callable[..., Predicate]:
+def _comparison(
+    compare: Callable[[Array, float], Array], *, exact: bool = False
+) -> Callable[..., Predicate]:
     def make(arguments: Arguments, schema: Schema) -> Predicate:
         args = _Args(arguments, schema, ("field", "value"))
         field, value = args.field(scalar=True), args.number("value")
+        if exact and field.dtype.kind in "iu":
+            _check_known(field, value)
         return lambda block: _verdict(compare(_plain(block, field.name), value))
 
     return make
+
+
+def _check_known(field: Field, value: float) -> None:
+    """Refuse a value that whole numbers of the field cannot be equal to."""
+    limits = np.iinfo(field.dtype)
+    if value != int(value) or not limits.min <= value <= limits.max:
+        raise _refuse(f"value is {value:g}", f"{field.name} is {field.dtype}: none equals that.")
 
 
 def _plain(block: Block, name: str) -> Array:
@@ -391,10 +402,17 @@ def _verdict(values: Array) -> Mask:
     return values.astype(np.bool_, copy=False)
 
 
+def _interval(args: _Args, default: float | None = None) -> tuple[float, float]:
+    low, high = args.number("low", default), args.number("high")
+    if not low < high:
+        raise _refuse(f"low is {low:g}, high is {high:g}", "high is excluded: give one above low.")
+    return low, high
+
+
 def _between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is from ``low`` to below ``high``."""
     args = _Args(arguments, schema, ("field", "low", "high"))
-    field, low, high = args.field(scalar=True), args.number("low"), args.number("high")
+    field, (low, high) = args.field(scalar=True), _interval(args)
 
     def predicate(block: Block) -> Mask:
         values = _plain(block, field.name)
@@ -412,7 +430,7 @@ def _finite(arguments: Arguments, schema: Schema) -> Predicate:
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a ragged item has from ``low`` to below ``high`` elements."""
     args = _Args(arguments, schema, ("field", "low", "high"))
-    field, low, high = _ragged(args), args.number("low", 0), args.number("high")
+    field, (low, high) = _ragged(args), _interval(args, 0)
 
     def predicate(block: Block) -> Mask:
         lengths = _lengths(block[field.name])
@@ -441,7 +459,7 @@ RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], RandomTransform]] 
 """Transforms with random numbers that depend on the position of the item, by name."""
 PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
     "between": _between,
-    "equal": _comparison(np.equal),
+    "equal": _comparison(np.equal, exact=True),
     "finite": _finite,
     "greater": _comparison(np.greater),
     "greater_equal": _comparison(np.greater_equal),

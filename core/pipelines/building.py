@@ -126,15 +126,7 @@ class Builder:
             self._blocks = blocks
         # Inputs that share give one block together, however it is divided.
         self._blocks += [max(sizes)] if operation.shares and sizes else sizes
-        built = self._build(BuildContext(spec, path, self._open, inputs), demand)
-        lengths = [stage.length or 0 for stage in inputs if isinstance(stage, Indexed)]
-        used = built.length if spec.op == "zip" and isinstance(built, Indexed) else None
-        if used is not None and used < max(lengths):
-            self.notes.append(
-                f"zip (stage {spec.place}) uses {used:,} of the {max(lengths):,} items of its"
-                " longest input"
-            )
-        return built
+        return self._build(BuildContext(spec, path, self._open, inputs), demand)
 
     def _next(self, spec: StageSpec, inner: Stage, path: Path, demand: Demand) -> Stage:
         if OPERATIONS[spec.op].make is None:
@@ -151,6 +143,8 @@ class Builder:
         assert make is not None  # noqa: S101 - _next passes over stages without
         stage = located(spec, lambda: make(context))
         if self._measuring:
+            note = operation.note(context, stage)
+            self.notes += [f"{spec.op} (stage {spec.place}) {note}"] if note else []
             self._blocks.append(demand.block_bytes(stage.schema, operation.copies))
         if operation.copies:
             # Other stages only compute positions, or pass on what they get.

@@ -151,6 +151,8 @@ class Operation:
     """Adds its settings to the batching of items of a schema."""
     cost: Callable[[Sizing], Cost] = lambda _taken: Cost()
     """The cost of its tables and of resuming it."""
+    note: Callable[[BuildContext, Stage], str | None] = lambda _context, _built: None
+    """What people should know of the stage that was built, as the end of a sentence about it."""
     copies: int = 0
     """Blocks of the size of its result that it may hold; 0 if items pass as they are."""
     reads: Callable[[Mapping[str, Any], Demand], Demand] = lambda _options, demand: demand

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from ..errors import names_hint
@@ -153,6 +154,11 @@ def weights(value: Any) -> list[int]:  # noqa: ANN401 - any JSON value
     whole = integer(0, 1 << 20)
     if not isinstance(value, list):
         raise Refused(f"is {_quoted(value)}", "Give a list of integers, one for each input.")
+    if any(isinstance(item, float) for item in value):
+        shares = [Fraction(max(finite(item), 0)).limit_denominator(100) for item in value]
+        common = math.lcm(*(share.denominator for share in shares))
+        alike = [int(share * common) for share in shares]
+        raise Refused(f"is {_quoted(value)}", f"Give integers, such as {alike}.")
     result = [whole(item) for item in value]
     if sum(result) == 0:
         raise Refused("sums to zero", "Give at least one input a weight above 0.")

@@ -380,3 +380,29 @@ def test_datasets_and_views_say_what_they_are_and_are_read_side_by_side() -> Non
 
     with FakeService() as service:
         asyncio.run(run())
+
+
+def test_what_has_no_end_is_not_iterated_over(service: FakeService) -> None:
+    async def main() -> None:
+        async with AsyncClient(service.url) as client:
+            with pytest.raises(TypeError, match=r"await client\.datasets\.list\(\)"):
+                list(client.datasets)  # type: ignore[call-overload]
+            with pytest.raises(TypeError, match=r"await scan\[5\]"):
+                list(client.datasets["scan"])
+            assert [ident async for ident in client.datasets] == await client.datasets.list()
+
+    asyncio.run(main())
+
+
+def test_batches_that_are_dropped_cancel_what_reads_ahead(service: FakeService) -> None:
+    async def main() -> None:
+        async with AsyncClient(service.url) as client, asyncio.timeout(10):
+            pipeline = await client.pipeline(SPEC)
+            service.pipeline.delays = dict.fromkeys(range(1, 12), 30.0)
+            async for _ in pipeline.batches(parallel=3):
+                break
+            ahead = asyncio.all_tasks() - {asyncio.current_task()}
+            assert ahead
+            await asyncio.wait(ahead)
+
+    asyncio.run(main())

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app.client import Client, ConnectionFailed, ProblemError, ProducerFailed
+from app.client import AsyncClient, Client, ConnectionFailed, ProblemError, ProducerFailed
+from app.client.command.console import exit_code
 from app.client.losses.requests import Mode
+from app.client.transport.retry import is_retryable
 
 from .conftest import Connect
 from .fakes.clock import FakeClock
 from .fakes.exchange import Fault
 from .fakes.losses import RECORD, make_stream, tables
+from .fakes.pipelines import SPEC
 from .fakes.service import FakeService
 
 MODES: tuple[Mode, ...] = ("parts", "whole", "duplex")
@@ -151,3 +158,61 @@ def test_a_restart_of_the_service_in_between(connect: Connect) -> None:
         service.cut_all()
         got += b"".join(rows.tobytes() for rows in answer)
     assert got == ROWS
+
+
+@pytest.mark.parametrize("make", [Client, AsyncClient])
+def test_what_a_client_cannot_be_made_of(make: Any) -> None:  # noqa: ANN401
+    url = "http://127.0.0.1:9"
+    for key in ("", "\n", "secret word", "gehe\u00efm", "sec\nret"):
+        with pytest.raises(ValueError, match="the key is not one word") as caught:
+            make(url, key)
+        assert not key.strip() or key[:3] not in str(caught.value)
+    wrong: list[dict[str, Any]] = [{"timeout": at} for at in ("5", 0, -1, True, float("nan"))]
+    wrong += [{"timeout": float("inf")}, {"retries": 1.5}, {"retries": True}, {"retries": -1}]
+    for options in wrong:
+        with pytest.raises(ValueError, match=f"{next(iter(options))} is"):
+            make(url, **options)
+    with pytest.raises(TypeError, match="a key is a text"):
+        make(url, b"secret")
+    with pytest.raises(ValueError, match=r":99999' is none: .* up to 65535"):
+        make("http://127.0.0.1:99999")
+
+
+def test_white_space_around_a_key_is_none_of_it(connect: Connect, service: FakeService) -> None:
+    assert connect(service, " secret\n").health()
+    assert service.seen[-1].headers["authorization"] == "Bearer secret"
+
+
+def test_it_logs_once_that_the_service_is_away_and_once_that_it_is_back(
+    client: Client, service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "thalweg")
+    service.script[:] = [Fault(status=503), Fault(cut=0), None]
+    assert len(list(client.pipeline(SPEC).batches())) == 12
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in said] == ["WARNING", "INFO"]
+    assert said[0][1].endswith("(trying again, up to 3 times in a row)")
+    assert said[1][1] == "the service answers again"
+
+
+@pytest.mark.parametrize("make", [Client, AsyncClient])
+def test_a_service_without_tls_is_not_tried_again(make: Any) -> None:  # noqa: ANN401
+    listener = socket.create_server(("127.0.0.1", 0))
+    place = f"127.0.0.1:{listener.getsockname()[1]}"
+
+    def speak() -> None:
+        with listener, listener.accept()[0] as connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async def ask() -> None:
+        async with AsyncClient(f"https://{place}") as client:
+            await client.pipelines()
+
+    thread = threading.Thread(target=speak)
+    thread.start()
+    with pytest.raises(ConnectionFailed, match=f"not https: use http://{place}$") as caught:
+        asyncio.run(ask()) if make is AsyncClient else Client(f"https://{place}").pipelines()
+    thread.join()
+    assert not is_retryable(caught.value)
+    assert exit_code(caught.value) == 3

@@ -217,7 +217,7 @@ def test_a_state_that_only_workers_know_is_warned_of(service: FakeService) -> No
 @pytest.mark.parametrize("wrong", [
     ({"url": SPEC}, TypeError, "the URL of a service is a text, not dict"),
     ({"url": "127.0.0.1:8000"}, ValueError, "is not the URL of a service"),
-    ({"spec": "abc"}, TypeError, r"not a str; that of a registered one"),
+    ({"spec": "abc"}, TypeError, r"not a str: of a file json"),
     ({"spec": {"stages": [print]}}, TypeError, r"stages\[0\] cannot be <built-in"),
     ({"rank": 1}, ValueError, "rank 1 needs world: how many readers"),
     ({"rank": "1", "world": 2}, TypeError, "rank cannot be '1': give an integer"),

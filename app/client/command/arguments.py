@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -43,6 +44,18 @@ def count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return int(text)
+
+
+def folder(text: str) -> Path:
+    """A folder, which need not exist yet.
+
+    Raises:
+        argparse.ArgumentTypeError: the text looks like the name of a file.
+    """
+    path = Path(text)
+    if path.suffix and not text.endswith("/") and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder: if it shall be one, write {text}/")
+    return path
 
 
 def names(text: str) -> list[str]:
@@ -130,12 +143,17 @@ def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
     inline = text.lstrip().startswith("{")
     if not inline and not Path(text).exists():
         absent = f"there is no file {text[:80]!r}: give JSON, or a file of it"
-        raise ValueError(f"{absent}. {example or instead}")
+        there = [str(path) for path in Path(text).parent.glob("*")]
+        nearest = get_close_matches(str(Path(text)), there, 1)
+        meant = f"Did you mean {nearest[0]}?" if nearest else example or instead
+        raise ValueError(f"{absent}. {meant}")
     name, example = "what is given" if inline else text, example and f". {example}"
     try:
         value = json.loads(text if inline else Path(text).read_bytes())
     except ValueError as e:
-        found = "but bytes" if isinstance(e, UnicodeDecodeError) else e
+        found = "but bytes" if isinstance(e, UnicodeDecodeError) else str(e)
+        if inline and "'" in text and '"' not in text:
+            found = "whose names and texts are in double quotes: '{\"stages\": ...}'"
         raise ValueError(f"{name} is not JSON, {found}{example}") from e
     if not isinstance(value, dict):
         raise ValueError(f"{name} does not hold a JSON object{example}")  # noqa: TRY004 - of the file

@@ -16,13 +16,13 @@ import numpy as np
 
 from ..client import Client
 from ..errors import ProblemError, StateError
-from ..files.state import replace_file
+from ..files.state import FileGroups
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Pipeline
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
-from .arguments import PIPELINE, count, new_command, spec_of
-from .console import say
+from .arguments import PIPELINE, count, folder, new_command, spec_of
+from .console import say, saying_warnings
 from .targets import add_force, begin
 
 _ID = re.compile("[0-9a-f]{32}")
@@ -43,7 +43,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     about = "file with the spec, its JSON, or the id of a registered pipeline"
     batches.add_argument("spec", metavar="SPEC", help=about)
     batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
-    batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="directory for .npy files")
+    batches.add_argument("-o", "--out", type=folder, metavar="DIR", help="folder for .npy files")
     add_force(batches)
     where = batches.add_mutually_exclusive_group()
     where.add_argument(
@@ -64,7 +64,8 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
     after = args.after if args.token_file is None else read_token(args.token_file)
     known = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
     spec = client.pipeline_info(args.spec)["spec"] if known else spec_of(args.spec, "", PIPELINE)
-    pipeline = client.pipeline(spec)
+    with saying_warnings(quiet=args.quiet):
+        pipeline = client.pipeline(spec)
     if args.out is not None:
         _begin(args, pipeline, after)
     try:
@@ -79,6 +80,7 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
 def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> None:
     done = 0
     with (
+        FileGroups(args.token_file) as files,
         warnings.catch_warnings(action="ignore"),
         pipeline.batches(
             after,
@@ -92,17 +94,17 @@ def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> No
     ):
         for batch in batches:
             if args.out is not None:
-                _write_fields(args.out, batch)
+                _write_fields(files, args.out, batch)
             sys.stdout.write(json.dumps(_line(batch)) + "\n")
             sys.stdout.flush()
             # Last: after a kill the batch comes again rather than getting lost.
-            if args.token_file is not None:
-                replace_file(args.token_file, f"{batch.token}\n".encode())
+            files.follow(batch.token)
             done += 1
     if not args.quiet:
         last = ", the last of the pipeline" if done else ": the token is at the end"
         ended = last if batches.data_finished and (done or after is not None) else ""
-        say("; ".join([f"{done} batches{ended}", *batches.notes]))
+        known = pipeline.info.get("notes", ())
+        say("; ".join([f"{done} batches{ended}", *(n for n in batches.notes if n not in known)]))
 
 
 def _begin(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> None:
@@ -152,19 +154,19 @@ def _field(column: Column) -> dict[str, Any]:
     return {"dtype": np.lib.format.dtype_to_descr(column.dtype), "shape": list(column.shape)}
 
 
-def _write_fields(directory: Path, batch: Batch) -> None:
+def _write_fields(files: FileGroups, directory: Path, batch: Batch) -> None:
     """A .npy file for each field, and one more for the offsets of a ragged one."""
     for name, column in batch.items():
         # The name of a field must not lead out of the directory.
         stem = f"{batch.sequence:08d}.{quote(name, safe=' ')}"
         if isinstance(column, Ragged):
-            _write_array(directory / f"{stem}.npy", column.values)
-            _write_array(directory / f"{stem}.offsets.npy", column.offsets)
+            files.write(directory / f"{stem}.npy", _npy(column.values))
+            files.write(directory / f"{stem}.offsets.npy", _npy(column.offsets))
         else:
-            _write_array(directory / f"{stem}.npy", column)
+            files.write(directory / f"{stem}.npy", _npy(column))
 
 
-def _write_array(path: Path, array: Array) -> None:
+def _npy(array: Array) -> memoryview:
     file = io.BytesIO()
     np.lib.format.write_array(file, array, allow_pickle=False)
-    replace_file(path, file.getbuffer())
+    return file.getbuffer()

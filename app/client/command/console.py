@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
 import threading
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from ..errors import OtherFileError, ProblemError, StateError, ThalwegError
+from ..errors import ConnectionFailed, OtherFileError, ProblemError, StateError, ThalwegError
 from ..hints import hint_of
 from ..losses.requests import INPUTS, LossOptions
 from ..losses.saving import Progress
@@ -65,6 +66,27 @@ def say(text: str) -> None:
     sys.stderr.write(f"thalweg: {text}\n")
 
 
+class _Outages(logging.Handler):
+    """Says what the client logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, over a bar if there is one."""
+        sys.stderr.write("\r\x1b[K" if sys.stderr.isatty() else "")
+        say(record.getMessage())
+
+
+@contextmanager
+def saying_outages(*, quiet: bool) -> Iterator[None]:
+    """Say while this lasts that requests are tried again, and that they are answered again."""
+    log, handler = logging.getLogger("thalweg"), _Outages()
+    log.setLevel(logging.ERROR if quiet else logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
 def print_json(value: object) -> None:
     """Write a value to stdout, for people to read."""
     sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
@@ -72,7 +94,8 @@ def print_json(value: object) -> None:
 
 def exit_code(error: BaseException) -> int:
     """The exit code of an error: of the connection, in the data, or in how a command is used."""
-    if isinstance(error, ThalwegError) and is_retryable(error):
+    lost = isinstance(error, ConnectionFailed)
+    if lost or (isinstance(error, ThalwegError) and is_retryable(error)):
         return EXIT_CONNECTION
     if isinstance(error, ProblemError):
         return EXIT_USAGE if error.code in _USAGE and error.offset is None else EXIT_DATA

@@ -33,6 +33,8 @@ from .console import (
     EXIT_TERMINATED,
     fail,
     print_json,
+    saying_outages,
+    saying_warnings,
 )
 
 _NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
@@ -76,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_options(parser, CONNECTION_OPTIONS)
     url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
-    key = os.environ.get("THALWEG_KEY")
+    key = os.environ.get("THALWEG_KEY") or None
     parser.set_defaults(url=url, key=key, timeout=TIMEOUT, retries=RETRIES)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -135,7 +137,8 @@ def _delete_pipeline(args: argparse.Namespace, client: Client) -> None:
 
 
 def _register_pipeline(args: argparse.Namespace, client: Client) -> None:
-    print_json(client.pipeline(spec_of(args.spec, "", PIPELINE)).info)
+    with saying_warnings(quiet=False):
+        print_json(client.pipeline(spec_of(args.spec, "", PIPELINE)).info)
 
 
 def _list_pipelines(_args: argparse.Namespace, client: Client) -> None:
@@ -213,7 +216,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parsed(argv)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        with Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client:
+        with (
+            saying_outages(quiet=getattr(args, "quiet", False)),
+            Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client,
+        ):
             return args.run(args, client) or 0
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE

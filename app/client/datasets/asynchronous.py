@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, NoReturn, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +152,10 @@ class AsyncDataset:
         frames = await view.read()
         _check_present(len(frames), positions.size)
         return frames.reshape(positions.shape + frames.shape[1:])
+
+    def __iter__(self) -> NoReturn:
+        # Without it, Python would take integers in turn, and each gives a coroutine: no end.
+        raise TypeError("iterate over what has been read: await scan[5], or async for of tiles()")
 
     async def frame(self, *position: int) -> Array:
         """The frame at a position of the scan, an index for each of its axes.
@@ -331,7 +335,15 @@ class AsyncDatasets(AsyncCalls):
         return AsyncDataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> AsyncDataset:
-        """A dataset by its id; the service is not asked yet."""
+        """A dataset by its id; the service is not asked yet.
+
+        Raises:
+            TypeError: it is no text.
+        """
+        if not isinstance(ident, str):  # or iteration by integers would never end
+            raise TypeError(
+                f"{ident!r} is no id: await client.datasets.list() gives those there are"
+            )
         return AsyncDataset(self._connector, ident)
 
     async def open_view(

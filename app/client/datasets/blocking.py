@@ -338,7 +338,13 @@ class Datasets(Calls):
         return Dataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> Dataset:
-        """A dataset by its id; the service is not asked yet."""
+        """A dataset by its id; the service is not asked yet.
+
+        Raises:
+            TypeError: it is no text.
+        """
+        if not isinstance(ident, str):  # or iteration by integers would never end
+            raise TypeError(f"{ident!r} is no id: client.datasets.list() gives those there are")
         return Dataset(self._connector, ident)
 
     def open_view(

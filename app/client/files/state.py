@@ -6,11 +6,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from ..errors import OtherFileError
-from .outputs import rename_durably, write_all
+from .outputs import rename_durably, sync_directory, write_all
 
 T = TypeVar("T")
 
@@ -21,6 +22,10 @@ INTERVAL = 0.1
 _CHEAP = INTERVAL / 20
 """Seconds that a write may take. Where it takes longer, pauses grow with it, so that on a slow
 disk, too, writing states takes at most a twentieth of the time."""
+
+_GROUP_INTERVAL = 1.0
+"""Seconds between two groups of files that are synced; a power failure takes as much."""
+_SYNCS = 8
 
 _VERSION = 1
 
@@ -96,8 +101,66 @@ class StateFile:
             _beside(self.path).unlink(missing_ok=True)
 
 
-def replace_file(path: Path, data: bytes | memoryview) -> None:
-    """Replace a small file durably; readers see the old content or the new, never a part.
+class FileGroups:
+    """Small files and the token after the last of them, made durable in groups.
+
+    To sync each file takes far longer than to receive it. So files are whole at once, whatever
+    is killed, and durable about once a second, before the token that follows them is stored: what
+    a power failure takes comes again after that token.
+
+    Args:
+        path: of the file with the token; None for none.
+        clock: seconds.
+    """
+
+    def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._new: list[Path] = []
+        self._token: str | None = None
+        self._synced = float("-inf")
+
+    def write(self, path: Path, data: bytes | memoryview) -> None:
+        """Replace a file; readers see the old content or the new, never a part."""
+        replace_file(path, data, durably=False)
+        self._new.append(path)
+
+    def follow(self, token: str) -> None:
+        """The token follows what was written."""
+        self._token = token
+        if self._clock() - self._synced > _GROUP_INTERVAL:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make all durable."""
+        # Side by side: a file system writes its journal once for several.
+        with ThreadPoolExecutor(_SYNCS, "thalweg-sync") as executor:
+            list(executor.map(_sync, self._new))
+        for folder in {path.parent for path in self._new}:
+            sync_directory(folder)
+        self._new.clear()
+        token, self._token = self._token, None
+        if self._path is not None and token is not None:
+            replace_file(self._path, f"{token}\n".encode())
+        self._synced = self._clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sync()
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes | memoryview, *, durably: bool = True) -> None:
+    """Replace a small file; readers see the old content or the new, never a part.
 
     Raises:
         OSError: it cannot be written; the old file remains, or the new one is there.
@@ -106,7 +169,7 @@ def replace_file(path: Path, data: bytes | memoryview) -> None:
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         write_all(fd, data)
-        rename_durably(fd, beside, path)
+        rename_durably(fd, beside, path) if durably else beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

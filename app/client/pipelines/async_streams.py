@@ -132,7 +132,7 @@ class _Lane:
 
     def __init__(self, channel: AsyncChannel, stream: AsyncBatchStream) -> None:
         self.stream = stream
-        self._channel = channel
+        self.channel = channel
         self._items = stream.run()
         self._ready: deque[Batch | EpochEnd] = deque()
         self._job: Job | None = None
@@ -149,7 +149,7 @@ class _Lane:
         if not self._ready and self._job is not None:
             self._is_awaited = True
             job, self._job = self._job, None
-            await self._channel.join(job)
+            await self.channel.join(job)
             self._is_awaited = False
         return self._ready.popleft() if self._ready else await anext(self._items, None)
 
@@ -158,7 +158,7 @@ class _Lane:
         if self._job is not None and self._job.done() and self._job.exception() is None:
             self._job = None
         if self._job is None and len(self._ready) < depth and not self.stream.done:
-            self._job = self._channel.beside(partial(self._fill, depth))
+            self._job = self.channel.beside(partial(self._fill, depth))
 
     async def _fill(self, depth: int, _: AsyncChannel) -> None:
         while len(self._ready) < depth and not (self._is_awaited and self._ready):
@@ -169,7 +169,7 @@ class _Lane:
 
     async def aclose(self) -> None:
         """Stop reading, and close the stream."""
-        await AsyncItems(self._channel, self._items).aclose()
+        await AsyncItems(self.channel, self._items).aclose()
 
 
 class AsyncLanes(AsyncClosing):
@@ -246,3 +246,8 @@ class AsyncLanes(AsyncClosing):
         """Stop reading, and close the streams."""
         for lane in self._lanes:
             await lane.aclose()
+
+    def __del__(self) -> None:
+        # What reads ahead would keep its lane until it has read enough, for nobody.
+        for lane in self._lanes:
+            lane.channel.abandon()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,11 @@ class Batch(Mapping[str, Column]):
             return self.columns[name]
         except KeyError as e:
             raise KeyError(f"there is no field {name!r}, only {', '.join(self)}") from e
+
+    def __getattr__(self, name: str) -> NoReturn:
+        known = name != "columns" and name in self.columns  # which a copy in the making lacks
+        hint = f": the field is batch[{name!r}]" if known else ""
+        raise AttributeError(f"a batch has no attribute {name!r}{hint}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)

@@ -136,7 +136,8 @@ class Batches(Closing):
         if item is None:
             self.notes = self._source.notes
             for note in self.notes:
-                warnings.warn(note, stacklevel=4)
+                if note not in self._requests.info.notes:  # which were warned of at once
+                    warnings.warn(note, stacklevel=4)
         return item
 
     def _accept(self, item: Batch | EpochEnd) -> Batch | None:

@@ -30,6 +30,7 @@ class PipelineInfo:
         batch_size: rows of a global batch, None if it varies.
         batches: number of all batches, None if endless or unknown.
         batches_per_epoch: None if unknown.
+        notes: what people should know.
         content: the whole description.
     """
 
@@ -40,6 +41,7 @@ class PipelineInfo:
     batch_size: int | None
     batches: int | None
     batches_per_epoch: int | None
+    notes: tuple[str, ...]
     content: Mapping[str, Any]
 
     @classmethod
@@ -61,6 +63,7 @@ class PipelineInfo:
             _number(content, "batch_size"),
             _number(content, "batches"),
             _number(content, "batches_per_epoch"),
+            tuple(map(str, content.get("notes") or ())),
             content,
         )
 
@@ -121,8 +124,9 @@ def creation(spec: Mapping[str, Any]) -> Request:
     """
     if not isinstance(spec, Mapping):
         raise TypeError(
-            f"a pipeline is a dict such as {{'stages': [...]}}, not a {type(spec).__name__}; that"
-            " of a registered one is client.pipeline_info(id)['spec']"
+            f"a pipeline is a dict such as {{'stages': [...]}}, not a {type(spec).__name__}: of a"
+            " file json.loads(Path(…).read_text()), of a registered one"
+            " client.pipeline_info(id)['spec']"
         )
     try:
         body = _encoded(spec)

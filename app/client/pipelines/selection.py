@@ -48,14 +48,19 @@ class Position:
             raise StateError('a state of batches is {"token": ...}')
         token, skip = state["token"], state.get("skip", 0)
         if isinstance(token, Mapping):
-            raise StateError('the token of the state is malformed: give after=state["token"]')
+            raise StateError('a token is batch.token, or state["token"] of a state: give that')
         if not isinstance(token, str | None):
             raise StateError(f"a token is a string, such as batch.token, not {token!r}")
         if token is not None and not is_token(token):
-            raise StateError("the token of the state is malformed")
+            found = "malformed" if token else "empty: give None to begin with the first batch"
+            raise StateError(f"the token of the state is {found}")
         if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0:
             raise StateError("the number of batches to pass over cannot be negative")
         return cls(token, skip)
+
+
+MOST = {"parallel": 64, "prefetch": 65536}
+"""A connection and a thread each, which take time to make; batches that wait in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +92,15 @@ class BatchSelection:
     def __post_init__(self) -> None:
         for name in ("rank", "world", "every", "max_batches", "prefetch", "parallel"):
             number = getattr(self, name)
-            absent = number is None and name in {"max_batches", "parallel"}
-            if not absent and not isinstance(number, SupportsIndex):
+            if number is None and name in {"max_batches", "parallel"}:
+                continue
+            if not isinstance(number, SupportsIndex) or isinstance(number, bool):
                 raise TypeError(f"{name} cannot be {number!r}: give an integer")
-            if not absent and number < 0:
-                raise ValueError(f"{name} is {number}, but must be 0 or more")
-            if name in {"every", "world"} and number < 1:
-                raise ValueError(f"{name} is {number}, but must be 1 or more")
+            least = int(name in {"every", "world", "parallel"})
+            if int(number) < least:
+                raise ValueError(f"{name} is {number}, but must be {least} or more")
+            if int(number) > MOST.get(name, int(number)):
+                raise ValueError(f"{name} is {number}, but must be {MOST[name]} or less")
         if self.rank >= self.world == 1:
             raise ValueError(f"rank {self.rank} needs world: how many readers there are")
         if self.rank >= self.world:

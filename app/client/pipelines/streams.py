@@ -133,7 +133,7 @@ class _Lane:
 
     def __init__(self, channel: Channel, stream: BatchStream) -> None:
         self.stream = stream
-        self._channel = channel
+        self.channel = channel
         self._items = stream.run()
         self._ready: deque[Batch | EpochEnd] = deque()
         self._job: Job | None = None
@@ -150,7 +150,7 @@ class _Lane:
         if not self._ready and self._job is not None:
             self._is_awaited = True
             job, self._job = self._job, None
-            self._channel.join(job)
+            self.channel.join(job)
             self._is_awaited = False
         return self._ready.popleft() if self._ready else next(self._items, None)
 
@@ -159,7 +159,7 @@ class _Lane:
         if self._job is not None and self._job.done() and self._job.exception() is None:
             self._job = None
         if self._job is None and len(self._ready) < depth and not self.stream.done:
-            self._job = self._channel.beside(partial(self._fill, depth))
+            self._job = self.channel.beside(partial(self._fill, depth))
 
     def _fill(self, depth: int, _: Channel) -> None:
         while len(self._ready) < depth and not (self._is_awaited and self._ready):
@@ -170,7 +170,7 @@ class _Lane:
 
     def close(self) -> None:
         """Stop reading, and close the stream."""
-        Items(self._channel, self._items).close()
+        Items(self.channel, self._items).close()
 
 
 class Lanes(Closing):
@@ -247,3 +247,8 @@ class Lanes(Closing):
         """Stop reading, and close the streams."""
         for lane in self._lanes:
             lane.close()
+
+    def __del__(self) -> None:
+        # What reads ahead would keep its lane until it has read enough, for nobody.
+        for lane in self._lanes:
+            lane.channel.abandon()

@@ -19,7 +19,6 @@ from ..losses.rows import ReportTable, warn_of
 from ..transport.async_channel import AsyncCalls, AsyncChannel, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
-from ..transport.retry import Backoff
 from .async_streams import AsyncEventStream, AsyncRowStream
 from .async_upload import AsyncUpload, upload_parts
 from .description import (
@@ -270,7 +269,7 @@ class AsyncRuns(AsyncCalls):
         """
         request, pause = RunRequests(run.id).describe(), _FIRST_PAUSE
         async with self._connector.channel() as channel:
-            backoff = Backoff(channel.retries)
+            backoff = channel.backoff()
             while True:
                 try:
                     now = Run.parse((await channel.ask(request)).json())

@@ -19,7 +19,6 @@ from ..losses.rows import ReportTable, warn_of
 from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel, pages
 from ..transport.requests import Request
-from ..transport.retry import Backoff
 from ..transport.streams import Items
 from .description import (
     FINISHED,
@@ -271,7 +270,7 @@ class Runs(Calls):
         """
         request, pause = RunRequests(run.id).describe(), _FIRST_PAUSE
         with self._connector.channel() as channel:
-            backoff = Backoff(channel.retries)
+            backoff = channel.backoff()
             while True:
                 try:
                     now = Run.parse((channel.ask(request)).json())

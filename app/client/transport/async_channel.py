@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from ..errors import ProtocolError, ThalwegError, problem_error
 from .answers import STATUS_OK, checked
 from .requests import Head, Job, Reply, Request
-from .retry import Backoff
+from .retry import Backoff, Outage
 
 T = TypeVar("T")
 
@@ -52,9 +52,15 @@ class AsyncChannel(AsyncClosing):
 
     Attributes:
         retries: failures in a row to tolerate.
+        outage: of the client.
     """
 
     retries: int
+    outage: Outage
+
+    def backoff(self) -> Backoff:
+        """How long an operation waits after its failures."""
+        return Backoff(self.retries, outage=self.outage)
 
     @abstractmethod
     async def send(self, request: Request) -> Head:
@@ -104,6 +110,10 @@ class AsyncChannel(AsyncClosing):
     async def join(self, job: Any) -> Any:  # noqa: ANN401 - one that ``beside`` returned
         """Wait for an operation beside this one; what it returned, or raised."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """Nobody waits for the operation any more: have what runs beside it give up soon."""
+
     async def exchange(self, request: Request) -> Reply:
         """Send a request and read its whole, small answer, whatever its status."""
         head = await self.send(request)
@@ -127,7 +137,7 @@ class AsyncChannel(AsyncClosing):
         Raises:
             ProblemError, ConnectionFailed: as for ``ask``.
         """
-        backoff = Backoff(self.retries)
+        backoff = self.backoff()
         while True:
             try:
                 reply = await self.exchange(request)

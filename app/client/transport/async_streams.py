@@ -25,7 +25,7 @@ one *attempt*, and the *recoveries* for refusals that can be removed::
 
 The position moves with each item that was yielded, never before, so nothing is lost or comes
 twice whatever the answer breaks on. Failures count against the limit only while nothing moves: a
-stream of hours survives any number of cuts, a service that is gone fails after about a minute.
+stream of hours survives any number of cuts, a service that is gone fails after about half a minute.
 
 The obvious alternative, retrying whole requests in the HTTP layer, would send a stream
 again from its start and could not tell rows that were already handed out from new ones.
@@ -44,7 +44,6 @@ from .answers import FrameAnswer
 from .async_channel import AsyncChannel, AsyncClosing
 from .frames import FrameReader
 from .requests import token_request
-from .retry import Backoff
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -99,7 +98,7 @@ class AsyncResumable(ABC, Generic[T]):
     def __init__(self, channel: AsyncChannel, token: str | None = None) -> None:
         self.token = token
         self._channel = channel
-        self._backoff = Backoff(channel.retries)
+        self._backoff = channel.backoff()
         self._tried: set[Recovery] = set()
 
     @property

@@ -48,7 +48,7 @@ class HttpxChannel(AsyncChannel):
         workers: int = 1,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.retries = connector.retries
+        self.retries, self.outage = connector.retries, connector.duplex.outage
         self._connector = connector
         self._release = release
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,6 +95,7 @@ class HttpxChannel(AsyncChannel):
             self._chunks, self._rest = None, memoryview(response.content)
         else:
             self._chunks, self._rest = response.aiter_raw(), memoryview(b"")
+        self.outage.heard(response.status_code)
         return Head(response.status_code, {k.lower(): v for k, v in response.headers.items()})
 
     async def _pieces(self, body: Body) -> AsyncIterator[bytes]:
@@ -203,6 +204,12 @@ class HttpxChannel(AsyncChannel):
 
     # -- the end -----------------------------------------------------------------------
 
+    def abandon(self) -> None:
+        """Cancel what runs beside this one."""
+        if self._loop is not None and self._loop.is_running():
+            for task in list(self._beside):
+                self._loop.call_soon_threadsafe(task.cancel)
+
     async def aclose(self) -> None:
         """Close the connection in use and stop what runs beside it; once.
 
@@ -226,12 +233,9 @@ class HttpxChannel(AsyncChannel):
         if self._closed:
             return
         self._close_thread()
-        loop = self._loop
-        if loop is not None and loop.is_running():
-            for task in self._beside:
-                loop.call_soon_threadsafe(task.cancel)
-            if self._response is not None:
-                loop.call_soon_threadsafe(self._connector.abandon, self._response)
+        self.abandon()
+        if self._response is not None and self._loop is not None and self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._connector.abandon, self._response)
 
 
 class HttpxConnector(AsyncConnector):

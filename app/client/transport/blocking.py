@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, TypeVar
 
+from ..errors import ConnectionFailed
 from .channel import Channel, Connector
 from .http import Address, Connection
 from .requests import Head, Request
+from .retry import Outage
 
 T = TypeVar("T")
 
@@ -41,7 +44,7 @@ class SocketChannel(Channel):
         workers: int = 1,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.retries = connector.retries
+        self.retries, self.outage = connector.retries, connector.outage
         self._connector = connector
         self._release = release
         self._stopped = threading.Event()
@@ -69,12 +72,22 @@ class SocketChannel(Channel):
         self._check()
         self.drop()
         self._connection = self._connector.take()
-        return self._connection.send(request)
+        head = self._or_stopped(partial(self._connection.send, request))
+        self.outage.heard(head.status)
+        return head
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer; their number, 0 at the end."""
         self._check()
-        return self._in_use().receive(view)
+        return self._or_stopped(partial(self._in_use().receive, view))
+
+    def _or_stopped(self, act: Callable[[], T]) -> T:
+        """Use the connection; where it was hung up by another thread, that is no failure."""
+        try:
+            return act()
+        except ConnectionFailed:
+            self._check()
+            raise
 
     def finish(self) -> None:
         """Keep the connection for another request."""
@@ -125,6 +138,8 @@ class SocketChannel(Channel):
     def _forget(self, job: Future[Any]) -> None:
         with self._lock:
             self._beside.pop(job, None)
+        if self._stopped.is_set() and not self._running():
+            self._close(wait_for_workers=False)
 
     def stop(self) -> None:
         """Make the thread that uses the channel give up."""
@@ -134,6 +149,16 @@ class SocketChannel(Channel):
             connection.hang_up()
         if interrupt is not None:
             interrupt()
+
+    def abandon(self) -> None:
+        """Make what runs beside the caller give up, and the last of it close the channel."""
+        running = self._running()
+        for channel in (self, *running.values()):
+            channel.stop()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        if not running:
+            self._close(wait_for_workers=False)
 
     def _stop_workers(self, *, wait_for_them: bool) -> None:
         executor, self._executor = self._executor, None
@@ -146,7 +171,8 @@ class SocketChannel(Channel):
             if not wait_for_them:
                 return
             wait(running, _PATIENCE)
-        executor.shutdown()
+        if wait_for_them:  # the last reference may be that of a worker itself
+            executor.shutdown()
 
     def _running(self) -> dict[Future[Any], SocketChannel]:
         with self._lock:
@@ -180,8 +206,12 @@ class SocketConnector(Connector):
     """
 
     def __init__(self, address: Address, retries: int) -> None:
+        given: Any = retries
+        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+            raise ValueError(f"retries is {given!r}: give a whole number, 0 or more")
         self.url = address.url
         self.retries = retries
+        self.outage = Outage()
         self._address = address
         self._idle: list[Connection] = []
         self._lock = threading.Lock()

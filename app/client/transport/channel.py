@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from ..errors import ProtocolError, ThalwegError, problem_error
 from .answers import STATUS_OK, checked
 from .requests import Head, Job, Reply, Request
-from .retry import Backoff
+from .retry import Backoff, Outage
 
 T = TypeVar("T")
 
@@ -53,9 +53,15 @@ class Channel(Closing):
 
     Attributes:
         retries: failures in a row to tolerate.
+        outage: of the client.
     """
 
     retries: int
+    outage: Outage
+
+    def backoff(self) -> Backoff:
+        """How long an operation waits after its failures."""
+        return Backoff(self.retries, outage=self.outage)
 
     @abstractmethod
     def send(self, request: Request) -> Head:
@@ -103,6 +109,10 @@ class Channel(Closing):
     def join(self, job: Any) -> Any:  # noqa: ANN401 - one that ``beside`` returned
         """Wait for an operation beside this one; what it returned, or raised."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """Nobody waits for the operation any more: have what runs beside it give up soon."""
+
     def exchange(self, request: Request) -> Reply:
         """Send a request and read its whole, small answer, whatever its status."""
         head = self.send(request)
@@ -126,7 +136,7 @@ class Channel(Closing):
         Raises:
             ProblemError, ConnectionFailed: as for ``ask``.
         """
-        backoff = Backoff(self.retries)
+        backoff = self.backoff()
         while True:
             try:
                 reply = self.exchange(request)

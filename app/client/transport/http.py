@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import selectors
 import socket
 import ssl
@@ -24,6 +25,7 @@ from http.client import (
     HTTPSConnection,
     parse_headers,
 )
+from threading import TIMEOUT_MAX
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -102,7 +104,7 @@ class Address:
         """Parse an http or https URL.
 
         Raises:
-            ValueError: it is not one.
+            TypeError, ValueError: it is not one, or another argument is wrong; a key is not shown.
         """
         if not isinstance(url, str):
             raise TypeError(f"the URL of a service is a text, not {type(url).__name__}")
@@ -110,14 +112,21 @@ class Address:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{url!r} is not the URL of a service: http://host:port is one")
         secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
+        given: Any = timeout
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not number or not 0 < given <= TIMEOUT_MAX:
+            raise ValueError(f"timeout is {timeout!r}: give seconds, a number above 0")
+        try:
+            port = parts.port or (443 if secure else 80)
+        except ValueError as e:
+            raise ValueError(f"the port of {url!r} is none: ports are numbers up to 65535") from e
         used = (context or ssl.create_default_context()) if secure else None
         return cls(
             url.rstrip("/"),
             parts.hostname,
             port,
             parts.path.rstrip("/"),
-            key,
+            None if key is None else _checked_key(key),
             timeout,
             used,
         )
@@ -131,6 +140,16 @@ class Address:
     def __reduce__(self) -> tuple[Any, ...]:
         # Contexts cannot be copied: another process trusts what its system does.
         return Address.parse, (self.url, self.key, self.timeout, None)
+
+
+def _checked_key(key: str) -> str:
+    """The key without white space around it, as files have it; an error does not show it."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is a text, not {type(key).__name__}")
+    key = key.strip()
+    if not re.fullmatch("[!-~]+", key):
+        raise ValueError("the key is not one word of ASCII characters: give the key, nothing else")
+    return key
 
 
 class Connection:

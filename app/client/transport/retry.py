@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 
 RETRIES = 8
-"""Failures in a row to tolerate: about a minute of a server that is away."""
+"""Failures in a row to tolerate: 23 to 46 seconds of a server that is away, mostly about 35."""
 
+_LOG = logging.getLogger("thalweg")
 _TOO_LARGE = 413
 _LEAST = 64 << 10
 """Bytes of the shortest body: where less is refused, something else is wrong."""
@@ -32,7 +34,8 @@ def is_retryable(error: ThalwegError) -> bool:
     if isinstance(error, ProblemError):
         waiting = str(error.problem.get("limit", "")).startswith("spools.")
         return error.status in _STATUSES and (error.code != "quota-exceeded" or waiting)
-    return isinstance(error, ConnectionFailed | ProtocolError)
+    lasts = isinstance(error, ConnectionFailed) and error.lasts
+    return isinstance(error, ConnectionFailed | ProtocolError) and not lasts
 
 
 def shorter(problem: ProblemError, size: int) -> int | None:
@@ -50,20 +53,49 @@ def shorter(problem: ProblemError, size: int) -> int | None:
     return size // 2 if size >= 2 * _LEAST else None
 
 
+class Outage:
+    """Logs once that requests fail and are tried again, and once that they are answered again.
+
+    All operations of a client share it; the logger is ``thalweg``.
+    """
+
+    def __init__(self) -> None:
+        self._is_on = False
+
+    def began(self, error: ThalwegError, retries: int) -> None:
+        """A request failed, and will be tried again."""
+        if not self._is_on:
+            self._is_on = True
+            _LOG.warning("%s (trying again, up to %d times in a row)", error, retries)
+
+    def heard(self, status: int) -> None:
+        """An answer came."""
+        if self._is_on and status not in _STATUSES:
+            self._is_on = False
+            _LOG.info("the service answers again")
+
+
 class Backoff:
     """Counts failures in a row and says how long to wait.
 
     Args:
         retries: failures in a row, without progress between them, to tolerate.
         draw: random numbers from 0 to 1.
+        outage: is told of failures that will be tried again.
 
     Attributes:
         failures: since the last progress.
     """
 
-    def __init__(self, retries: int, draw: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        retries: int,
+        draw: Callable[[], float] = random.random,
+        outage: Outage | None = None,
+    ) -> None:
         self._retries = retries
         self._draw = draw
+        self._outage = outage or Outage()
         self.failures = 0
 
     def progressed(self) -> None:
@@ -81,6 +113,7 @@ class Backoff:
         """
         if not is_retryable(error) or self.failures >= self._retries:
             raise error
+        self._outage.began(error, self._retries)
         delay = min(_FIRST_DELAY * 2.0**self.failures, _LONGEST_DELAY)
         delay *= 0.5 + self._draw() / 2
         self.failures += 1

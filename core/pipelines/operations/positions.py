@@ -36,6 +36,24 @@ def _split(context: BuildContext) -> Stage:
     return KeySplit(stage, options["key"], fraction=fraction_, part=part, seed=seed_)
 
 
+def _complete_split(options: Options, _inputs: int) -> None:
+    """Replace validation, which says what it is, by fraction."""
+    validation = options.pop("validation")
+    if None not in {validation, options["fraction"]}:
+        raise Refused("contradicts fraction", "They are one: give validation alone.", "validation")
+    options["fraction"] = validation or options["fraction"] or 0.1
+
+
+def _split_note(context: BuildContext, built: Stage) -> str | None:
+    options = context.spec.options
+    if options["part"] != "train" or options["fraction"] <= 0.5 or not isinstance(built, Indexed):  # noqa: PLR2004 - a half
+        return None
+    return (
+        f"gives train {built.length:,} of {context.indexed.length:,} items: fraction is the share"
+        f" of validation, which gets {options['fraction']:.0%}"
+    )
+
+
 def _split_cost(sizing: Sizing) -> Cost:
     length = sizing.length or 0
     keys = INDEX_BYTES * length if sizing.spec.options["key"] is not None else 0
@@ -72,10 +90,13 @@ SPLIT = Operation(
     takes="items",
     options={
         "part": Option(one_of("train", "validation")),
-        "fraction": Option(fraction, 0.1),
+        "fraction": Option(optional(fraction), None),
+        "validation": Option(optional(fraction), None),
         "key": Option(optional(name), None),
         "seed": Option(seed, 0),
     },
+    complete=_complete_split,
+    note=_split_note,
     make=_split,
     cost=_split_cost,
     random_access=always,

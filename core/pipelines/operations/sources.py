@@ -120,6 +120,14 @@ def _complete_zip(options: Options, inputs: int) -> None:
         )
 
 
+def _zip_note(context: BuildContext, built: Stage) -> str | None:
+    lengths = [stage.length or 0 for stage in context.inputs if isinstance(stage, Indexed)]
+    used = built.length if isinstance(built, Indexed) else None
+    if used is None or used == max(lengths):
+        return None
+    return f"uses {used:,} of the {max(lengths):,} items of its longest input"
+
+
 def _complete_mix(options: Options, inputs: int) -> None:
     if options["weights"] is None:
         options["weights"] = [1] * inputs
@@ -157,6 +165,7 @@ ZIP = Operation(
     },
     complete=_complete_zip,
     make=lambda stage: zipped(stage.inputs, **stage.spec.options),
+    note=_zip_note,
     combines=True,
 )
 

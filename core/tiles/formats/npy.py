@@ -30,6 +30,7 @@ _ENTRIES = {
 _PLAIN = re.compile(r"""(['"])(?:[<>=|]?[iu][1248]|[<>=|]?f[248]|[<>=|]?c(?:8|16)|\|?b1)\1""")
 _DIMENSIONS = 2
 """Dimensions of a frame, unless the owner says otherwise."""
+_COLOURS = frozenset({3, 4})
 _DIGITS = 20
 """Sizes must have fewer digits: 2**64 has twenty."""
 
@@ -144,6 +145,12 @@ class Npy(Format):
         """
         arrays = [_frames(file, hints) for file in files.frames]
         first, extents = arrays[0], []
+        unsaid = hints.sig_shape is None and hints.nav_shape is None
+        if unsaid and len(first.nav) > 1 and first.sig[-1] in _COLOURS:
+            files.notes.append(
+                f"frames are {list(first.sig)}, the last two axes: if they are pictures of"
+                f" {first.sig[-1]} colours, register sig_shape {[first.nav[-1], *first.sig]}"
+            )
         for file, array in zip(files.frames, arrays, strict=True):
             if (array.dtype, array.sig) != (first.dtype, first.sig):
                 raise file.fault(

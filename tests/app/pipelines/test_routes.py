@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import io
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -302,6 +303,21 @@ def test_zip_notes_the_items_that_it_leaves_out(place: Place) -> None:
     assert about["notes"] == place.frames(about["id"])[-1].header["notes"] == [note]
     zipped["inputs"] = [[short], [short]]
     assert place.pipeline(zipped, BATCH)["notes"] == []
+
+
+def test_split_notes_that_the_fraction_is_of_validation(place: Place) -> None:
+    def notes(**options: Any) -> list[str]:  # noqa: ANN401
+        split = {"op": "split", "part": "train", **options}
+        about = place.pipeline(source("text"), split, BATCH)
+        return list(about["notes"])
+
+    (note,) = notes(fraction=0.8)
+    assert re.fullmatch(
+        r"split \(stage 1\) gives train \d+ of 50 items: fraction is the share of validation,"
+        r" which gets 80%",
+        note,
+    )
+    assert notes(fraction=0.8, part="validation") == notes(validation=0.2) == notes() == []
 
 
 def test_an_end_after_batches_has_no_notes(place: Place) -> None:

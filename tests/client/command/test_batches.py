@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.client import Client
 from app.client.command.main import main
 
 from ..fakes.exchange import Fault
@@ -135,7 +139,8 @@ def test_files_of_another_pipeline_are_not_replaced_unasked(
         service.pipeline.change = {} if other else {"id": "p2"}
         before = {path: path.read_bytes() for path in out.iterdir()}
         assert run(service, *args, *other) == 2
-        assert ".npy exists: give --force to replace it, or another -o" in capsys.readouterr().err
+        said = ", of rank 0" if other else ", of pipeline p1"
+        assert f".npy exists{said}: give --force to replace it" in capsys.readouterr().err
         assert {path: path.read_bytes() for path in out.iterdir()} == before
     service.pipeline.change, service.pipeline.fingerprint = {}, "f1"
     assert run(service, *args) == 2
@@ -168,7 +173,6 @@ def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: 
     [
         (2, ["{"]),
         (2, ["none.json"]),
-        (2, [TEXT, "--out", __file__]),
         (2, [TEXT, "--out", f"{__file__}/x"]),
         (2, [TEXT, "--rank", "2", "--world", "2"]),
         (2, [TEXT, "--world", "0"]),
@@ -194,3 +198,87 @@ def test_token_files_that_hold_something_else(
     assert run(service, TEXT, "--token-file", token, "-n", 1) == 0
     with pytest.raises(SystemExit):
         run(service, TEXT, "--token-file", token, "--after", "t")
+
+
+def test_names_that_are_meant_otherwise(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("out.npy", "v1.2", __file__):
+        with pytest.raises(SystemExit) as caught:
+            run(service, TEXT, "-o", tmp_path / name)
+        assert caught.value.code == 2
+        assert f"{name} is no folder: if it shall be one, write" in capsys.readouterr().err
+    assert run(service, TEXT, "-n", 1, "-o", f"{tmp_path}/v1.2/") == 0
+    assert run(service, TEXT, "-n", 1, "-o", f"{tmp_path}/v1.2") == 0  # it is there
+    (tmp_path / "spec.json").write_text(TEXT)
+    capsys.readouterr()
+    assert run(service, tmp_path / "specs.json") == 2
+    assert f"Did you mean {tmp_path}/spec.json?" in capsys.readouterr().err
+    assert run(service, TEXT.replace('"', "'")) == 2
+    assert 'are in double quotes: \'{"stages"' in capsys.readouterr().err
+
+
+def test_commands_say_that_the_service_is_away(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for quiet in ([], ["--quiet"]):
+        service.script[:] = [Fault(status=503), Fault(status=503), None]
+        assert run(service, TEXT, "-n", 1, *quiet) == 0
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == (0 if quiet else 3)
+        assert quiet or said[1] == "thalweg: the service answers again"
+
+
+def test_files_are_synced_in_groups_before_the_token(
+    service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, synced, real = tmp_path / "t", list[str](), os.fsync
+
+    def sync(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    assert run(service, TEXT, "-o", tmp_path / "out", "--token-file", token) == 0
+    files = {str(path) for path in (tmp_path / "out").glob("*.npy")}
+    assert files <= set(synced)
+    assert synced.count(str(tmp_path / "out")) < 5  # not once for each file
+    last = max(synced.index(path) for path in files)
+    assert any(path.endswith("t.new") for path in synced[last:])
+
+
+def test_it_survives_kills(service: FakeService, tmp_path: Path) -> None:
+    """Killed at any moment and run again, it leaves the same files, and nothing else."""
+    assert run(service, TEXT, "-o", tmp_path / "whole") == 0
+    command = [sys.executable, "-m", "app.client", "batches", TEXT, "-o", str(tmp_path / "out")]
+    command += ["--token-file", str(tmp_path / "t"), "--url", service.url]
+    service.pipeline.delays = dict.fromkeys(range(12), 0.1)
+    for kills in range(6):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        for _ in range(kills):
+            process.stdout.readline()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    found, whole = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.npy*")}
+        for name in ("out", "whole")
+    )
+    assert found == whole
+    assert (tmp_path / "t").read_text() == "12.f0.k\n"
+
+
+def test_notes_of_the_pipeline_are_said_at_once(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.pipeline.change = {"notes": ["train is small"]}
+    service.pipeline.notes = ["train is small"]
+    assert run(service, TEXT, "-n", 1) == 0
+    assert capsys.readouterr().err.splitlines() == ["thalweg: train is small", "thalweg: 1 batches"]
+    assert main(["pipelines", "register", TEXT, "--url", service.url]) == 0
+    assert capsys.readouterr().err == "thalweg: train is small\n"
+    with pytest.warns(UserWarning, match="train is small") as told, Client(service.url) as client:
+        assert len(list(client.pipeline(SPEC).batches())) == 12
+    assert [Path(warning.filename).name for warning in told] == ["test_batches.py"]

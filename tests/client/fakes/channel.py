@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from app.client.transport.channel import Channel
 from app.client.transport.requests import Head, Job, Request
+from app.client.transport.retry import Outage
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ class FakeChannel(Channel):
     """
 
     def __init__(self, *answers: Head | bytes | Exception, retries: int = 3) -> None:
-        self.retries = retries
+        self.retries, self.outage = retries, Outage()
         self.answers = list(answers)
         self.log: list[Any] = []
 
@@ -55,6 +56,9 @@ class FakeChannel(Channel):
 
     def work(self, function: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:  # noqa: ARG002 - of Channel
         return function()
+
+    def abandon(self) -> None:
+        self.log.append("abandon")
 
     def beside(self, operation: Callable[[Channel], Any]) -> Job:
         raise NotImplementedError

@@ -13,7 +13,7 @@ import pytest
 
 from app.client.errors import StateError
 from app.client.files.outputs import FileOutput, Mark, sync_directory, write_file
-from app.client.files.state import StateFile, replace_file
+from app.client.files.state import FileGroups, StateFile, replace_file
 from app.client.tiles.plan import Plan
 from app.client.tiles.saving import TileFile, TileState
 
@@ -186,3 +186,27 @@ def test_a_state_of_another_kind_is_refused(tmp_path: Path) -> None:
     StateFile(tmp_path / "state", "kind").save({})
     with pytest.raises(StateError):
         StateFile(tmp_path / "state", "other").load(dict)
+
+
+def test_groups_of_files(journal: Journal, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token that is there is of files that are whole; it is no older than acknowledged."""
+    now = [0.0]
+    groups = FileGroups(journal.root / "token", lambda: now[0])
+    contents = [b"%d" % k * 700 for k in range(6)]
+    for k, content in enumerate(contents):
+        groups.write(journal.root / f"{k}.npy", content)
+        groups.follow(str(k))
+        now[0] += 0.4
+    groups.sync()
+    journal.say(5)
+    monkeypatch.undo()
+    tokens = set()
+    for crash in journal.crashes(where, TRIES):
+        token = read(crash, "token")
+        assert token is not None or not crash.said, crash.how
+        last = -1 if token is None else int(token)
+        tokens.add(last)
+        assert last >= max(crash.said, default=-1), crash.how
+        for k in range(last + 1):
+            assert read(crash, f"{k}.npy") == contents[k], crash.how
+    assert {-1, 0, 3, 5} == tokens

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -32,3 +33,12 @@ def test_batches_as_they_are() -> None:
     assert len({batch, batch, again}) == 2
     assert "Batch 3 of epoch 1: r" in repr(batch)
     assert len(batch) == 1
+
+
+def test_a_field_is_no_attribute_but_is_named() -> None:
+    batch = Batch({"data": np.zeros(2)}, token="t", sequence=0, epoch=0, count=2, rows=(0, 2))  # noqa: S106
+    with pytest.raises(AttributeError, match=r"the field is batch\['data'\]"):
+        batch.data  # noqa: B018
+    assert not hasattr(batch, "labels")
+    again = pickle.loads(pickle.dumps(batch))  # noqa: S301 - our own
+    assert (list(again), copy.copy(batch).token) == (["data"], "t")

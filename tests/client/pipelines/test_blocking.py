@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import json
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -146,11 +150,20 @@ def test_what_cannot_be_asked(pipeline: Pipeline) -> None:
         {"every": 0},
         {"prefetch": -1},
         {"parallel": -2},
+        {"parallel": 0},
+        {"parallel": 65},
+        {"prefetch": 65537},
     ):
         with pytest.raises(ValueError, match=r"rank|must be"):
             pipeline.batches(**wrong)
-    with pytest.raises(StateError, match=r'give after=state\["token"\]'):
-        pipeline.batches(after={"token": None})  # type: ignore[arg-type]
+    for wrong in ({"prefetch": True}, {"every": 1.5}, {"parallel": "4"}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} cannot be"):
+            pipeline.batches(**wrong)
+    for wrong in ({"token": None}, next(pipeline.batches())):
+        with pytest.raises(StateError, match=r"a token is batch.token, or state"):
+            pipeline.batches(after=wrong)
+    with pytest.raises(StateError, match="empty: give None"):
+        pipeline.batches(after="")
     for wrong in ({"after": ""}, {"after": "a b"}, {"after": "x" * 600}, {"skip": -1}):
         with pytest.raises(StateError):
             pipeline.batches(**wrong)
@@ -648,3 +661,33 @@ def test_stopping_early_and_going_on(service: FakeService, pipeline: Pipeline) -
             batches.close()
         assert got == ALL
     assert len(service.streams) >= 12
+
+
+@pytest.mark.parametrize("way", [{}, {"parallel": 4}, {"parallel": 2, "prefetch": 8}])
+def test_batches_that_are_dropped_end_quietly(
+    service: FakeService,
+    way: Way,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In a loop that is left, nothing is reported, no socket stays open, and nobody waits."""
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    service.pipeline.delays = dict.fromkeys(range(4, 12), 30.0)
+    with Client(service.url) as client, warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)  # of sockets
+        for _ in range(3):
+            for batch in client.pipeline(SPEC).batches(**way):
+                assert batch.sequence == 0
+                break
+        with contextlib.suppress(LookupError):
+            for _ in client.pipeline(SPEC).batches(**way):
+                raise LookupError
+        gc.collect()
+        workers = [t for t in threading.enumerate() if t.name.startswith("thalweg-worker")]
+        for worker in workers:
+            worker.join(10)  # far less than the service takes
+            assert not worker.is_alive()
+        gc.collect()
+    assert not reported
+    assert not caplog.records

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import PipelineError
 from core.iterate.base import Block, InOrder, Sequential, State
 from core.iterate.columns import block_length
 from core.iterate.mapping import Map, named_map
 from core.iterate.mixing import Mix, RandomMix
+from core.iterate.sources import ArraySource
 from tests.core.iterate.drain import drain, first
 from tests.core.iterate.items import Counter, one
 
@@ -112,3 +114,25 @@ def test_draws_of_mixes_and_maps_are_frozen() -> None:
     assert [x for (x,) in drain(stage)] == [0, 1, 0, 1, 2, 2, 3, 4, 5, 3, 4, 6, 7, 8]
     numbers = one(named_map(Counter(3), "uniform", {}, seed=7), "random")
     assert numbers == [0.8400755493449802, 0.10213281548623132, 0.42342756008846505]
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"x": np.zeros(3, "<f4")}, "x is int64 in the first, float32 in another"),
+        ({"x": np.zeros((3, 2), int)}, "x is int64 in the first, int64 of shape [2] in another"),
+        ({"z": np.zeros(3, int)}, "x is int64 in the first, missing in another"),
+        (
+            {"x": np.zeros(3, int), "y": np.zeros(3)},
+            "y is missing in the first, float64 in another",
+        ),
+    ],
+)
+def test_how_the_fields_of_inputs_differ(other: Block, words: str) -> None:
+    with pytest.raises(PipelineError, match="cannot be mixed") as caught:
+        Mix([ArraySource({"x": np.arange(3)}), ArraySource(other)])
+    assert words in caught.value.message
+    assert "cast changes a dtype" in str(caught.value.hint)
+    one, two = np.zeros(3, int), np.zeros(3)
+    with pytest.raises(PipelineError, match=r"order x, y in the first, y, x in another"):
+        Mix([ArraySource({"x": one, "y": two}), ArraySource({"y": two, "x": one})])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from core.errors import PipelineError
+from core.iterate.base import Field
 from core.iterate.mapping import named_filter, named_map
 from core.iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from tests.core.iterate.items import MIXED, one
@@ -116,3 +117,26 @@ def test_arguments_that_do_not_fit(fn: str, args: dict[str, Any]) -> None:
 def test_named_predicates(pred: str, args: dict[str, Any], expected: list[int]) -> None:
     assert one(named_filter(MIXED, pred, args), "i") == expected
     assert pred in PREDICATES
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "hint"),
+    [
+        ("between", {"low": 5, "high": 1}, "high is excluded"),
+        ("between", {"low": 5, "high": 5}, "high is excluded"),
+        ("equal", {"value": 3.5}, "label is uint8: none equals that."),
+        ("equal", {"value": 300}, "label is uint8: none equals that."),
+        ("equal", {"value": -1}, "label is uint8: none equals that."),
+    ],
+)
+def test_tests_that_nothing_passes_are_refused(
+    name: str, args: dict[str, float], hint: str
+) -> None:
+    schema = (Field("label", np.dtype("u1")),)
+    with pytest.raises(PipelineError) as caught:
+        PREDICATES[name]({"field": "label", **args}, schema)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(hint)
+    for value in (0, 255, 3.0):
+        PREDICATES["equal"]({"field": "label", "value": value}, schema)
+    PREDICATES["not_equal"]({"field": "label", "value": 3.5}, schema)

@@ -85,3 +85,33 @@ def test_options_that_are_unknown_missing_or_wrong() -> None:
         with pytest.raises(PipelineError) as caught:
             parse_pipeline({"stages": [SOURCE, stage]})
         assert (caught.value.stage, caught.value.field) == (1, field)
+
+
+def test_validation_is_the_share_that_split_gives_away() -> None:
+    split = {"op": "split", "part": "train"}
+
+    def digest(**options: Any) -> bytes:  # noqa: ANN401
+        return parse_pipeline({"stages": [SOURCE, {**split, **options}, BATCH]}).digest
+
+    assert digest(validation=0.2) == digest(fraction=0.2) != digest()
+    assert digest() == digest(validation=0.1)
+    with pytest.raises(PipelineError, match="contradicts fraction"):
+        digest(validation=0.2, fraction=0.2)
+    with pytest.raises(PipelineError, match=r"validation is 0\.0"):
+        digest(validation=0.0)
+
+
+@pytest.mark.parametrize(
+    ("stage", "meant"),
+    [
+        ({"op": "batch", "batch_size": 3}, "Did you mean size?"),
+        ({"op": "shuffle", "buffer_size": 3}, "Did you mean size?"),
+        ({"op": "mix", "inputs": [[SOURCE], [SOURCE]], "weights": [0.75, 0.25]}, "such as [3, 1]."),
+        ({"op": "mix", "inputs": [[SOURCE], [SOURCE]], "weights": [0.1, 0.9]}, "such as [1, 9]."),
+    ],
+)
+def test_what_was_meant(stage: dict[str, Any], meant: str) -> None:
+    stages = [stage] if stage["op"] == "mix" else [SOURCE, stage]
+    with pytest.raises(PipelineError) as caught:
+        parse_pipeline({"stages": stages})
+    assert meant in str(caught.value.hint)

@@ -608,3 +608,16 @@ def test_k2is() -> None:
     assert "no frame is marked as having the shutter open" in read(closed).notes[0]
     with pytest.raises(CoreError, match="more positions than the 2 frames"):
         read(files, Hints(nav_shape=(3,)))
+
+
+def test_npy_of_pictures_notes_that_colours_may_be_an_axis_of_the_frame() -> None:
+    files = {"a.npy": writers.npy(noise((5, 8, 6, 3)))}
+    (note,) = read(files).notes
+    assert note == (
+        "frames are [6, 3], the last two axes: if they are pictures of 3 colours,"
+        " register sig_shape [8, 6, 3]"
+    )
+    stated = read(files, Hints(sig_shape=(8, 6, 3)))
+    assert (stated.nav_shape, stated.notes) == ((5,), ())
+    assert not read(files, Hints(nav_shape=(5, 8))).notes
+    assert not read({"a.npy": writers.npy(noise((5, 6, 3)))}).notes
