@@ -48,7 +48,7 @@ class HttpxChannel(AsyncChannel):
         workers: int = 1,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.retries, self.outage = connector.retries, connector.duplex.outage
+        self.retries, self.outage = connector.retries, connector.blocking().outage
         self._connector = connector
         self._release = release
         self._loop: asyncio.AbstractEventLoop | None = None

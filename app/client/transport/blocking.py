@@ -206,6 +206,8 @@ class SocketConnector(Connector):
     """
 
     def __init__(self, address: Address, retries: int) -> None:
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
         given: Any = retries
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
             raise ValueError(f"retries is {given!r}: give a whole number, 0 or more")
@@ -213,8 +215,6 @@ class SocketConnector(Connector):
         self.retries = retries
         self.outage = Outage()
         self._address = address
-        self._idle: list[Connection] = []
-        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SocketConnector, (self._address, self.retries)
