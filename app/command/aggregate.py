@@ -14,6 +14,7 @@ import numpy as np
 import structlog
 
 from app.losses.aggregation import Aggregation, Job
+from app.losses.analyses import MANY
 from app.losses.outputs import STDOUT, check_free
 from app.losses.pictures.options import PictureOptions
 from app.losses.selection import parse_selection
@@ -36,10 +37,6 @@ from .reading import announce_compiling, log_ends, named_streams
 
 if TYPE_CHECKING:
     from app.losses.pictures.drawing import PictureFiles
-
-
-_MANY = 0.01
-"""Share of the occurring events from which on it is no chance that they are in no stream."""
 
 
 def _log_events(rows: Rows) -> None:
@@ -133,8 +130,11 @@ def _aggregate(args: argparse.Namespace) -> int:
         ends = aggregation.run()
     log_ends(streams, ends, time.perf_counter() - start, "reports written")
     log = structlog.get_logger()
-    if job.selection and not aggregation.selected_rows:
+    if job.selection and not aggregation.chosen.count:
         log.warning("no row is of the chosen summaries and events: the tables are empty")
+    for name, ids in aggregation.chosen.missing.items():
+        option = name.removeprefix("missing_").replace("_", "-")
+        log.warning("no row has these of an option", option=f"--{option}", ids=ids)
     longest = job.inputs.longest_return_period
     if longest is not None:
         log.warning(
@@ -219,6 +219,6 @@ def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence, merged: 
     unused = max(occurring - (events - absent), 0)
     if unused:
         text, level = "events of the occurrence file are not in the streams", logging.INFO
-        if unused >= _MANY * occurring:
+        if unused >= MANY * occurring:
             text, level = f"{text}: is a partition missing?", logging.WARNING
         log.log(level, text, events=unused, of=occurring)

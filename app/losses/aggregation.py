@@ -46,7 +46,7 @@ from .sections import (
     sections_of,
     stream_observer,
 )
-from .selection import RowSelection
+from .selection import Chosen, RowSelection
 from .sources import Source, Sources
 from .spilling import SpillFiles
 
@@ -204,7 +204,7 @@ class Aggregation:
 
     def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
         job = self._job
-        self.selected_rows = 0
+        self.chosen = Chosen(job.selection)
         folder = self._spill_dir()
         spill = SpillFiles(folder)
         with closing(spill), Outputs(live=job.live, folder=folder) as outputs:
@@ -215,9 +215,7 @@ class Aggregation:
 
             def sink(set_id: int | None, name: str, rows: Rows) -> None:
                 if name in job.reports:
-                    selected = job.selection(rows)
-                    self.selected_rows += len(selected)
-                    tables.write(set_id, name, selected)
+                    tables.write(set_id, name, self.chosen(rows))
                 if name in self._taps:
                     self._taps[name](rows)
 

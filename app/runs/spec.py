@@ -113,6 +113,7 @@ class RunAnswer(BaseModel):
     bytes: int = Field(description="Durable bytes of all streams")
     events: int = Field(description="Complete events of all streams")
     missing_inputs: list[str] = Field(description="Inputs that a report needs and the run lacks")
+    notes: list[str] = Field([], description="What its owner should know, in sentences")
     problem: dict[str, Any] | None = given("Why it failed")
     results: dict[str, Any] = {}
     links: dict[str, str]
@@ -168,6 +169,16 @@ class ReportsBody(BaseModel):
         {}, description="Options that differ from those of the run, such as quantiles"
     )
     inputs: dict[RunInputName, str] = Field({}, description="Inputs that differ, by name")
+
+
+class SealBody(BaseModel):
+    """What to change of a run before it is sealed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    options: dict[str, Any] = Field(
+        {}, description="Options of its reports in place of those it has, such as return_periods"
+    )
 
 
 class ReportsQuery(BaseModel):

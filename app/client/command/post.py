@@ -225,8 +225,4 @@ def _describe(end: End, *, is_declared: bool) -> str:
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if end.reopened_check != "whole":
         text += f", reopened events checked {end.reopened_check}"
-    if end.events_without_occurrence:
-        text += f", {end.events_without_occurrence} without occurrence"
-    if end.events_only_in_occurrence:
-        text += f", {end.events_only_in_occurrence} events only in the occurrences"
     return text
