@@ -46,6 +46,7 @@ def describe_run(
     streams: Sequence[StreamRecord],
     has: Callable[[str, str, str], bool],
     share: int,
+    computing: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> dict[str, Any]:
     """Describe a run and how far its streams have come.
 
@@ -54,6 +55,7 @@ def describe_run(
         streams: all of its streams.
         has: whether an owner has the input of a name and digest: the run may have outlived it.
         share: bytes of memory that an owner may hold.
+        computing: variants and reports of them that are being computed.
     """
     gone = [name for name, digest in run.inputs.items() if not has(run.owner, name, digest)]
     states: Counter[str] = Counter(stream.state for stream in streams)
@@ -71,6 +73,7 @@ def describe_run(
         "missing_inputs": [*RunSpec.of(run).missing, *gone],
         "problem": run.problem,
         "results": dict(run.results),
+        "computing": [{"variant": variant, "reports": [*names]} for variant, names in computing],
         "links": {
             "self": path,
             "streams": f"{path}/streams",

@@ -336,6 +336,11 @@ def _missing(
         return ReportMissingError(
             f"the report could not be computed: {problem.get('detail')}", problem=problem
         )
+    if name.variant not in {OWN, *run.results}:
+        raise ReportMissingError(
+            f"the run has no variant {name.variant}",
+            hint=f"Its variants are {', '.join(run.results)}",
+        )
     of = "" if name.variant == OWN else f" of the variant {name.variant[:40]}"
     return ReportMissingError(
         f"the run has no report {name.report}{of}",

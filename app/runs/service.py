@@ -38,4 +38,6 @@ class RunService:
     def describe(self, run: RunRecord) -> dict[str, Any]:
         """Describe a run and how far its streams have come."""
         has, share = self.losses.inputs.has, self.losses.ledger.share
-        return describe_run(run, self.streams.of(run), has, share)
+        jobs = self.reports.jobs.of_run(run.owner, run.id)
+        computing = [(job.variant.name, job.reports) for job in jobs if not job.is_poisoned]
+        return describe_run(run, self.streams.of(run), has, share, computing)

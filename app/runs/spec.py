@@ -116,6 +116,7 @@ class RunAnswer(BaseModel):
     notes: list[str] = Field([], description="What its owner should know, in sentences")
     problem: dict[str, Any] | None = given("Why it failed")
     results: dict[str, Any] = {}
+    computing: list[dict[str, Any]] = Field([], description="Reports that are being computed")
     links: dict[str, str]
 
 
