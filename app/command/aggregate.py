@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from app.losses.pictures.drawing import PictureFiles
 
 
+_USED = 0.1
+"""Share of the periods of which the last with an event has more, if their number is right."""
+
+
 def _log_events(rows: Rows) -> None:
     log = structlog.get_logger()
     for row in rows:
@@ -154,6 +158,8 @@ def _aggregate(args: argparse.Namespace) -> int:
 
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:
     if args.plot is None:
+        if args.perspective is not None:
+            raise OptionError("perspective is of pictures", hint="Add --plot DIR, or leave it out")
         return None
     from app.losses.pictures.drawing import PictureFiles  # noqa: PLC0415 - most jobs draw nothing
 
@@ -214,6 +220,10 @@ def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence, merged: 
     absent = sum(end.events_without_occurrence or 0 for end in ends)
     if absent:
         log.warning("events never occur, so they have no rows by period", events=absent, of=events)
+    last = int(occurrence.period_numbers.max(initial=1))
+    if last < _USED * occurrence.periods:
+        text = "no event occurs in the last nine tenths of the periods: is their number right?"
+        log.warning(text, periods=occurrence.periods, last_used=last)
     occurring = len(np.unique(occurrence.event_ids))
     # With summary sets, events without a summary count as occurring.
     unused = max(occurring - (events - absent), 0)

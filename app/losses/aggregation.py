@@ -170,7 +170,10 @@ class Aggregation:
         several = len(job.streams) > 1
         if several and (job.expect_events is not None or job.expect_bytes is not None):
             count = len(job.streams)
-            raise OptionError(f"expect_events and expect_bytes are of one stream, not of {count}")
+            raise OptionError(
+                f"expect_events and expect_bytes are of one stream, not of {count}",
+                hint="Declare each: --partial-out of each, then --partials of all with their total",
+            )
         self._job = job
         self._observer = observer
         self._taps = dict(taps or {})

@@ -184,7 +184,7 @@ def parse_ids(text: str, option: str = "summary_ids") -> Ids:
 def _invalid_ids(option: str, fault: str) -> InvalidOptionError:
     return InvalidOptionError(
         f"{option} {fault}",
-        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}",
+        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}; a file is not taken",
         option=option,
     )
 

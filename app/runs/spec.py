@@ -226,7 +226,9 @@ def invalid(error: ValidationError) -> InvalidOptionError:
     """Return what is wrong with a body, in the words of the service."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"] if part != "[key]") or "the body"
-    return InvalidOptionError(f"{place}{wording(first)}", option=place)
+    belongs = first["type"] == "extra_forbidden" and place in RunOptions.model_fields
+    hint = f'Give it as a member of options: {{"options": {{"{place}": …}}}}' if belongs else None
+    return InvalidOptionError(f"{place}{wording(first)}", option=place, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

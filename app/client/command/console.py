@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
 import threading
@@ -21,7 +22,7 @@ from ..losses.saving import Progress
 from ..runs.description import RunOptions
 from ..runs.uploading import Uploading
 from ..tiles.saving import TileProgress
-from ..transport.retry import is_retryable
+from ..transport.retry import RETRYING, is_retryable
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -117,6 +118,26 @@ def saying_warnings(*, quiet: bool) -> Iterator[None]:
         finally:
             for warning in caught:
                 say(with_options(str(warning.message)))
+
+
+class _Said(logging.Handler):
+    """Says what is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+@contextmanager
+def saying_retries(args: argparse.Namespace) -> Iterator[None]:
+    """Say when the service is away, and when it is back."""
+    handler = _Said()
+    if not getattr(args, "quiet", False):
+        RETRYING.addHandler(handler)
+        RETRYING.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        RETRYING.removeHandler(handler)
 
 
 def is_stale(error: BaseException | None) -> bool:

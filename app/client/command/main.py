@@ -33,6 +33,7 @@ from .console import (
     EXIT_TERMINATED,
     fail,
     print_json,
+    saying_retries,
 )
 
 _NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
@@ -194,7 +195,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     elif len(rest) == 1 and name is not None and getattr(args, name) is None:
         setattr(args, name, rest[0])
     elif rest:
-        args.parser.error(f"unexpected: {' '.join(rest)}")
+        args.parser.error(f"unexpected: {' '.join(rest)}{getattr(args, 'several', '')}")
     return args
 
 
@@ -210,7 +211,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parsed(argv)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        with Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client:
+        with (
+            saying_retries(args),
+            Client(args.url, args.key, timeout=args.timeout, retries=args.retries) as client,
+        ):
             return args.run(args, client) or 0
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE

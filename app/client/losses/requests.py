@@ -341,7 +341,7 @@ def listed(name: str, value: object) -> str:
     text = value if isinstance(value, str) else ",".join(map(str, numbers_of(name, value)))
     form, example = _FORMS[name]
     if not form.fullmatch(text):
-        raise ValueError(f"{name} must look like {example}, not {text!r}")
+        raise ValueError(f"{name} must look like {example}, not {text!r}; a file is not taken")
     return text
 
 

@@ -320,6 +320,8 @@ def _open_other(source: Any) -> Source:  # noqa: ANN401 - told apart here
         pass
     if isinstance(source, AsyncIterable):
         raise TypeError("asynchronous iterables are for AsyncClient")
+    if isinstance(source, list | tuple) and any(isinstance(s, str | os.PathLike) for s in source):
+        raise TypeError("a post is one stream: the streams of partitions make a run, client.runs")
     if not isinstance(source, Iterable):
         raise TypeError(f"{type(source).__name__} cannot be posted")
     return BufferedSource(PiecesReader(source))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
 
+RETRYING = logging.getLogger("thalweg")
+"""Is told, as information, when a service is away and when it is back."""
 RETRIES = 8
 """Failures in a row to tolerate: about a minute of a server that is away."""
 
@@ -68,6 +71,8 @@ class Backoff:
 
     def progressed(self) -> None:
         """Something was achieved: earlier failures do not count any more."""
+        if self.failures:
+            RETRYING.info("it goes on")
         self.failures = 0
 
     def delay(self, error: ThalwegError) -> float:
@@ -84,5 +89,7 @@ class Backoff:
         delay = min(_FIRST_DELAY * 2.0**self.failures, _LONGEST_DELAY)
         delay *= 0.5 + self._draw() / 2
         self.failures += 1
+        if self.failures == 1:
+            RETRYING.info("%s: trying again", error)
         retry_after = error.retry_after if isinstance(error, ProblemError) else None
         return max(delay, min(retry_after or 0.0, _LONGEST_RETRY_AFTER))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -361,7 +362,7 @@ def test_the_reports_to_fetch_are_those_of_the_variant() -> None:
 
 def test_a_variant_that_is_computed_is_waited_for_and_one_that_failed_says_why() -> None:
     results = {"own": {"reports": ["melt"]}, "v1": {"reports": [], "problem": {"detail": "why"}}}
-    document = {"reports": ["melt"], "results": results}
+    document: dict[str, Any] = {"reports": ["melt"], "results": results}
     document["computing"] = [{"variant": "v2", "reports": ["ept"]}]
     known = Run(RUN, "done", None, document)
     assert _computed(argparse.Namespace(variant="v2"), known) == ["ept"]

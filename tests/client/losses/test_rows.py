@@ -155,7 +155,7 @@ def test_an_error_line() -> None:
 
 
 def test_rows_that_are_missing_for_a_reason_are_warned_of_where_the_package_was_called() -> None:
-    told = {"events_without_occurrence": 1200, "events_only_in_occurrence": 2}
+    told: dict[str, Any] = {"events_without_occurrence": 1200, "events_only_in_occurrence": 2}
     told |= {"missing_event_ids": "7,60001-70000"}
     end = End.parse(END | {"events": 2000} | told)
     assert end.missing_ids == {"event_ids": "7,60001-70000"}
