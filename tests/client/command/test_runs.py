@@ -416,6 +416,8 @@ def test_a_single_report_goes_into_a_folder_that_is_named_as_one(
         (f"run compute {RUN} --report ept --rp 5", "Did you mean --return-periods?"),
         (f"run compute {RUN} --report ept --summary-ids 5", "run fetch"),
         ("aggregate x.bin", "aggregate is a command of thalweg-server"),
+        ("post P1.bin P2.bin --report melt", "thalweg run create"),
+        (f"run compute {RUN} --report ept --return-periods 0.004", "250 for the probability"),
         (f"run compute {RUN} --report ept --return-periods 250y", "whole number of years"),
     ],
 )

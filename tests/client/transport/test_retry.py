@@ -75,3 +75,15 @@ def test_what_is_too_long_is_sent_shorter(
     status: int, members: dict[str, Any], size: int, allowed: int | None
 ) -> None:
     assert shorter(ProblemError(status, members), size) == allowed
+
+
+def test_a_service_that_is_away_and_back_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "thalweg")
+    backoff = Backoff(3, lambda: 1.0)
+    for _ in range(2):
+        backoff.delay(ConnectionFailed("it is away"))
+    backoff.progressed()
+    backoff.progressed()
+    assert caplog.messages == ["it is away: trying again", "it goes on"]
