@@ -158,8 +158,8 @@ def _require_inputs(reports: Sequence[Report], inputs: ReportInputs) -> None:
             if need.name not in given:
                 raise ReportError(
                     f"{report.name.upper()} needs {need.noun}",
-                    hint=f"{need.hint}: PUT it to /v1/inputs/{need.name}, and add {need.name}= with"
-                    " the digest in the answer to the query",
+                    hint=f"{need.hint}: PUT it to /v1/inputs/{need.name}, and name the digest in"
+                    f" its answer, by {need.name}= in a query, or among the inputs of a run",
                     inputs=[need.name],
                 )
 
