@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -156,8 +156,8 @@ def warn_of(told: Mapping[str, int | str | None]) -> None:
 
 def warn(text: str) -> None:
     """Warn whoever called this package."""
-    package, frame, level = __name__.removesuffix(".losses.rows"), sys._getframe(1), 2  # noqa: SLF001
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(package):
+    package, frame, level = __name__.removesuffix(".losses.rows"), inspect.currentframe(), 1
+    while frame and frame.f_globals.get("__name__", "").startswith(package):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
 
