@@ -336,7 +336,7 @@ _OTHERS = {
 
 
 def _explain(error: type[Exception]) -> str:
-    return (error.__doc__ or "").strip().split("\n\n")[0]
+    return (error.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
 
 
 KINDS: dict[str, Kind] = {

@@ -99,7 +99,8 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     if own is not None and own.startswith("PUT the file to"):
         return "Give a file as a Path; text is a digest"
     if problem.get("detail") in _NO_ROUTE:
-        return f"There is no such route: is {'--url' if command else 'the url'} that of a service?"
+        name = "--url" if command else "the url"
+        return f"There is no such route: is {name} that of a service, without /v1 at its end?"
     hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
     if hint is None:
         return own and _reworded(own, command=command)

@@ -14,6 +14,7 @@ import numpy as np
 import structlog
 
 from app.losses.aggregation import Aggregation, Job
+from app.losses.analyses import MANY
 from app.losses.outputs import STDOUT, check_free
 from app.losses.pictures.options import PictureOptions
 from app.losses.selection import parse_selection
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from app.losses.pictures.drawing import PictureFiles
 
 
-_MANY = 0.01
-"""Share of the occurring events from which on it is no chance that they are in no stream."""
+_USED = 0.1
+"""Share of the periods of which the last with an event has more, if their number is right."""
 
 
 def _log_events(rows: Rows) -> None:
@@ -133,8 +134,11 @@ def _aggregate(args: argparse.Namespace) -> int:
         ends = aggregation.run()
     log_ends(streams, ends, time.perf_counter() - start, "reports written")
     log = structlog.get_logger()
-    if job.selection and not aggregation.selected_rows:
+    if job.selection and not aggregation.chosen.count:
         log.warning("no row is of the chosen summaries and events: the tables are empty")
+    for name, ids in aggregation.chosen.missing.items():
+        option = name.removeprefix("missing_").replace("_", "-")
+        log.warning("no row has these of an option", option=f"--{option}", ids=ids)
     longest = job.inputs.longest_return_period
     if longest is not None:
         log.warning(
@@ -154,6 +158,8 @@ def _aggregate(args: argparse.Namespace) -> int:
 
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:
     if args.plot is None:
+        if args.perspective is not None:
+            raise OptionError("perspective is of pictures", hint="Add --plot DIR, or leave it out")
         return None
     from app.losses.pictures.drawing import PictureFiles  # noqa: PLC0415 - most jobs draw nothing
 
@@ -214,11 +220,15 @@ def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence, merged: 
     absent = sum(end.events_without_occurrence or 0 for end in ends)
     if absent:
         log.warning("events never occur, so they have no rows by period", events=absent, of=events)
+    last = int(occurrence.period_numbers.max(initial=1))
+    if last < _USED * occurrence.periods:
+        text = "no event occurs in the last nine tenths of the periods: is their number right?"
+        log.warning(text, periods=occurrence.periods, last_used=last)
     occurring = len(np.unique(occurrence.event_ids))
     # With summary sets, events without a summary count as occurring.
     unused = max(occurring - (events - absent), 0)
     if unused:
         text, level = "events of the occurrence file are not in the streams", logging.INFO
-        if unused >= _MANY * occurring:
+        if unused >= MANY * occurring:
             text, level = f"{text}: is a partition missing?", logging.WARNING
         log.log(level, text, events=unused, of=occurring)

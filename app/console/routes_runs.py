@@ -16,7 +16,7 @@ from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
 from app.http.json_bodies import json_response
 from app.losses.inputs import KINDS
-from app.runs.describing import describe_briefly, describe_run, describe_stream
+from app.runs.describing import describe_briefly, describe_stream
 from app.runs.records import RunRecord
 from app.runs.results.segments import stream_header
 from app.runs.service import RunService
@@ -97,7 +97,7 @@ async def run(console: Console, who: IdentityDep, ident: str, after: After = "")
 
     def look() -> dict[str, Any]:
         record = service.runs.get(who, ident)
-        described = describe_run(record, service.streams.of(record), service.losses.inputs.has)
+        described = service.describe(record)
         page = [describe_stream(stream) for stream in service.streams.page(record, after, _PAGE)]
         last = page[-1]["id"] if len(page) == _PAGE else None
         return {"run": described, "streams": page, "after": last}

@@ -41,6 +41,7 @@ from typing import NoReturn, Self
 
 from app.errors import BusyError, ShareExceededError, TooLargeError
 from app.tally import MEMORY, Column, Table, Tally
+from core.units import in_units
 
 RETRY_SECONDS = 1
 """Seconds after which a refused client may try again: most requests are over by then."""
@@ -79,6 +80,11 @@ class Ledger:
         self._lock = threading.RLock()
         self._notes = column.table.notes
         self._relieved = 0.0
+
+    @property
+    def setting(self) -> str:
+        """What an operator has to raise for an owner to hold more."""
+        return _SHARE if self.share < self.limit else _LIMIT
 
     @property
     def held(self) -> int:
@@ -150,18 +156,18 @@ class Ledger:
                 self._notes[_SHORT] = time.monotonic()
         if own > self.share:
             raise ShareExceededError(
-                f"your requests in progress hold {own - nbytes} bytes of this server's memory;"
-                f" with {nbytes} more for {purpose} they would exceed your share"
-                f" of {self.share}",
+                f"your requests in progress hold {in_units(own - nbytes)} of this server's memory;"
+                f" with {in_units(nbytes)} more for {purpose} they would exceed your share"
+                f" of {in_units(self.share)}",
                 hint="Wait until some of your requests have ended, or send smaller ones",
                 retry_after=RETRY_SECONDS,
                 limit=purpose,
-                setting=_SHARE,
+                setting=self.setting,
                 allowed=self.share,
                 used=own - nbytes,
             )
         raise BusyError(
-            f"the memory of this server is in use: {nbytes} bytes for {purpose} are not left",
+            f"the memory of this server is in use: {in_units(nbytes)} for {purpose} are not left",
             hint="Retry after the seconds in Retry-After",
             retry_after=RETRY_SECONDS,
             limit=purpose,
@@ -198,11 +204,11 @@ class Ledger:
         with self._lock:
             self.refused[purpose] += 1
         raise TooLargeError(
-            f"the request needs {nbytes} bytes of memory for {purpose}, and one owner may hold"
-            f" {self.share}",
+            f"the request needs {in_units(nbytes)} of memory for {purpose}, and one owner may hold"
+            f" {in_units(self.share)}",
             hint="Send a smaller request",
             limit=purpose,
-            setting=_SHARE,
+            setting=self.setting,
             allowed=self.share,
         )
 
@@ -229,6 +235,11 @@ class Hold:
         self._owner = owner
         self._purpose = purpose
         self.nbytes = 0
+
+    @property
+    def setting(self) -> str:
+        """See Ledger."""
+        return self._ledger.setting
 
     def grow(self, nbytes: int) -> None:
         """Hold more.

@@ -25,6 +25,8 @@ EXPOSED = (
     "Thalweg-Events-Only-In-Occurrence",
     "Thalweg-Selected-Rows",
     "Thalweg-Longest-Return-Period",
+    "Thalweg-Missing-Summary-Ids",
+    "Thalweg-Missing-Event-Ids",
     "Thalweg-Ledger-Bound",
     "Thalweg-Rates",
     "Location",
@@ -47,6 +49,11 @@ EXPOSED = (
     "RateLimit-Policy",
 )
 """Headers of answers that scripts of other origins may read."""
+
+
+def told_headers(told: Mapping[str, int | str]) -> dict[str, str]:
+    """Return what is told of an answer's rows as headers: ``Thalweg-Selected-Rows`` and so on."""
+    return {f"Thalweg-{name.replace('_', '-').title()}": str(told[name]) for name in told}
 
 
 def head_response(media_type: str, headers: Mapping[str, str]) -> Response:

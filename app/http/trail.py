@@ -132,6 +132,8 @@ _FURTHER = {"view": ("dataset", "ident"), "input": ("name", "name"), "stream": (
 """A further member of the line of a resource, and the path parameter that it shows."""
 
 
+_MADE = {_CREATED: "created", 202: "accepted"}
+"""What became of it, by status: what is accepted is computed later."""
 _DONE = {"delete": "deleted", "append": "appended"}
 
 
@@ -142,4 +144,4 @@ def _result(change: Change, status: int) -> str:
         return "refused"
     if change.action in _DONE:
         return _DONE[change.action]
-    return "created" if status == _CREATED else "existed"
+    return _MADE.get(status, "existed")

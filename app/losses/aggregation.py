@@ -46,7 +46,7 @@ from .sections import (
     sections_of,
     stream_observer,
 )
-from .selection import RowSelection
+from .selection import Chosen, RowSelection
 from .sources import Source, Sources
 from .spilling import SpillFiles
 
@@ -170,7 +170,10 @@ class Aggregation:
         several = len(job.streams) > 1
         if several and (job.expect_events is not None or job.expect_bytes is not None):
             count = len(job.streams)
-            raise OptionError(f"expect_events and expect_bytes are of one stream, not of {count}")
+            raise OptionError(
+                f"expect_events and expect_bytes are of one stream, not of {count}",
+                hint="Declare each: --partial-out of each, then --partials of all with their total",
+            )
         self._job = job
         self._observer = observer
         self._taps = dict(taps or {})
@@ -204,7 +207,7 @@ class Aggregation:
 
     def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
         job = self._job
-        self.selected_rows = 0
+        self.chosen = Chosen(job.selection)
         folder = self._spill_dir()
         spill = SpillFiles(folder)
         with closing(spill), Outputs(live=job.live, folder=folder) as outputs:
@@ -215,9 +218,7 @@ class Aggregation:
 
             def sink(set_id: int | None, name: str, rows: Rows) -> None:
                 if name in job.reports:
-                    selected = job.selection(rows)
-                    self.selected_rows += len(selected)
-                    tables.write(set_id, name, selected)
+                    tables.write(set_id, name, self.chosen(rows))
                 if name in self._taps:
                     self._taps[name](rows)
 

@@ -20,6 +20,9 @@ from core.losses.seen import SeenEvents
 if TYPE_CHECKING:
     from core.losses.sections import SectionAnalysis
 
+MANY = 0.01
+"""Share of the occurring events from which on it is no chance that they are in no stream."""
+
 
 @dataclass(frozen=True, slots=True)
 class Analyses:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.errors import DrainingError, Problem, ProblemError, ServiceError, problem_of
+from app.http.answers import told_headers
 from app.http.bodies import discard
 from app.http.decompression import MAX_BODY, Decoder, decoder
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
@@ -230,14 +231,7 @@ class LossAnswer:
             "Thalweg-Bytes": str(ending.bytes),
             "Thalweg-Reopened-Check": ending.reopened_check,
         }
-        if ending.events_without_occurrence is not None:
-            headers["Thalweg-Events-Without-Occurrence"] = str(ending.events_without_occurrence)
-        if ending.events_only_in_occurrence is not None:
-            headers["Thalweg-Events-Only-In-Occurrence"] = str(ending.events_only_in_occurrence)
-        if ending.selected_rows is not None:
-            headers["Thalweg-Selected-Rows"] = str(ending.selected_rows)
-        if ending.longest_return_period is not None:
-            headers["Thalweg-Longest-Return-Period"] = str(ending.longest_return_period)
+        headers |= told_headers(ending.told)
         if ending.bound is not None and ending.bound.summaries is not None:
             headers["Thalweg-Ledger-Bound"] = str(ending.bound.bound.state_bytes)
         if ending.mark is not None:

@@ -67,10 +67,7 @@ def describe_mark(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
 
 def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
     further = {
-        "events_without_occurrence": ending.events_without_occurrence,
-        "events_only_in_occurrence": ending.events_only_in_occurrence,
-        "selected_rows": ending.selected_rows,
-        "longest_return_period": ending.longest_return_period,
+        **ending.told,
         "rates": ending.rates,
         "ledger_bound": None if ending.bound is None else ending.bound.to_json(),
     }

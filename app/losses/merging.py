@@ -58,6 +58,12 @@ class MergeJob:
     """Whether a pipe gets rows before all tables are known to be good."""
 
 
+_OF_RUNS = (
+    "Tables of whole runs, such as aal and ept, are merged as partial files: thalweg-server"
+    " aggregate --partial-out of each partition, then --partials of all"
+)
+
+
 def merge_tables(job: MergeJob) -> int:
     """Merge tables; return the number of rows.
 
@@ -118,7 +124,7 @@ class _Source:
 
     def _check(self, piece: pa.Table) -> None:
         if _EVENT not in piece.column_names:
-            raise InputError("it has no column EventId", source=self.path)
+            raise InputError("it has no column EventId", hint=_OF_RUNS, source=self.path)
         events = np.append(self.last, _integers(piece, _EVENT))
         falling = np.flatnonzero(events[1:] < events[:-1])
         if len(falling):
@@ -210,7 +216,7 @@ def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
         header = file.readline().rstrip(b"\r\n")
         names = header.decode().split(",")
         if _EVENT not in names:
-            raise InputError("it has no header line with EventId", source=path)
+            raise InputError("it has no header line with EventId", hint=_OF_RUNS, source=path)
         keys = [name for name in _KEYS if name in names]
         convert = pa_csv.ConvertOptions(
             include_columns=keys, column_types=dict.fromkeys(keys, pa.int64())

@@ -67,6 +67,12 @@ def read_options(
         )
     form = _format(query, headers, reports)
     drawn = form in PICTURE_TYPES
+    if not drawn and (unused := sorted(query.model_fields_set & _OF_PICTURES)):
+        raise InvalidOptionError(
+            f"{unused[0]} is of pictures, and {form} is none",
+            hint="Leave it out, or ask for format=svg or png",
+            option=unused[0],
+        )
     if query.summary_info is not None:
         _check_info(form)
     if drawn and query.duplex:
@@ -97,6 +103,9 @@ def read_options(
         query.after,
         _picture(query, form, request) if drawn else None,
     )
+
+
+_OF_PICTURES = {"theme", "plot_tvar", "perspective", "currency"}
 
 
 def _admit(who: Identity, request: LossRequest, losses: LossService) -> None:

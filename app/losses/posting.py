@@ -50,6 +50,7 @@ from core.losses.format import ITEM_HEADER_SIZE
 
 from .passes import make_pass
 from .request import LossRequest
+from .selection import Chosen
 from .spool import Mark, Spool, Table
 from .sums_room import Admission, Followed, StatedBound
 
@@ -75,14 +76,26 @@ class Ending:
     events_only_in_occurrence: int | None = None
     """Number of events that occur and that the stream does not have; known once the whole stream
     has come in one post."""
-    selected_rows: int | None = None
-    """Number of rows of this post of the summaries and events asked for; None if all are."""
+    chosen: Chosen | None = None
+    """What selected the rows of this post; None if all are asked for."""
     longest_return_period: int | None = None
     """Years up to which the periods tell losses; None unless a longer return period is wanted."""
     rates: str | None = None
     """The input that event rates are from, where two have them."""
     bound: StatedBound | None = None
     """Bound of the sums of a whole run; None if there are none."""
+
+    @property
+    def told(self) -> dict[str, int | str]:
+        """What is to be said of the rows, by name: END members, and headers after ``Thalweg-``."""
+        numbers = {
+            "events_without_occurrence": self.events_without_occurrence,
+            "events_only_in_occurrence": self.events_only_in_occurrence,
+            "selected_rows": None if self.chosen is None else self.chosen.count,
+            "longest_return_period": self.longest_return_period,
+        }
+        told = {name: number for name, number in numbers.items() if number is not None}
+        return told | ({} if self.chosen is None else self.chosen.missing)
 
 
 _STRETCH = 1 << 20
@@ -102,15 +115,12 @@ class _Collector:
     def __init__(self, request: LossRequest, spool: Spool, last: Mark) -> None:
         self.last = last
         self._spool = spool
-        self._selection = request.selection
-        self.selected = 0 if self._selection else None
+        self.chosen = Chosen(request.selection) if request.selection else None
         self._resumes = not request.needs_whole_stream
 
     def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
         current().check(report)
-        selected = self._selection(rows) if self._selection else _copy(rows)
-        if self.selected is not None:
-            self.selected += len(selected)
+        selected = self.chosen(rows) if self.chosen else _copy(rows)
         if len(selected):
             # At once: a buffer of blocks may become gigabytes of quantiles.
             self._spool.put([Table(report, selected, set_id)])
@@ -304,7 +314,7 @@ class Posting:
             end.reopened_check,
             events_without_occurrence=end.events_without_occurrence,
             events_only_in_occurrence=unused,
-            selected_rows=self._output.selected,
+            chosen=self._output.chosen,
             longest_return_period=self._request.inputs.longest_return_period,
             rates=self._request.rates,
             bound=self._bound,
@@ -351,6 +361,6 @@ class Posting:
             self.offset,
             check,
             events_without_occurrence=self._pass.unplaced_events if has_occurrence else None,
-            selected_rows=self._output.selected,
+            chosen=self._output.chosen,
             rates=self._request.rates,
         )

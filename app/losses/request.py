@@ -158,24 +158,28 @@ def _require_inputs(reports: Sequence[Report], inputs: ReportInputs) -> None:
             if need.name not in given:
                 raise ReportError(
                     f"{report.name.upper()} needs {need.noun}",
-                    hint=f"{need.hint}: PUT it to /v1/inputs/{need.name}, and add {need.name}= with"
-                    " the digest in the answer to the query",
+                    hint=f"{need.hint}: PUT it to /v1/inputs/{need.name}, and name the digest in"
+                    f" its answer, by {need.name}= in a query, or among the inputs of a run",
                     inputs=[need.name],
                 )
 
 
-def require_whole_stream(reports: Sequence[Report], fault: str) -> None:
+def require_whole_stream(
+    reports: Sequence[Report],
+    fault: str,
+    hint: str = "Post the whole stream in one request; reports of events and periods can be"
+    " posted in parts",
+) -> None:
     """Refuse reports of whole runs.
 
     Raises:
-        WholeStreamError: naming them, with the fault.
+        WholeStreamError: naming them, with the fault and what to do instead.
     """
     names = [report.name for report in reports if report.scope == "run"]
     if names:
         raise WholeStreamError(
             f"{', '.join(names)} can be computed from a whole stream only, {fault}",
-            hint="Post the whole stream in one request; reports of events and periods can be"
-            " posted in parts",
+            hint=hint,
             reports=names,
         )
 

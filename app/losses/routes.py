@@ -65,6 +65,8 @@ _HEADERS: dict[str, Any] = {
             "Events of the occurrences that the stream lacks; if it came in one post",
         ),
         ("Thalweg-Selected-Rows", _NUMBER, "Rows of the summaries and events that were chosen"),
+        ("Thalweg-Missing-Summary-Ids", _TEXT, "Those of summary_ids that no row has, if any"),
+        ("Thalweg-Missing-Event-Ids", _TEXT, "Those of event_ids that no row has, if any"),
         (
             *("Thalweg-Longest-Return-Period", _NUMBER),
             "Years up to which the periods tell losses, if a longer return period is asked for",

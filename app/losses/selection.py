@@ -9,7 +9,7 @@ tables of its own. So both the sets and the places of the table are bounded befo
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,6 +29,12 @@ from core.sorting import distinct
 Ids: TypeAlias = npt.NDArray[np.int32]
 _IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 _MAX_IDS = 1_000_000
+_COLUMNS = {"summary_ids": "SummaryId", "event_ids": "EventId"}
+"""Columns by which rows are selected."""
+_LISTED = 40
+"""Ranges of missing ids that are named: a header holds them."""
+Seen: TypeAlias = Mapping[str, npt.NDArray[np.bool_]]
+"""By option, which of its ids there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +47,18 @@ class RowSelection:
     def __bool__(self) -> bool:
         return self.summary_ids is not None or self.event_ids is not None
 
-    def __call__(self, rows: Rows) -> Rows:
-        """Return the selected rows."""
-        for column, ids in (("SummaryId", self.summary_ids), ("EventId", self.event_ids)):
-            if ids is not None:
-                at = np.minimum(np.searchsorted(ids, rows[column]), len(ids) - 1)
-                rows = rows[ids[at] == rows[column]]
-        return rows
+    def __call__(self, rows: Rows, seen: Seen | None = None) -> Rows:
+        """Return the selected rows; mark the ids that any of the rows has in ``seen``."""
+        kept = rows
+        for option, column in _COLUMNS.items():
+            ids: Ids | None = getattr(self, option)
+            if ids is None:
+                continue
+            kept = kept[_find(ids, kept[column])[1]]
+            if seen is not None:
+                at, found = _find(ids, rows[column])
+                seen[option][at[found]] = True
+        return kept
 
     def check(self, report: str, form: str = "csv") -> None:
         """Check that a report has the columns, and a format that shows them.
@@ -62,11 +73,8 @@ class RowSelection:
                 option="event_ids",
             )
         columns = {column.name for column in REPORTS[report].columns}
-        for option, value, column in (
-            ("summary_ids", self.summary_ids, "SummaryId"),
-            ("event_ids", self.event_ids, "EventId"),
-        ):
-            if value is not None and column not in columns:
+        for option, column in _COLUMNS.items():
+            if getattr(self, option) is not None and column not in columns:
                 raise InvalidOptionError(
                     f"the report {report} has no column {column}",
                     hint=f"Leave {option} out, or ask for reports that have the column",
@@ -93,6 +101,51 @@ class RowSelection:
         """What identifies the selection."""
         ids = (self.summary_ids, self.event_ids)
         return b"|".join(b"" if array is None else array.tobytes() for array in ids)
+
+
+def _find(ids: Ids, values: Ids) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Where each value is in ascending ids, and whether it is."""
+    at = np.minimum(np.searchsorted(ids, values), len(ids) - 1)
+    return at, ids[at] == values
+
+
+class Chosen:
+    """Selects rows, and remembers which ids there are.
+
+    Args:
+        selection: the rows to select.
+
+    Attributes:
+        count: rows selected so far.
+    """
+
+    def __init__(self, selection: RowSelection) -> None:
+        self._selection = selection
+        wanted = {option: getattr(selection, option) for option in _COLUMNS}
+        self._ids: dict[str, Ids] = {o: ids for o, ids in wanted.items() if ids is not None}
+        self._seen = {option: np.zeros(len(ids), bool) for option, ids in self._ids.items()}
+        self.count = 0
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the selected ones of some rows."""
+        chosen = self._selection(rows, self._seen)
+        self.count += len(chosen)
+        return chosen
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Ids that no row has, as ``{"missing_event_ids": "7,60001-70000"}``; see ``_listed``."""
+        missing = {option: ids[~self._seen[option]] for option, ids in self._ids.items()}
+        return {f"missing_{option}": _listed(ids) for option, ids in missing.items() if len(ids)}
+
+
+def _listed(ids: Ids) -> str:
+    """List ascending ids as ``1,5,10-20``; where it gets long, the first of them, and ``...``."""
+    starts = np.flatnonzero(np.diff(ids, prepend=-1) > 1)
+    ends = np.append(starts[1:], len(ids)) - 1
+    pairs = zip(ids[starts[:_LISTED]], ids[ends[:_LISTED]], strict=True)
+    ranges = [f"{low}" if low == high else f"{low}-{high}" for low, high in pairs]
+    return ",".join([*ranges, *(["..."] if len(starts) > _LISTED else [])])
 
 
 def parse_selection(summary_ids: str | None, event_ids: str | None) -> RowSelection:
@@ -131,7 +184,7 @@ def parse_ids(text: str, option: str = "summary_ids") -> Ids:
 def _invalid_ids(option: str, fault: str) -> InvalidOptionError:
     return InvalidOptionError(
         f"{option} {fault}",
-        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}",
+        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}; a file is not taken",
         option=option,
     )
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .records import RunRecord, StreamRecord
+from core.units import in_units
+
+from .records import OWN, RunRecord, StreamRecord
 from .spec import RunSpec
 
 
@@ -40,7 +42,11 @@ def describe_briefly(run: RunRecord, streams: int) -> dict[str, Any]:
 
 
 def describe_run(
-    run: RunRecord, streams: Sequence[StreamRecord], has: Callable[[str, str, str], bool]
+    run: RunRecord,
+    streams: Sequence[StreamRecord],
+    has: Callable[[str, str, str], bool],
+    share: int,
+    computing: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> dict[str, Any]:
     """Describe a run and how far its streams have come.
 
@@ -48,6 +54,8 @@ def describe_run(
         run: the run.
         streams: all of its streams.
         has: whether an owner has the input of a name and digest: the run may have outlived it.
+        share: bytes of memory that an owner may hold.
+        computing: variants and reports of them that are being computed.
     """
     gone = [name for name, digest in run.inputs.items() if not has(run.owner, name, digest)]
     states: Counter[str] = Counter(stream.state for stream in streams)
@@ -61,9 +69,11 @@ def describe_run(
         "streams": counts,
         "bytes": sum(stream.offset for stream in streams),
         "events": sum(stream.events for stream in streams),
+        "notes": [*_large(run, streams, share), *_told(run)],
         "missing_inputs": [*RunSpec.of(run).missing, *gone],
         "problem": run.problem,
         "results": dict(run.results),
+        "computing": [{"variant": variant, "reports": [*names]} for variant, names in computing],
         "links": {
             "self": path,
             "streams": f"{path}/streams",
@@ -73,6 +83,50 @@ def describe_run(
             "progress": f"{path}/progress",
         },
     }
+
+
+_EVERY_POINT_BYTES = 600
+"""Memory that curves with every point take for each loss of their summary, about."""
+
+
+def _large(run: RunRecord, streams: Sequence[StreamRecord], share: int) -> list[str]:
+    """Say whether curves with every point may not fit, as far as the streams tell by now."""
+    spec = RunSpec.of(run)
+    at_points = "return_periods" in run.inputs or spec.options.return_periods is not None
+    headers = [s.cursor.header for s in streams if s.cursor.header is not None]
+    if not run.is_open or at_points or not headers or not {"ept", "psept"} & {*spec.reports}:
+        return []
+    # A summary has at most one loss of each event and sample; they may be of many summaries.
+    cells = headers[0].len_sample * sum(stream.events for stream in streams)
+    losses = min(cells, sum(stream.offset for stream in streams) // (4 + spec.options.float_width))
+    need = _EVERY_POINT_BYTES * losses
+    text = (
+        f"every point of a curve may take {in_units(need)} of memory, and the run may have"
+        f" {in_units(share)}: seal it with return_periods, such as 250,100,50"
+    )
+    return [text] if need > share else []
+
+
+def _told(run: RunRecord) -> list[str]:
+    """Say what the rows of reports do not."""
+    notes = []
+    for name, result in run.results.items():
+        told, of = result.get("told", {}), "" if name == OWN else f" (variant {name})"
+        for member, text in _TOLD.items():
+            if member in told:
+                count = told[member]
+                number = f"{count:,}" if isinstance(count, int) else count
+                notes.append(text.format(number) + of)
+    return notes
+
+
+_TOLD = {
+    "events_without_occurrence": "{} events of the streams never occur, so they have no rows by"
+    " period: are the occurrences those of this model?",
+    "events_only_in_occurrence": "{} events of the occurrences are in no stream: is a partition"
+    " missing?",
+    "missing_summary_ids": "no row has these of summary_ids: {}",
+}
 
 
 def describe_stream(stream: StreamRecord) -> dict[str, Any]:

@@ -36,6 +36,8 @@ STREAM = "stream"
 SEGMENT = "segment"
 REPORT = "report"
 """Kind of the files that are computed from a run, as is SEGMENT; see ``published``."""
+OWN = "own"
+"""Variant of the options and inputs that a run was sealed with."""
 MAX_PARTITION = 999_999
 RunState: TypeAlias = Literal["created", "uploading", "sealed", "computing", "done", "failed"]
 OPEN_STATES: tuple[RunState, ...] = ("created", "uploading", "failed")

@@ -18,18 +18,18 @@ from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, can_draw
 from app.losses.request import parse_reports
 from app.losses.schemas import PassOptions
-from app.losses.selection import RowSelection
-from app.run_errors import ReportMissingError, ReportNotReadyError
+from app.losses.selection import Chosen, RowSelection
+from app.run_errors import ReportMissingError, ReportNotReadyError, RunSealedError
 from app.service_error import ServiceError
 from core.errors import CoreError
 from core.losses.reports import REPORTS, check_curves, check_options
 from core.losses.reports.report import RETURN_PERIODS
 
-from .records import RunRecord
+from .records import OWN, RunRecord
 from .results.files import DAMAGED, RECORDS, Look, PublishedFile, ReportFiles, ReportName
-from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
+from .sealing.jobs import Job, Jobs, Variant, find_variant
 from .sealing.sealer import Sealer
-from .spec import ReportsBody, RunSpec, invalid
+from .spec import ReportsBody, RunSpec, SealBody, invalid
 
 RETRY_SECONDS = 2
 """Seconds after which to ask again for a report that is being computed."""
@@ -60,15 +60,6 @@ class Found(NamedTuple):
     variant: Variant
 
 
-class Told(NamedTuple):
-    """What is to be said of a report besides its rows; None for nothing."""
-
-    selected_rows: int | None = None
-    """Number of its rows, if summaries or events were chosen."""
-    longest_return_period: int | None = None
-    """Years up to which the periods tell losses, if a longer return period was asked for."""
-
-
 class RunReportsService:
     """Finds and derives the report files of runs; methods may take long.
 
@@ -82,17 +73,44 @@ class RunReportsService:
         self.jobs: Jobs = sealer.jobs
         """The jobs of all runs."""
 
-    def seal(self, who: Identity, ident: str) -> RunRecord:
-        """Seal a run; see :meth:`Sealer.seal`.
+    def seal(self, who: Identity, ident: str, values: Mapping[str, Any] | None = None) -> RunRecord:
+        """Seal a run, with options of its reports from a body; see :meth:`Sealer.seal`.
 
         Raises:
             ForbiddenError: ``admin`` alone may only have a run tried again that failed.
+            RunSealedError: it is sealed with other options.
+            CoreError, ServiceError: an option is invalid, or does not fit the run.
         """
         run = self._sealing.runs.get(who, ident)
-        if run.state != "failed":
+        if run.state != "failed" or values:
             require(who, RUNS)
             run = self._sealing.runs.own(who, ident)
-        return self._sealer.seal(run)
+        return self._sealer.seal(self._changed(who, run, values) if values else run)
+
+    def _changed(self, who: Identity, run: RunRecord, values: Mapping[str, Any]) -> RunRecord:
+        """Return a run with the options that it is to be sealed with."""
+        try:
+            variant = Variant(SealBody.model_validate(values).options)
+            spec = self._sealing.spec(run, variant)
+        except ValidationError as e:
+            raise invalid(e) from e
+        _check_options(run, spec, run.spec["reports"], variant)
+        spec.check(who, self._sealing.losses)
+
+        def changed(run: RunRecord) -> RunRecord:
+            spec = self._sealing.spec(run, variant)
+            if spec.to_json() == run.spec and spec.inputs == run.inputs:
+                return run
+            if not run.is_open:
+                raise RunSealedError(
+                    f"the run is {run.state} with other options",
+                    hint=f"POST these to /v1/runs/{run.id}/reports, with the names of the reports",
+                    state=run.state,
+                    reports=list(spec.reports),
+                )
+            return replace(run, spec=spec.to_json(), inputs=spec.inputs)
+
+        return self._sealing.runs.change(run, changed)
 
     def compute(self, who: Identity, ident: str, values: Mapping[str, Any]) -> Job:
         """Have further reports of a sealed run computed; see :meth:`Sealer.compute`.
@@ -108,18 +126,10 @@ class RunReportsService:
             body = ReportsBody.model_validate(values)
             variant = Variant(body.options, dict(body.inputs))
             reports = parse_reports(",".join(body.reports))
-            options = self._sealing.spec(run, variant).options
+            spec = self._sealing.spec(run, variant)
         except ValidationError as e:
             raise invalid(e) from e
-        tables = [REPORTS[report] for report in reports]
-        check_curves(tables, read_run_options(options))
-        check_options(tables, read_run_options(PassOptions.model_construct(**body.options)))
-        own = RunSpec.of(run).options
-        for fixed in ("float_width", "nan", "negative", "sample_order", "partitions"):
-            if getattr(options, fixed) != getattr(own, fixed):
-                raise InvalidOptionError(
-                    f"{fixed} is that of the streams, and cannot be changed any more", option=fixed
-                )
+        _check_options(run, spec, reports, variant)
         return self._sealer.compute(run, reports, variant)
 
     def find(self, who: Identity, ident: str, name: ReportName, form: str) -> Found:
@@ -143,24 +153,26 @@ class RunReportsService:
                 raise self._again(run, result, name, form) from None
         return Found(files, known, run, variant)
 
-    def tell(self, found: Found, name: ReportName, selection: RowSelection) -> Told:
-        """Say what the rows of a report, or those of a selection, do not.
+    def tell(self, found: Found, name: ReportName, selection: RowSelection) -> dict[str, int | str]:
+        """Say what the rows of a report, or those of a selection, do not; as ``Ending.told``.
 
         Raises:
             CoreError, ServiceError: the records are damaged, or a store failed.
         """
         files, _, run, variant = found
-        options, selected, longest = self._sealing.spec(run, variant).options, None, None
+        options, told = self._sealing.spec(run, variant).options, files.told(name)
         if selection:
-            selected = files.count(name, selection)
+            chosen = Chosen(selection)
+            told |= {"selected_rows": files.count(name, chosen), **chosen.missing}
         elif options.summary_ids is not None and (records := files.find(name.file(RECORDS))):
-            selected = records.size // files.dtype(name.report).itemsize
+            told["selected_rows"] = records.size // files.dtype(name.report).itemsize
         if RETURN_PERIODS in REPORTS[name.report].takes:
             # An input may be gone by now: nothing more is known of it, then.
             with suppress(CoreError, ServiceError):
                 inputs = self._sealing.request(run, variant, (name.report,)).inputs
-                longest = inputs.longest_return_period
-        return Told(selected, longest)
+                if inputs.longest_return_period is not None:
+                    told["longest_return_period"] = inputs.longest_return_period
+        return told
 
     def repair(
         self, who: Identity, ident: str, name: ReportName, form: str, file: PublishedFile
@@ -256,6 +268,24 @@ class RunReportsService:
         )
 
 
+def _check_options(run: RunRecord, spec: RunSpec, reports: Sequence[str], variant: Variant) -> None:
+    """Check that options of reports of a run, which ``spec`` has, are of these reports.
+
+    Raises:
+        InvalidOptionError: one is of the streams, which have been read by it.
+        CoreError: one is of none of the reports.
+    """
+    tables = [REPORTS[report] for report in reports]
+    check_curves(tables, read_run_options(spec.options))
+    check_options(tables, read_run_options(PassOptions.model_construct(**variant.options)))
+    own = RunSpec.of(run).options
+    for fixed in ("float_width", "nan", "negative", "sample_order", "partitions"):
+        if getattr(spec.options, fixed) != getattr(own, fixed):
+            raise InvalidOptionError(
+                f"{fixed} is that of the streams, and cannot be changed any more", option=fixed
+            )
+
+
 def _check_picture(name: ReportName, computed: Sequence[str]) -> None:
     if name.report not in PICTURES:
         raise NotAcceptableError(
@@ -276,12 +306,18 @@ def _check_picture(name: ReportName, computed: Sequence[str]) -> None:
         )
 
 
+_OF_STREAM = {"offset", "event", "block", "streams", "fault"}
+"""Members of problems that a stream is at fault for."""
+
+
 def _not_ready(run: RunRecord) -> ReportNotReadyError:
     if run.state == "failed":
-        detail = (run.problem or {}).get("detail", "it cannot be read")
+        problem = run.problem or {}
+        of_stream = _OF_STREAM & problem.keys() or "hint" not in problem
+        hint = "Delete the stream at fault, upload it again, then seal the run again"
         return ReportNotReadyError(
-            f"the run failed when it was sealed: {detail}",
-            hint="Delete the stream at fault, upload it again, then seal the run again",
+            f"the run failed when it was sealed: {problem.get('detail', 'it cannot be read')}",
+            hint=hint if of_stream else problem["hint"],
             state=run.state,
             problem=run.problem,
         )
@@ -299,6 +335,11 @@ def _missing(
     if problem is not None:
         return ReportMissingError(
             f"the report could not be computed: {problem.get('detail')}", problem=problem
+        )
+    if name.variant not in {OWN, *run.results}:
+        raise ReportMissingError(
+            f"the run has no variant {name.variant}",
+            hint=f"Its variants are {', '.join(run.results)}",
         )
     of = "" if name.variant == OWN else f" of the variant {name.variant[:40]}"
     return ReportMissingError(

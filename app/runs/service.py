@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from app.engine.workers import Workers
 from app.http.addresses import Addresses
 from app.http.json_bodies import JsonBodies
 from app.losses.service import LossService
 
+from .describing import describe_run
+from .records import RunRecord
 from .reports import RunReportsService
 from .store import Runs
 from .streams import Streams
@@ -31,3 +34,10 @@ class RunService:
     uploads: Uploads
     without_version: bool
     """Whether uploads are taken that name no version of a protocol."""
+
+    def describe(self, run: RunRecord) -> dict[str, Any]:
+        """Describe a run and how far its streams have come."""
+        has, share = self.losses.inputs.has, self.losses.ledger.share
+        jobs = self.reports.jobs.of_run(run.owner, run.id)
+        computing = [(job.variant.name, job.reports) for job in jobs if not job.is_poisoned]
+        return describe_run(run, self.streams.of(run), has, share, computing)

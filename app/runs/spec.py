@@ -113,8 +113,10 @@ class RunAnswer(BaseModel):
     bytes: int = Field(description="Durable bytes of all streams")
     events: int = Field(description="Complete events of all streams")
     missing_inputs: list[str] = Field(description="Inputs that a report needs and the run lacks")
+    notes: list[str] = Field([], description="What its owner should know, in sentences")
     problem: dict[str, Any] | None = given("Why it failed")
     results: dict[str, Any] = {}
+    computing: list[dict[str, Any]] = Field([], description="Reports that are being computed")
     links: dict[str, str]
 
 
@@ -170,6 +172,16 @@ class ReportsBody(BaseModel):
     inputs: dict[RunInputName, str] = Field({}, description="Inputs that differ, by name")
 
 
+class SealBody(BaseModel):
+    """What to change of a run before it is sealed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    options: dict[str, Any] = Field(
+        {}, description="Options of its reports in place of those it has, such as return_periods"
+    )
+
+
 class ReportsQuery(BaseModel):
     """Options of a report of a sealed run."""
 
@@ -214,7 +226,9 @@ def invalid(error: ValidationError) -> InvalidOptionError:
     """Return what is wrong with a body, in the words of the service."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"] if part != "[key]") or "the body"
-    return InvalidOptionError(f"{place}{wording(first)}", option=place)
+    belongs = first["type"] == "extra_forbidden" and place in RunOptions.model_fields
+    hint = f'Give it as a member of options: {{"options": {{"{place}": …}}}}' if belongs else None
+    return InvalidOptionError(f"{place}{wording(first)}", option=place, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

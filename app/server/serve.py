@@ -144,6 +144,9 @@ def _config(
     )
 
 
+_LISTEN = "Name an address of this machine with --host, and a port that is free with --port"
+
+
 def _bind(host: str, port: int, uds: str | None) -> socket.socket:
     """Bind the listening socket, which all workers share.
 
@@ -162,7 +165,9 @@ def _bind(host: str, port: int, uds: str | None) -> socket.socket:
             os.chmod(uds, 0o666)  # noqa: PTH101, S103
     except OSError as e:
         sock.close()
-        structlog.get_logger().error("cannot listen", address=str(address), reason=str(e))
+        structlog.get_logger().error(
+            "cannot listen", address=str(address), reason=e.strerror, hint=_LISTEN
+        )
         raise SystemExit(STARTUP_FAILURE) from e
     sock.setblocking(False)
     return sock

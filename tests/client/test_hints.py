@@ -98,3 +98,8 @@ def test_a_hint_names_the_option_or_the_argument(
 def test_others_keep_the_hint_of_the_service(problem: dict[str, object]) -> None:
     assert hint_of({**problem, "hint": "Do"}, command=True) == "Do"
     assert hint_of(problem) is None
+
+
+def test_an_address_with_the_version_of_the_contract_is_told_so() -> None:
+    said = hint_of({"code": "not-found", "detail": "Not Found"}, command=True)
+    assert said == "There is no such route: is --url that of a service, without /v1 at its end?"

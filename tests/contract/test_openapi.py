@@ -22,7 +22,7 @@ from app.http.identity import is_open
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
-from app.runs.spec import ReportsBody, RunSpec
+from app.runs.spec import ReportsBody, RunSpec, SealBody
 from app.service_error import ServiceError
 from app.settings import Settings
 from app.wording import FORMS
@@ -321,7 +321,7 @@ def test_every_option_is_documented(document: Any) -> None:  # noqa: ANN401 - JS
 def test_every_format_and_header_is_documented(document: Any) -> None:  # noqa: ANN401 - JSON
     table = CONTRACT[CONTRACT.index("| response header |") : CONTRACT.index("In a duplex answer")]
     named = set(re.findall(r"`([A-Z][\w-]+)`", table))
-    assert len(named) == 13
+    assert len(named) == 15
     for _, path, operation in operations(document):
         if not path.startswith("/v1/losses"):
             continue
@@ -372,6 +372,7 @@ PARSERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "register_pipeline": parse_pipeline,
     "create_run": RunSpec.parse,
     "compute_reports": ReportsBody.model_validate,
+    "seal_run": SealBody.model_validate,
 }
 
 

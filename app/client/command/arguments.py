@@ -107,7 +107,8 @@ def list_or_file(text: str, kind: type[float] = float) -> str | Path:
         except ValueError:
             is_finite = False
         if not is_finite:
-            number = "number" if kind is float else "whole number of years"
+            years = "whole number of years (250 for the probability 0.004)"
+            number = "number" if kind is float else years
             raise argparse.ArgumentTypeError(f"{part!r} is not a {number}, nor {text!r} a file")
     return text
 

@@ -117,6 +117,11 @@ def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
             text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)
     if isinstance(error.__cause__, ConnectionRefusedError):
         text += " Name it with --url or THALWEG_URL"
+    return with_options(text)
+
+
+def with_options(text: str) -> str:
+    """A text about options by their names in Python, by those in a command."""
     return _NAMES.sub(lambda name: f"--{name[1].replace('_', '-')}", text)
 
 
@@ -149,7 +154,7 @@ def saying_warnings(*, quiet: bool) -> Iterator[None]:
             yield
         finally:
             for warning in caught:
-                say(str(warning.message))
+                say(with_options(str(warning.message)))
 
 
 def is_stale(error: BaseException | None) -> bool:

@@ -200,7 +200,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     elif len(rest) == 1 and name is not None and getattr(args, name) is None:
         setattr(args, name, rest[0])
     elif rest:
-        args.parser.error(f"unexpected: {' '.join(rest)}")
+        args.parser.error(f"unexpected: {' '.join(rest)}{getattr(args, 'several', '')}")
     return args
 
 

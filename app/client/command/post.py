@@ -27,6 +27,10 @@ from .console import make_bar, say, saying_warnings, stopped
 from .targets import add_force, writing
 
 STDOUT = 1
+_SEVERAL = (
+    ". A post is one stream; those of partitions make a run (thalweg run create), or are files of"
+    " thalweg-server aggregate"
+)
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -60,6 +64,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         " formats a FILE is posted once for each.",
     )
     post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
+    post.set_defaults(several=_SEVERAL)
     post.add_argument(
         "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
     )
@@ -225,8 +230,4 @@ def _describe(end: End, *, is_declared: bool) -> str:
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if end.reopened_check != "whole":
         text += f", reopened events checked {end.reopened_check}"
-    if end.events_without_occurrence:
-        text += f", {end.events_without_occurrence} without occurrence"
-    if end.events_only_in_occurrence:
-        text += f", {end.events_only_in_occurrence} events only in the occurrences"
     return text

@@ -18,7 +18,7 @@ grow with long events (see PartPlan), so that the price stays below half of what
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from ..transport.requests import BLOCK, Head, Request
 from ..transport.retry import shorter
 from ..transport.streams import Recovery, Resumable
 from .requests import Choices, LossRequests, PartPlan, end_of_table, position_of_table
-from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone, warn_of
+from .rows import End, Item, Piece, Position, RowLines, RowReader, Settled, Undone, common_ids
 from .saving import Observe, Progress
 from .sources import Filled, Source, body_of
 
@@ -103,6 +103,9 @@ class Posting(Resumable[Item]):
         self._answered: End | None = None
         self._knows_rows = start.token is None
         self._rows = 0
+        # Ids that no row has had so far; none are known where not all rows came to an end.
+        self._missing: Mapping[str, str] | None = None if start.token is None else {}
+        self._taken = start.offset
 
     @property
     def position(self) -> tuple[str | None, int, int]:
@@ -129,6 +132,8 @@ class Posting(Resumable[Item]):
             self._leave_duplex()
         if not self._inputs_stored:
             self._store_inputs()
+        if self._taken != self.offset:
+            self._missing = {}
         sending = self._next_part() if self._mode == "parts" else self._rest()
         try:
             yield from self._post(sending)
@@ -198,14 +203,16 @@ class Posting(Resumable[Item]):
     def _take_end(self, sending: _Sending) -> None:
         end = self._answered
         assert end is not None  # noqa: S101 - its answer was read
-        self.events = end.events
+        self.events, self._taken = end.events, self.offset
+        missing = end.missing_ids
+        self._missing = missing if self._missing is None else common_ids(self._missing, missing)
         if end.reason == "complete":
             if not sending.last:
                 raise ProtocolError("the answer ends a stream of which more follows")
             self.token, self.offset, self.done = None, end.bytes, True
             selected = self._rows if self._knows_rows and end.selected_rows is not None else None
-            self.end = replace(end, selected_rows=selected)
-            warn_of(selected, end.longest_return_period)
+            self.end = replace(end, selected_rows=selected, missing_ids=self._missing or {})
+            self.end.warn()
         elif end.reason == "partial" and not sending.last:
             assert sending.stop is not None  # noqa: S101 - it is a part
             self._plan.answered(self.offset, sending.stop)

@@ -50,7 +50,7 @@ EXPECTED = ("expect_events", "expect_bytes")
 _ENDS = (
     *("completeness", "events", "bytes", "reopened_check"),
     *("events_without_occurrence", "events_only_in_occurrence", "selected_rows"),
-    "longest_return_period",
+    *("longest_return_period", "missing_summary_ids", "missing_event_ids"),
 )
 _END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
 """Headers that say how an answer ended, and the members of END frames that say the same."""
@@ -341,8 +341,13 @@ def listed(name: str, value: object) -> str:
     text = value if isinstance(value, str) else ",".join(map(str, numbers_of(name, value)))
     form, example = _FORMS[name]
     if not form.fullmatch(text):
-        raise ValueError(f"{name} must look like {example}, not {text!r}")
+        raise ValueError(f"{name} must look like {example}, not {text!r}; a file is not taken")
     return text
+
+
+def told_in(headers: Mapping[str, str]) -> dict[str, str]:
+    """What headers say of an answer, by name."""
+    return {_END_HEADERS[name]: value for name, value in headers.items() if name in _END_HEADERS}
 
 
 def end_of_table(head: Head) -> End:
@@ -352,7 +357,7 @@ def end_of_table(head: Head) -> End:
         ProtocolError: they do not say.
     """
     headers = head.headers
-    told = {_END_HEADERS[name]: value for name, value in headers.items() if name in _END_HEADERS}
+    told = told_in(headers)
     reason = "partial" if headers.get("upload-complete") == "?0" else "complete"
     try:
         return End.parse({"reopened_check": "whole", **told, "reason": reason})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -16,6 +17,19 @@ from ..errors import ProblemError, ProtocolError
 from ..transport.answers import FrameAnswer
 from ..transport.frames import Frame, Rows, dtype_of
 
+CHOICES = ("summary_ids", "event_ids")
+"""Options that choose rows."""
+_MANY = 0.01
+"""Share of the occurring events from which on it is no chance that the stream lacks them."""
+_REASONS = {
+    "longest_return_period": "the periods tell losses of return periods up to {:,} years: longer"
+    " ones have no rows, but for those of full uncertainty",
+    "events_without_occurrence": "{:,} events of the stream never occur, so they have no rows by"
+    " period: are the occurrences those of this model?",
+    "events_only_in_occurrence": "{:,} events of the occurrences are not in the stream: is a"
+    " partition missing?",
+}
+"""What numbers say that an answer tells."""
 _CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
 
 
@@ -70,6 +84,8 @@ class End:
             occurrences, or where the stream came in several requests.
         selected_rows: with ``summary_ids`` or ``event_ids``, the rows of these; None without, or
             where the post went on after a token.
+        missing_ids: ids of ``summary_ids`` and ``event_ids`` that no row has, by option, as they
+            were given: ``{"event_ids": "7,60001-70000"}``; ``...`` ends a list that is too long.
         longest_return_period: years up to which the periods tell losses, where a longer return
             period was asked for: of these, only curves of full uncertainty have rows.
         ledger_bound: of reports of whole runs, from frames: the most that their sums can take,
@@ -87,6 +103,7 @@ class End:
     ledger_bound: Mapping[str, int | None] | None = None
     selected_rows: int | None = None
     longest_return_period: int | None = None
+    missing_ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, told: Mapping[str, Any]) -> End:
@@ -109,21 +126,54 @@ class End:
             told.get("ledger_bound"),
             None if selected is None else int(selected),
             None if longest is None else int(longest),
+            {name: ids for name in CHOICES if (ids := told.get(f"missing_{name}"))},
         )
 
+    def warn(self) -> None:
+        """Warn of rows that are missing for a reason."""
+        absent, unused = self.events_without_occurrence or 0, self.events_only_in_occurrence or 0
+        most = _MANY * (self.events - absent + unused)
+        further = {name: getattr(self, name) for name in ("selected_rows", "longest_return_period")}
+        missing = {f"missing_{name}": ids for name, ids in self.missing_ids.items()}
+        counts = {
+            "events_without_occurrence": absent,
+            "events_only_in_occurrence": unused if unused >= most else 0,
+        }
+        warn_of(further | missing | counts)
 
-def warn_of(selected_rows: int | str | None, longest_return_period: int | str | None) -> None:
-    """Warn of rows that are missing for a reason, as the end or the headers of an answer tell."""
-    longest, texts = int(longest_return_period or 0), []
-    if str(selected_rows) == "0":
+
+def warn_of(told: Mapping[str, int | str | None]) -> None:
+    """Warn of rows that are missing for a reason, as headers of an answer tell it by name."""
+    numbers = {n: int(told.get(n) or 0) for n in _REASONS}
+    texts = [text.format(numbers[name]) for name, text in _REASONS.items() if numbers[name]]
+    if str(told.get("selected_rows")) == "0":
         texts.append("no row is of the chosen summaries and events: the tables are empty")
-    if longest:
-        texts.append(
-            f"the periods tell losses of return periods up to {longest:,} years: longer"
-            " ones have no rows, but for those of full uncertainty"
-        )
+    missing = {name: told.get(f"missing_{name}") for name in CHOICES}
+    texts += [f"no row has these of {name}: {ids}" for name, ids in missing.items() if ids]
     for text in texts:
-        warnings.warn(text, stacklevel=3)
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """Warn whoever called this package."""
+    package, frame, level = __name__.removesuffix(".losses.rows"), inspect.currentframe(), 1
+    while frame and frame.f_globals.get("__name__", "").startswith(package):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
+def common_ids(some: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """The ids that two lists of missing ones have in common, by option."""
+    return {
+        name: ",".join(map(str, sorted(both)))
+        for name in some.keys() & others.keys()
+        if (both := _ids(some[name]) & _ids(others[name]))
+    }
+
+
+def _ids(text: str) -> set[int]:
+    ranges = [part.split("-") for part in text.removesuffix(",...").split(",")]
+    return {number for ends in ranges for number in range(int(ends[0]), int(ends[-1]) + 1)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,9 +320,15 @@ def _open_other(source: Any) -> Source:  # noqa: ANN401 - told apart here
         pass
     if isinstance(source, AsyncIterable):
         raise TypeError("asynchronous iterables are for AsyncClient")
+    if isinstance(source, list | tuple) and any(map(_is_file, source)):
+        raise TypeError("a post is one stream: the streams of partitions make a run, client.runs")
     if not isinstance(source, Iterable):
         raise TypeError(f"{type(source).__name__} cannot be posted")
     return BufferedSource(PiecesReader(source))
+
+
+def _is_file(item: object) -> bool:
+    return isinstance(item, str | os.PathLike) and Path(item).is_file()
 
 
 def _open_path(path: Path) -> Source:

@@ -14,8 +14,8 @@ from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
-from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input
-from ..losses.rows import ReportTable, warn_of
+from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
+from ..losses.rows import ReportTable, warn, warn_of
 from ..transport.async_channel import AsyncCalls, AsyncChannel, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
@@ -33,7 +33,7 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RUNS, RunRequests, create_run, report_spec
+from .requests import RUNS, RunRequests, create_run, options_of, report_spec
 from .uploading import Observe, Uploaded
 
 _FIRST_PAUSE = 0.2
@@ -245,20 +245,25 @@ class AsyncRuns(AsyncCalls):
                         ended(part, result)
         return results
 
-    async def seal(self, run: RunLike, *, wait: bool = True) -> Run:
+    async def seal(self, run: RunLike, *, wait: bool = True, **options: Unpack[RunOptions]) -> Run:
         """Announce that no more streams come, and have the reports computed.
 
         Args:
             run: to seal; one that is sealed already is fine.
-            wait: return when the reports are there.
+            wait: return when the reports are there; what their rows do not say is a warning.
+            **options: of its reports in place of those it has, such as ``return_periods``.
 
         Raises:
             ProblemError: a stream is missing, incomplete or faulty, and the problem names it;
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = await self._run(RunRequests(run).seal())
-        return await self._finish(sealed) if wait else sealed
+        sealed = await self._run(RunRequests(run).seal(options_of(options)))
+        if wait:
+            sealed = await self._finish(sealed)
+            for note in sealed.document.get("notes", ()):
+                warn(note)
+        return sealed
 
     async def _finish(self, run: Run) -> Run:
         """Wait until a run is done.
@@ -423,5 +428,4 @@ class AsyncRuns(AsyncCalls):
 
 
 def _warn(download: AsyncDownload) -> None:
-    told = download.headers.get
-    warn_of(told("thalweg-selected-rows"), told("thalweg-longest-return-period"))
+    warn_of(told_in(download.headers))

@@ -14,8 +14,8 @@ from uuid import uuid4
 from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
-from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input
-from ..losses.rows import ReportTable, warn_of
+from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
+from ..losses.rows import ReportTable, warn, warn_of
 from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel, pages
 from ..transport.requests import Request
@@ -32,7 +32,7 @@ from .description import (
     Stream,
 )
 from .following import RunEvent, RunRows
-from .requests import RUNS, RunRequests, create_run, report_spec
+from .requests import RUNS, RunRequests, create_run, options_of, report_spec
 from .streams import EventStream, RowStream
 from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded
@@ -246,20 +246,25 @@ class Runs(Calls):
                         ended(part, result)
         return results
 
-    def seal(self, run: RunLike, *, wait: bool = True) -> Run:
+    def seal(self, run: RunLike, *, wait: bool = True, **options: Unpack[RunOptions]) -> Run:
         """Announce that no more streams come, and have the reports computed.
 
         Args:
             run: to seal; one that is sealed already is fine.
-            wait: return when the reports are there.
+            wait: return when the reports are there; what their rows do not say is a warning.
+            **options: of its reports in place of those it has, such as ``return_periods``.
 
         Raises:
             ProblemError: a stream is missing, incomplete or faulty, and the problem names it;
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = self._run(RunRequests(run).seal())
-        return self._finish(sealed) if wait else sealed
+        sealed = self._run(RunRequests(run).seal(options_of(options)))
+        if wait:
+            sealed = self._finish(sealed)
+            for note in sealed.document.get("notes", ()):
+                warn(note)
+        return sealed
 
     def _finish(self, run: Run) -> Run:
         """Wait until a run is done.
@@ -422,5 +427,4 @@ class Runs(Calls):
 
 
 def _warn(download: Download) -> None:
-    told = download.headers.get
-    warn_of(told("thalweg-selected-rows"), told("thalweg-longest-return-period"))
+    warn_of(told_in(download.headers))

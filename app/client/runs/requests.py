@@ -25,8 +25,17 @@ def report_spec(reports: str | Sequence[str], options: Mapping[str, Any]) -> dic
     """What reports of a run are made of, as the contract has it.
 
     Raises:
+        TypeError, ValueError: as ``options_of``; or no report is named, or one twice.
+    """
+    return {"reports": list(reports_of(reports)), "options": options_of(options)}
+
+
+def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of reports of a run, as the contract has them.
+
+    Raises:
         TypeError: there is no such option, or it must be numbers.
-        ValueError: no report is named or one twice, or ids are malformed.
+        ValueError: ids are malformed.
     """
     if inputs := [name for name in INPUTS if name in options and name not in _LISTS]:
         raise TypeError(f'{inputs[0]} is an input of runs: give inputs={{"{inputs[0]}": …}}')
@@ -39,7 +48,7 @@ def report_spec(reports: str | Sequence[str], options: Mapping[str, Any]) -> dic
     }
     if options.get("summary_ids") is not None:
         lists["summary_ids"] = listed("summary_ids", options["summary_ids"])
-    return {"reports": list(reports_of(reports)), "options": {**options, **lists}}
+    return {**options, **lists}
 
 
 def create_run(spec: Mapping[str, Any], key: str) -> Request:
@@ -81,9 +90,10 @@ class RunRequests:
         """Delete the run, its streams and reports."""
         return Request("DELETE", self._path)
 
-    def seal(self) -> Request:
-        """Announce that no more streams come."""
-        return Request("POST", f"{self._path}/seal")
+    def seal(self, options: Mapping[str, Any]) -> Request:
+        """Announce that no more streams come, and change options of the reports."""
+        path = f"{self._path}/seal"
+        return json_request(path, {"options": options}) if options else Request("POST", path)
 
     def put_input(self, name: str, data: bytes) -> Request:
         """Bind an auxiliary file to the run."""

@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import structlog
 
 from app.engine.base import Engine
 from app.errors import NotFoundError
-from app.losses.analyses import Analyses, OrderedCalls, taken_inputs
+from app.losses.analyses import MANY, Analyses, OrderedCalls, taken_inputs
 from app.losses.request import LossRequest
 from app.state.base import StoreDamagedError
 from app.state.blobs import BlobMissingError
 from core.arrays import Rows
 from core.errors import FormatError
-from core.losses.events import StreamHeader
+from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.format import SOURCE_SUMMARY, Kind
 from core.losses.header import check_same_header
@@ -114,6 +115,8 @@ class RunReports:
         self._streams = streams
         self._engine = engine
         self._proceed = proceed
+        self._compared: list[tuple[int, int]] = []
+        """Events of each summary set, or of all streams, and how many of them never occur."""
 
     @property
     def of_rows(self) -> tuple[str, ...]:
@@ -124,6 +127,17 @@ class RunReports:
     def of_sums(self) -> tuple[str, ...]:
         """Requested reports of whole runs."""
         return tuple(r.name for r in self._request.tables if r.scope == "run")
+
+    @property
+    def told(self) -> dict[str, int]:
+        """What streams and occurrences do not have in common, once reports were computed."""
+        occurrence, numbers = self._request.inputs.occurrence, {}
+        if occurrence is not None and self._compared:
+            occurring = len(occurrence.events())
+            unused = occurring - max(events - absent for events, absent in self._compared)
+            numbers["events_without_occurrence"] = max(absent for _, absent in self._compared)
+            numbers["events_only_in_occurrence"] = unused if unused >= MANY * occurring else 0
+        return {name: number for name, number in numbers.items() if number > 0}
 
     # -- reports of whole runs ---------------------------------------------------
 
@@ -185,6 +199,9 @@ class RunReports:
                 except _DAMAGED:
                     damaged.append(segment)
                     raise
+            events = ledger.events()
+            absent = ~np.isin(events, ledger.calendar.events, assume_unique=True)
+            self._compared.append((len(events), int(absent.sum())))
 
         engine = self._engine
         given = replace(
@@ -225,18 +242,21 @@ class RunReports:
         names = [stream.name for stream in self._streams.streams]
         if sets is not None:
             reading = Reading(self._streams.policy, max_event_bytes=EVENT_BYTES)
-            self._pass_over(SetReports(names, sets, analyses.of_set, sink, reading))
+            ends = self._pass_over(SetReports(names, sets, analyses.of_set, sink, reading))
         elif waiting is not None:
-            self._read_sections(analyses, partial(sink, None), waiting)
+            ends = self._read_sections(analyses, partial(sink, None), waiting)
         else:
-            self._pass_over(Partitions(names, analyses.of_partition, partial(sink, None)))
+            ends = self._pass_over(Partitions(names, analyses.of_partition, partial(sink, None)))
+        absent = [end.events_without_occurrence for end in ends]
+        if None not in absent:
+            self._compared.append((sum(end.events for end in ends), sum(n or 0 for n in absent)))
 
     @property
     def can_be_cut(self) -> bool:
         """Whether rows can be computed side by side."""
         return self._request.sets is None
 
-    def _read_sections(self, analyses: Analyses, sink: Sink, waiting: int) -> None:
+    def _read_sections(self, analyses: Analyses, sink: Sink, waiting: int) -> list[StreamEnd]:
         self._streams.header()
         done = 0
 
@@ -247,7 +267,7 @@ class RunReports:
 
         calls: OrderedCalls[Section, SectionResult] = OrderedCalls(self._engine)
         run = SectionedRun(analyses.of_section, self._engine.width, calls, sink, waiting)
-        run.run(self._sections(), observe)
+        return run.run(self._sections(), observe)
 
     def _sections(self) -> Iterator[Section]:
         policy = self._streams.policy
@@ -261,7 +281,7 @@ class RunReports:
                 # A stream without events is a section without events.
                 yield Section(index, header, stream.size, tuple)
 
-    def _pass_over(self, reports: Partitions | SetReports) -> None:
+    def _pass_over(self, reports: Partitions | SetReports) -> Sequence[StreamEnd]:
         done = 0
         for index, stream in enumerate(self._streams.streams):
             for start in range(0, stream.size, READ):
@@ -269,6 +289,7 @@ class RunReports:
                 done += READ
                 self._proceed(min(done, self._streams.nbytes), self._streams.nbytes)
             reports.close(index)
+        return reports.ends
 
     def _analyses(self) -> Analyses:
         request = self._request

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -265,6 +266,7 @@ class Published:
 FORMATS = ("csv", "parquet", "arrow", "ndjson", "bin", "svg", "png")
 """Formats of a report; the first is the default."""
 RECORDS = "bin"
+_TOLD = "told"
 _AT_ONCE = 1 << 16
 """Rows that are read and encoded together: batches of Arrow have so many."""
 
@@ -342,6 +344,21 @@ class ReportFiles(Published):
             octets = self.read(file, start, min(start + step, file.size))
             rows = np.frombuffer(octets, dtype)
             yield rows if choose is None else choose(rows)
+
+    def told(self, name: ReportName) -> dict[str, int | str]:
+        """Return what is to be said of a report besides its rows, as ``tell`` stored it."""
+        file, told = self.find(name.file(_TOLD)), {}
+        if file is not None:
+            # What is damaged is made again with its records.
+            with contextlib.suppress(*DAMAGED):
+                told = json.loads(b"".join(self.pieces(file)))
+        return told
+
+    def tell(self, name: ReportName, told: Mapping[str, int | str]) -> None:
+        """Store what is to be said of a report, before its records are published."""
+        if told:
+            text = json.dumps(told).encode()
+            self.write(name.file(_TOLD), lambda write: write(text))
 
     def count(self, name: ReportName, choose: Callable[[Rows], Rows]) -> int:
         """Return how many rows of a report, which is published, are wanted."""

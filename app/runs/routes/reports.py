@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Query
-from fastapi.responses import Response
 from starlette.requests import Request
 
+from app.http.answers import told_headers
 from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
-from app.http.json_bodies import json_response, send_json
+from app.http.json_bodies import send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined, not_modified, requested_range
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
@@ -23,8 +23,9 @@ from app.losses.selection import RowSelection, parse_selection
 from app.server.lanes.table import LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
-from ..describing import describe_run, run_path
-from ..reports import RETRY_SECONDS, Found, PendingError, Told
+from ..describing import run_path
+from ..records import OWN
+from ..reports import RETRY_SECONDS, Found, PendingError
 from ..results.files import (
     DAMAGED,
     FORMATS,
@@ -35,38 +36,41 @@ from ..results.files import (
     ReportFiles,
     ReportName,
 )
-from ..sealing.jobs import OWN
 from ..service import RunService
-from ..spec import ReportsBody, ReportsQuery, RunAnswer
+from ..spec import ReportsBody, ReportsQuery, RunAnswer, SealBody
 
 router = Routes(RunService, "/v1/runs/{run}", tags=["runs"])
 
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 413, 416, 422, 429, 503)
 _TYPES = MEDIA_TYPES | PICTURE_TYPES
-_TOLD = ("Thalweg-Selected-Rows", "Thalweg-Longest-Return-Period")
-"""The headers of :class:`Told`."""
 _JSON = {"application/json": {"schema": {"type": "object"}}}
 
 
 @router.post(
     "/seal",
     operation_id="seal_run",
+    response_class=ExchangeResponse,
     status_code=202,
+    openapi_extra=json_body(SealBody, {"options": {"return_periods": [250, 100, 50]}}),
     responses={202: {"model": RunAnswer}, **_PROBLEMS},
 )
 @in_lane(LONG)
-async def seal_run(service: RunService, run: str, who: IdentityDep) -> Response:
+async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeResponse:
     """Seal a run: its streams are complete, and its reports are computed. Idempotent."""
 
-    def seal() -> dict[str, Any]:
-        record = service.reports.seal(who, run)
-        return describe_run(record, service.streams.of(record), service.losses.inputs.has)
+    def seal(values: Mapping[str, Any]) -> dict[str, Any]:
+        record = service.reports.seal(who, run, values)
+        return service.describe(record)
 
-    described = await service.threads.start(seal)
-    if described["state"] == "done":
-        return json_response(described)
-    return json_response(described, 202, {"Retry-After": str(RETRY_SECONDS)})
+    async def handle(exchange: Exchange) -> None:
+        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+            described = await service.threads.start(seal, values)
+        done = described["state"] == "done"
+        further = {} if done else {"Retry-After": str(RETRY_SECONDS)}
+        await send_json(exchange, described, 200 if done else 202, further)
+
+    return ExchangeResponse(handle)
 
 
 @router.post(
@@ -204,13 +208,10 @@ class _FileAnswer:
     file: PublishedFile
     name: ReportName
     form: str
-    told: Told
+    told: Mapping[str, int | str]
 
     def _headers(self, etag: str) -> dict[str, str]:
-        headers = _headers(self.form, etag)
-        for header, number in zip(_TOLD, self.told, strict=True):
-            if number is not None:
-                headers[header] = str(number)
+        headers = _headers(self.form, etag) | told_headers(self.told)
         if self.form == RECORDS:
             headers["Thalweg-Dtype"] = json.dumps(self.files.dtype(self.name.report).descr)
         return headers

@@ -26,7 +26,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Stream
 from app.streams.sender import Head
 
-from ..describing import describe_briefly, describe_run, describe_stream, run_path
+from ..describing import describe_briefly, describe_stream, run_path
 from ..records import RunRecord
 from ..rows.events import MEDIA_TYPE, PAUSE, ProgressEvents, ProgressReader
 from ..rows.opening import EVENTS, FORMATS, MEMORY, RunRowStream, RunSupply, WantedRows, open_rows
@@ -85,7 +85,7 @@ async def create_run(
         spec, days = RunSpec.parse(values)
         spec.check(who, service.losses)
         run, created = service.runs.create(who, spec.to_json(), spec.inputs, days, key)
-        return describe_run(run, service.streams.of(run), service.losses.inputs.has), created
+        return service.describe(run), created
 
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
@@ -121,7 +121,7 @@ async def describe(service: RunService, run: str, who: IdentityDep) -> Response:
 
     def look() -> dict[str, Any]:
         record = service.runs.get(who, run)
-        return describe_run(record, service.streams.of(record), service.losses.inputs.has)
+        return service.describe(record)
 
     return json_response(await service.threads.start(look))
 

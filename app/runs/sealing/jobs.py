@@ -41,13 +41,11 @@ from app.state.base import RecordConflictError, RecordExistsError, RecordMissing
 from app.state.ownership import Namespaces, OwnedRecord
 from app.state.presence import Presence
 
-from ..records import RunRecord
+from ..records import OWN, RunRecord
 
 KIND = "sealing"
 AHEAD = "ahead"
 """Kind of the records of processes that work ahead, ``<run>.<process>``."""
-OWN = "own"
-"""Variant of the options and inputs that the run was created with."""
 LEASE_SECONDS = 15.0
 """Time without a beat after which another worker takes a job over."""
 MAX_DEATHS = 3

@@ -296,9 +296,10 @@ class Sealer:
             with lease.kept(trace):
                 run = self._begin(job)
                 if run is not None:
-                    SealingWork(self.sealing, run, job, lease.proceed).run()
+                    work = SealingWork(self.sealing, run, job, lease.proceed)
+                    work.run()
                     lease.check()
-                    self._finish(run, job, None)
+                    self._finish(run, job, None, work.told())
                     ended = "done"
             self.jobs.delete(lease.job)
         except (StoppedError, CancelledError):
@@ -365,7 +366,13 @@ class Sealer:
         run = runs.change(run, computing, admit=always)
         return run if run.state == "computing" else None
 
-    def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
+    def _finish(
+        self,
+        run: RunRecord,
+        job: Job,
+        problem: Mapping[str, Any] | None,
+        told: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write into the run how a job ended."""
         name, term = job.variant.name, run.term
         # A poisoned job is not begun again to say how it ended, so that its run may be sealed.
@@ -382,6 +389,7 @@ class Sealer:
                 "inputs": dict(job.variant.inputs),
                 "reports": reports,
                 "problem": problem,
+                **({"told": {**known.get("told", {}), **told}} if told else {}),
             }
             if problem is None:
                 result["reports"] = reports + [r for r in job.reports if r not in reports]

@@ -19,6 +19,7 @@ from app.engine.ledger import Hold, Ledger
 from app.errors import DataChangedError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
+from app.losses.selection import Chosen
 from app.losses.service import LossService
 from app.losses.spilling import SpillFiles
 from app.losses.sums_room import try_to_hold
@@ -81,7 +82,8 @@ class SumsMemory:
         """See MoreMemory."""
         if not required and self._held + nbytes > self._most:
             return False
-        if not try_to_hold(partial(self._hold.grow, nbytes), _HINT, required=required):
+        hint = _HINT.format(setting=self._hold.setting)
+        if not try_to_hold(partial(self._hold.grow, nbytes), hint, required=required):
             return False
         self._held += nbytes
         return True
@@ -103,8 +105,8 @@ _SET_BYTES = 1 << 20
 _Key = tuple[int | None, str]
 # A curve with every point takes some hundred bytes for each loss of its summary.
 _HINT = (
-    "Ask for ept and psept at return_periods, which take a fraction of it, or have the operator"
-    " raise THALWEG_OWNER_SHARE and seal the run again"
+    "Seal the run again with return_periods such as 250,100,50, at which ept and psept take a"
+    " fraction of it, or have the operator raise {setting} and seal it again"
 )
 _disk_error = partial(temporary_error, what="sums of the run")
 
@@ -353,7 +355,18 @@ class SealingWork:
 
     def _name(self, set_id: int | None, report: str) -> str:
         """Return the name of the records of a report."""
-        return ReportName(report, set_id, self._job.variant.name).file(RECORDS)
+        return self._report(set_id, report).file(RECORDS)
+
+    def _report(self, set_id: int | None, report: str) -> ReportName:
+        return ReportName(report, set_id, self._job.variant.name)
+
+    def told(self) -> dict[str, int | str]:
+        """Return what is to be said of the published reports besides their rows."""
+        told: dict[str, int | str] = {}
+        for set_id in self._request.set_ids:
+            for report in self._job.reports:
+                told |= self._files.told(self._report(set_id, report))
+        return told
 
     def _compute_sums(self, memory: SumsMemory) -> None:
         reports = self._reports
@@ -413,16 +426,18 @@ class SealingWork:
         writers: dict[_Key, PublishedWriter] = {
             key: self._files.writer(self._name(*key)) for key in keys
         }
-        selection = self._request.selection
+        chosen = Chosen(self._request.selection)
 
         def sink(set_id: int | None, report: str, rows: Rows) -> None:
             if REPORTS[report].has_summaries:
-                rows = selection(rows)
+                rows = chosen(rows)
             writers[set_id, report].write(rows.tobytes())
 
         try:
             compute(sink)
+            told: dict[str, int | str] = {**self._reports.told, **chosen.missing}
             for key in keys:
+                self._files.tell(self._report(*key), told)
                 self._files.publish(writers.pop(key))
         finally:
             for writer in writers.values():

@@ -141,7 +141,8 @@ def return_periods_from_text(text: str, source: str | None = None) -> ReturnPeri
     Raises:
         InputError: a value is not a return period or comes twice, or there is none.
     """
-    example = "Return periods are whole numbers of years, such as 200,100,50"
+    example = "Return periods are whole numbers of years, such as 250,100: those of the exceedance"
+    example += " probabilities 0.004 and 0.01"
     return _sorted(_checked_years(_listed(text, _YEARS_CSV, example, source)))
 
 

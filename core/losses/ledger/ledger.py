@@ -45,6 +45,7 @@ from ...budget import current
 from ...errors import LimitError, MismatchError
 from ...slices import SLICE, touched
 from ...sorting import sort_pairs
+from ...units import in_units
 from .._kernels.layout import Record
 from .._kernels.references import find_events, refer_to_blocks
 from .._kernels.stretches import Arena
@@ -183,8 +184,10 @@ class Ledger:
         missing = nbytes - self.free
         if missing > 0 and not self._extend(missing, required=True):
             raise self._beyond(
-                f"{what} need {nbytes} bytes of memory, and the budget is {self.budget}",
-                f"Raise the memory budget to {self.budget + missing} or more",
+                f"{what} need {in_units(nbytes)} of memory, and the budget is"
+                f" {in_units(self.budget)}",
+                "Ask for ept and psept at return_periods, which take a fraction of it, or raise"
+                f" memory_budget to {(self.budget + missing >> 20) + 1} MiB or more",
             )
 
     def _beyond(self, message: str, hint: str | None = None) -> LimitError:
@@ -314,8 +317,8 @@ class Ledger:
     def _spill(self) -> None:
         if self.spill is None:
             raise self._beyond(
-                f"the ledger needs more memory than its budget of {self.budget} bytes",
-                "Raise the memory budget, or let it spill to a disk",
+                f"the ledger needs more memory than its budget of {in_units(self.budget)}",
+                "Raise memory_budget, or let it spill to a disk",
             )
         self.write_run()
 

@@ -175,6 +175,7 @@ def test_what_streams_and_occurrences_do_not_share_is_counted(
     text = "events of the occurrence file are not in the streams: is a partition missing?"
     assert (lines[text]["level"], lines[text]["events"], lines[text]["of"]) == ("warning", 2, 3)
     assert lines["period weights do not sum to 1"]["sum"] == 0.9
+    assert not any("last nine tenths" in line for line in lines)
     keys = {tuple(line.split(",")[:6]) for line in rows(tmp_path / "splt.csv")}
     assert keys == {
         ("1", "0.500000", "1", "2063", "1", "31"),
@@ -567,6 +568,7 @@ def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
     for report, option, said in (
         ("psept", ("--curves", "F"), b"PSEPT has none of the curves F. Name some of its curves W"),
         ("aal", ("--tvar", "weight"), b"tvar is given, but EPT or PSEPT is not wanted"),
+        ("aal", ("--perspective", "il"), b"perspective is of pictures. Add --plot DIR"),
     ):
         ended = server("aggregate", *files, "--reports", report, *option, cwd=run_directory)
         assert (ended.returncode, said in ended.stderr) == (2, True)
@@ -689,6 +691,19 @@ def test_return_periods_that_no_period_tells_are_logged(
         assert said is is_said
 
 
+def test_more_periods_than_the_occurrences_use_are_logged(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    occurrence = tmp_path / "occurrence.csv"
+    occurrence.write_text("1,1,2063,1,31\n2,9,2063,3,31\n")
+    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "aal"]
+    command += ["--occurrence", str(occurrence), "--out", str(tmp_path), "--no-of-periods", "91"]
+    assert main(command) == 0
+    text = "no event occurs in the last nine tenths of the periods: is their number right?"
+    line = logged(capsys)[text]
+    assert (line["periods"], line["last_used"]) == (91, 9)
+
+
 def test_rows_of_some_summaries_and_events(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -708,7 +723,10 @@ def test_rows_of_some_summaries_and_events(
         *wanted,
     ]
     assert wanted != rows
-    assert "no row is of" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no row is of" not in said
+    assert '"option": "--summary-ids", "ids": "2147483647"' in said
+    assert "--event-ids" not in said
     assert written("--event-ids", "2147483647") == [head]
     assert "no row is of" in capsys.readouterr().err
     stream, occurrence = run_directory / "summary.bin", run_directory / "occurrence.bin"

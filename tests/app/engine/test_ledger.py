@@ -86,6 +86,14 @@ def test_threads_count_exactly() -> None:
     assert (ledger.held, ledger.owners, ledger.held_for("bodies")) == (0, 0, 0)
 
 
+def test_a_refusal_names_the_setting_that_would_help_and_sizes_that_can_be_read() -> None:
+    for share, setting in ((1 << 30, "THALWEG_OWNER_SHARE"), (4 << 30, "THALWEG_MEMORY_LIMIT")):
+        ledger = Ledger(4 << 30, share)
+        with pytest.raises(TooLargeError, match=r"needs 4\.50 GiB of memory") as caught:
+            ledger.hold("alice", 9 << 29, "sealing")
+        assert problem_of(caught.value).members["setting"] == setting
+
+
 def test_the_limit_and_the_shares_are_those_of_all_processes() -> None:
     table = Table(2)
     first, second = Ledger(100, 60, Column(table, 0)), Ledger(100, 60, Column(table, 1))

@@ -469,6 +469,8 @@ def test_pictures_that_cannot_be_drawn_are_problems(service: Service, digest: st
     assert "no row of AAL" in none["detail"]
     is_problem(post(service, "ept", options | {"duplex": "true"}), "option", option="duplex")
     is_problem(post(service, "ept", options | {"theme": "blue"}), "option", option="theme")
+    table = post(service, "ept", options | {"format": "csv", "theme": "dark"})
+    assert "theme is of pictures" in is_problem(table, "option", 422, option="theme")["detail"]
     is_problem(post(service, "ept", options | {"currency": "$"}), "option", option="currency")
     part = post(service, "ept", options, {"Upload-Complete": "?0"})
     is_problem(part, "report-needs-whole-stream", 422)

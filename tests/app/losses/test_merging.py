@@ -128,4 +128,6 @@ def test_lines_that_are_no_rows_are_refused(
     for text in ("EventId,Loss\n1\n", "EventId,Loss\nx,1\n", "Loss\n1\n"):
         (tmp_path / "a.csv").write_text(text)
         assert main(["merge", str(tmp_path / "a.csv"), "--out", str(tmp_path / "out.csv")]) == 1
-        assert "a.csv: " in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "a.csv: " in said
+        assert ("--partial-out of each partition" in said) == (text == "Loss\n1\n")

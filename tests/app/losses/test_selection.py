@@ -9,6 +9,7 @@ from app.errors import InvalidOptionError, TooLargeError, problem_of
 from app.losses import selection
 from app.losses.selection import (
     MAX_SETS,
+    Chosen,
     RowSelection,
     choose_sets,
     parse_ids,
@@ -28,6 +29,20 @@ def test_rows_of_some_summaries_and_events() -> None:
     assert parse_selection("7", None)(rows).tolist() == []
     assert parse_selection("7", "1")(rows[:0]).tolist() == []
     assert RowSelection()(rows) is rows
+
+
+def test_ids_that_no_row_has_are_told() -> None:
+    rows = np.zeros(12, [("EventId", "<i4"), ("SummaryId", "<i4")])
+    rows["EventId"], rows["SummaryId"] = np.repeat([5, 6, 9], 4), np.tile(np.arange(1, 5), 3)
+    chosen = Chosen(parse_selection("2,7", "4-10,6000-7000"))
+    assert [len(chosen(rows[i : i + 4])) for i in (0, 4, 8)] == [1, 1, 1]
+    assert chosen.count == 3
+    # Summary 2 and event 6 have rows, whatever else is chosen.
+    told = {"missing_summary_ids": "7", "missing_event_ids": "4,7-8,10,6000-7000"}
+    assert chosen.missing == told
+    assert Chosen(RowSelection()).missing == {}
+    scattered = Chosen(parse_selection(",".join(map(str, range(1, 200, 2))), None))
+    assert scattered.missing["missing_summary_ids"].endswith(",77,79,...")
 
 
 @pytest.mark.parametrize(

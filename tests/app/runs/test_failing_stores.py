@@ -256,7 +256,8 @@ def test_a_report_that_is_damaged_further_on_is_broken_off_and_made_again(
 
 
 def test_partial_sums_and_reports_count_in_quotas(tmp_path: Path, case: RunCase) -> None:
-    service = Uploads(tmp_path, quota_reports=2)
+    # Records, what is told of them, and csv.
+    service = Uploads(tmp_path, quota_reports=3)
     records: Any = service.sealer.sealing.records
     limits = records._quotas.limits
     run = run_of_sums(service, case)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,7 +14,10 @@ import pytest
 
 from app.http.identity import SINGLE_USER
 from app.losses.pictures.options import PictureOptions
+from app.runs.describing import describe_run
 from app.runs.records import RunRecord
+from core.losses.events import StreamHeader
+from core.losses.format import SOURCE_SUMMARY, Kind
 from core.losses.reports import REPORTS
 from tests.app.losses.pictures.tables import draw
 from tests.app.runs.uploaded import Uploads
@@ -57,7 +61,8 @@ def test_pictures_have_the_options_of_posts(service: Uploads) -> None:
     assert plain.headers["etag"] != tag
     assert plain.content == draw("ept", {"ept": rows}, PictureOptions(perspective="gul"))
     # Pictures for one request are not stored.
-    assert len(service.streams.blobs.list("report", run.id).blobs) == 2
+    blobs = service.streams.blobs.list("report", run.id).blobs
+    assert len([blob for blob in blobs if ".told." not in blob.id]) == 2
     assert get("format=svg&currency=euro").status_code == 422
 
 
@@ -96,3 +101,104 @@ def test_rows_that_a_report_has_not_are_told(service: Uploads) -> None:
     # An input that is gone has nothing told of it.
     service.state.losses.inputs.delete(SINGLE_USER, "occurrence", inputs["occurrence"])
     assert told(no_rows, "ept") == ("0", None, 0)
+
+
+def test_what_streams_and_occurrences_do_not_share_is_told_wherever_a_run_is_asked(
+    service: Uploads,
+) -> None:
+    """Those of another model, or a partition that is missing: no table shows either."""
+    case = random_run(np.random.default_rng(4))
+    events = {event for event, _ in case.occurrences}
+    present = {block.event for block in case.stream.blocks}
+    absent, unused = len(present - events), len(events - present)
+    assert absent
+    assert unused
+    told = {"events_without_occurrence": absent, "events_only_in_occurrence": unused}
+    for reports in (["aal"], ["splt"], ["melt"]):
+        inputs = {"occurrence": service.occurrence(case)}
+        run = service.run(reports, inputs, no_of_periods=case.periods, summary_ids="1,90-99")
+        service.upload(run, case.stream.encode())
+        run = service.seal(run)
+        assert run.state == "done"
+        expected = {"missing_summary_ids": "90-99"} | (told if reports != ["melt"] else {})
+        assert {n: run.results["own"]["told"].get(n) for n in expected} == expected
+        notes = service.state.runs.describe(run)["notes"]
+        assert len(notes) == len(run.results["own"]["told"])
+        answer = asyncio.run(service.get(f"/v1/runs/{run.id}/reports/{reports[0]}"))
+        assert answer.headers["Thalweg-Missing-Summary-Ids"] == "90-99"
+        for name, number in run.results["own"]["told"].items():
+            assert answer.headers[f"Thalweg-{name.replace('_', '-')}"] == str(number)
+        path = f"/v1/runs/{run.id}/reports/{reports[0]}?summary_ids=1,7000-7001"
+        answer = asyncio.run(service.get(path))
+        assert answer.headers["Thalweg-Missing-Summary-Ids"] == "7000-7001"
+
+
+def test_a_run_that_failed_for_its_options_is_sealed_again_with_others(
+    service: Uploads,
+) -> None:
+    case = random_run(np.random.default_rng(4))
+    inputs = {"occurrence": service.occurrence(case)}
+    run = service.run(["aal", "ept"], inputs, no_of_periods=case.periods)
+    service.upload(run, case.stream.encode())
+    hint = "Seal the run again with return_periods"
+    problem = {"code": "too-large", "detail": "it needs 3.33 GiB", "hint": hint}
+    service.runs.change(run, lambda run: replace(run, state="failed", problem=problem))
+
+    def post(path: str, body: object) -> httpx.Response:
+        return asyncio.run(service.post(f"/v1/runs/{run.id}/{path}", json=body))
+
+    refused = post("reports", {"reports": ["ept"], "options": {"return_periods": [5]}})
+    assert (refused.status_code, refused.json()["hint"]) == (409, hint)
+    for options, at_fault in (
+        ({"nan": "drop"}, "nan"),
+        ({"curves": "W"}, "curves"),
+        ({"bogus": 1}, "bogus"),
+        ({"return_periods": [0]}, "return_periods"),
+    ):
+        answer = post("seal", {"options": options})
+        assert answer.status_code == 422
+        assert at_fault in answer.json()["detail"]
+    wanted = {"options": {"return_periods": [5, 2]}}
+    for _ in range(2):
+        assert post("seal", wanted).status_code == 202
+    service.sealer.look()
+    described = service.state.runs.describe(service.now(run))
+    assert (described["state"], described["options"]["return_periods"]) == ("done", [5, 2])
+    assert post("seal", wanted).status_code == 200
+    other = post("seal", {"options": {"return_periods": [9]}})
+    assert other.json()["code"] == "run-sealed"
+    rows = asyncio.run(service.get(f"/v1/runs/{run.id}/reports/ept")).text.splitlines()
+    assert {line.split(",")[3] for line in rows[1:]} <= {"5.000000", "2.000000", "0.000000"}
+
+
+def test_a_variant_that_there_is_not_is_told_from_one_that_is_being_computed(
+    service: Uploads,
+) -> None:
+    case = random_run(np.random.default_rng(4))
+    inputs = {"occurrence": service.occurrence(case)}
+    run = service.run(["ept"], inputs, no_of_periods=case.periods, return_periods=[5])
+    service.upload(run, case.stream.encode())
+    run = service.seal(run)
+    variant = {"reports": ["ept"], "options": {"return_periods": [9]}}
+    asked = asyncio.run(service.post(f"/v1/runs/{run.id}/reports", json=variant)).json()
+    described = service.state.runs.describe(run)
+    assert described["computing"] == [{"variant": asked["variant"], "reports": ["ept"]}]
+    path = f"/v1/runs/{run.id}/reports/ept?variant="
+    assert asyncio.run(service.get(path + asked["variant"])).status_code == 202
+    missing = asyncio.run(service.get(path + "deadbeef"))
+    assert missing.json()["detail"] == "the run has no variant deadbeef"
+    assert "own" in missing.json()["hint"]
+
+
+def test_curves_that_may_not_fit_are_noted_before_the_run_is_sealed(service: Uploads) -> None:
+    case = random_run(np.random.default_rng(4))
+    run = service.run(["ept"])
+    (stream,) = service.upload(run, case.stream.encode())
+    header = StreamHeader(Kind.SUMMARY, 1, SOURCE_SUMMARY, 1000, 1, 4)
+    cursor = replace(stream.cursor, header=header, offset=stream.offset)
+    large = replace(stream, cursor=cursor, events=10**6, offset=10**10)
+    (note,) = describe_run(run, [large], lambda *_: True, 1 << 30)["notes"]
+    assert note.startswith("every point of a curve may take 559 GiB of memory")
+    assert not describe_run(run, [stream], lambda *_: True, 1 << 30)["notes"]
+    at_points = replace(run, spec={**run.spec, "options": {"return_periods": [5]}})
+    assert not describe_run(at_points, [large], lambda *_: True, 1 << 30)["notes"]

@@ -79,7 +79,7 @@ def test_times_that_no_calendar_has_are_shown() -> None:
     f = Stores()
     f.runs = Runs(f.records, 4e6, Watch(), lambda: f.now)
     run = f.run()
-    assert describe_run(run, [], lambda *_: True)["expires"] == "9999-12-31T23:59:59+00:00"
+    assert describe_run(run, [], lambda *_: True, 1)["expires"] == "9999-12-31T23:59:59+00:00"
     assert http_date(run.expires or 0).startswith("Fri, 31 Dec 9999")
     changed = f.runs.change(run, lambda run: run)
     assert changed.expires == f.now + 36_525 * DAY
@@ -93,7 +93,7 @@ def test_a_run_of_an_earlier_version_may_declare_more_partitions_than_can_be_sea
         RunSpec.parse(spec)
     run = Stores().run(**spec)
     assert RunSpec.of(run).options.partitions == MAX_STREAMS + 1
-    assert describe_run(run, [], lambda *_: True)["options"] == options
+    assert describe_run(run, [], lambda *_: True, 1)["options"] == options
 
 
 def test_what_was_deleted_is_named_by_its_own_id() -> None:

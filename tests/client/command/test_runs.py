@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_a_run_from_beginning_to_end(
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == RUN
     assert f"  partition 4: complete, {6 + len(DATA):,} of {6 + len(DATA):,} bytes" in out
-    assert "partition 6: 102,406 bytes are stored" in err
+    assert f"partition 6: {files[2]}: 102,406 bytes are stored" in err
     assert "out/ept.csv exists: give --force to replace it, or another -o" in err
     assert "no row is of the chosen summaries and events" in err
     assert out.endswith("done\n")
@@ -132,7 +133,8 @@ def test_a_command_that_succeeded_may_be_repeated(
     received = service.run.received
     for command in (files, files[::-1], files[1:], ["--partition", 2, files[1]]):
         assert upload(service, RUN, *command) == 0
-        assert "partition 2: 102,406 bytes are stored already" in capsys.readouterr().err
+        stored = f"partition 2: {files[1]}: 102,406 bytes are stored already"
+        assert stored in capsys.readouterr().err
     assert upload(service, RUN, files[0], "--partition", 2) == 1
     assert (service.run.received, len(service.run.streams)) == (received, 2)
 
@@ -150,14 +152,14 @@ def test_files_that_are_stored_stay_so_when_the_command_runs_again(
 
 
 def test_partitions_are_in_the_order_of_their_numbers(service: FakeService, tmp_path: Path) -> None:
-    files = [tmp_path / f"p{i}.bin" for i in (1, 10, 2)]  # as a shell lists them
+    files = [tmp_path / f"part-{i}.bin" for i in (1, 10, 2)]  # as a shell lists them
     for file in files:
         file.write_bytes(file.name.encode())
     assert upload(service, RUN, *files) == 0
     assert upload(service, RUN, *files, "--partition", "11-13") == 0
     found = {stream.partition: bytes(stream.data) for stream in service.run.streams.values()}
-    assert [found[i] for i in (1, 2, 3)] == [b"p1.bin", b"p2.bin", b"p10.bin"]
-    assert [found[i] for i in (11, 12, 13)] == [b"p1.bin", b"p10.bin", b"p2.bin"]
+    assert [found[i] for i in (1, 2, 3)] == [b"part-1.bin", b"part-2.bin", b"part-10.bin"]
+    assert [found[i] for i in (11, 12, 13)] == [b"part-1.bin", b"part-10.bin", b"part-2.bin"]
 
 
 def test_a_key_names_a_run_on_every_machine(
@@ -219,12 +221,12 @@ def test_no_state_keeps_a_partition_from_being_replaced(
 def test_files_take_the_lowest_free_partitions(
     service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [tmp_path / f"p{i}.bin" for i in range(5)]
+    files = [tmp_path / f"part-{i}.bin" for i in range(5)]
     for i, file in enumerate(files):
         file.write_bytes(DATA + bytes([i]))
     assert upload(service, RUN, files[0], "--partition", 2) == 0
     assert upload(service, RUN, *files[1:3]) == 0
-    assert "partition 3: 102" in capsys.readouterr().err
+    assert f"partition 3: {files[2]}: 102" in capsys.readouterr().err
     # What another command began, the same file goes on with, and no other.
     service.script[:] = [Fault(stop_reading=100_000)]
     assert upload(service, RUN, files[3]) == 3
@@ -358,12 +360,64 @@ def test_the_reports_to_fetch_are_those_of_the_variant() -> None:
         _computed(argparse.Namespace(variant="v2"), known)
 
 
+def test_a_variant_that_is_computed_is_waited_for_and_one_that_failed_says_why() -> None:
+    results = {"own": {"reports": ["melt"]}, "v1": {"reports": [], "problem": {"detail": "why"}}}
+    document: dict[str, Any] = {"reports": ["melt"], "results": results}
+    document["computing"] = [{"variant": "v2", "reports": ["ept"]}]
+    known = Run(RUN, "done", None, document)
+    assert _computed(argparse.Namespace(variant="v2"), known) == ["ept"]
+    with pytest.raises(ValueError, match="v1 could not be computed: why"):
+        _computed(argparse.Namespace(variant="v1"), known)
+
+
+def test_files_that_say_their_partition_are_that_one(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"summary_P{i}.bin" for i in (1, 3)]
+    for file in files:
+        file.write_bytes(file.name.encode())
+    assert upload(service, RUN, *files) == 0
+    assert f"partition 3: {files[1]}: " in capsys.readouterr().err
+    assert sorted(service.run.streams) == ["s1", "s3"]
+    other = tmp_path / "rest.bin"
+    other.write_bytes(b"no number")
+    assert upload(service, RUN, other) == 0
+    assert sorted(service.run.streams) == ["s1", "s2", "s3"]
+
+
+def test_what_the_service_notes_is_said_with_the_options_of_the_command(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.run.document = {
+        "notes": ["seal it with return_periods, such as 250,100"],
+        "results": {"own": {"reports": ["aal"]}},
+        "computing": [{"variant": "v2", "reports": ["ept"]}],
+    }
+    assert run(service, "status", RUN) == 0
+    out = capsys.readouterr().out
+    assert "  seal it with --return-periods, such as 250,100\n" in out
+    assert "  variant own: aal\n  variant v2: ept (computing)\n" in out
+    assert run(service, "seal", RUN, "--return-periods", "250,100", "--curves", "F") == 0
+    assert service.run.changed == {"options": {"return_periods": [250, 100], "curves": "F"}}
+    assert "seal it with --return-periods" in capsys.readouterr().err
+
+
+def test_a_single_report_goes_into_a_folder_that_is_named_as_one(
+    service: FakeService, tmp_path: Path
+) -> None:
+    service.run.state = "done"
+    assert run(service, "fetch", RUN, "--report", "ept", "-o", "new/") == 0
+    assert leftovers(tmp_path / "new") == ["ept.csv"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (f"run compute {RUN} --report ept --rp 5", "Did you mean --return-periods?"),
         (f"run compute {RUN} --report ept --summary-ids 5", "run fetch"),
         ("aggregate x.bin", "aggregate is a command of thalweg-server"),
+        ("post P1.bin P2.bin --report melt", "thalweg run create"),
+        (f"run compute {RUN} --report ept --return-periods 0.004", "250 for the probability"),
         (f"run compute {RUN} --report ept --return-periods 250y", "whole number of years"),
     ],
 )

@@ -63,6 +63,8 @@ class FakeRuns:
         dtype: of the records of these bytes, as numpy describes it; None for none.
         told: further headers of these bytes.
         events: of its progress.
+        document: further members of its description.
+        changed: what it was sealed with.
     """
 
     spec: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +80,8 @@ class FakeRuns:
     dtype: Any = None
     told: dict[str, str] = field(default_factory=dict)
     events: int = 5
+    document: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, Any] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         return {
@@ -86,6 +90,7 @@ class FakeRuns:
             "problem": self.problem,
             "streams": {},
             "options": self.spec.get("options", {}),
+            **self.document,
         }
 
     def rows(self, partition: int) -> Any:  # noqa: ANN401
@@ -127,6 +132,7 @@ def _run(exchange: Exchange, runs: FakeRuns) -> None:
         exchange.json(200, {"runs": [runs.json()], "after": None if last else RUN})
     elif seen.path.endswith("/seal"):
         runs.state = "computing"
+        runs.changed = json.loads(body or b"{}")
         exchange.json(202, runs.json())
     elif seen.path != f"/v1/runs/{RUN}":
         raise Refusal(404, "not-found")

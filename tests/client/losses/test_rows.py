@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.client.errors import ProblemError, ProtocolError
-from app.client.losses.rows import End, Position, RowLines, RowReader
+from app.client.losses.rows import End, Position, RowLines, RowReader, common_ids, warn_of
 from app.client.transport.frames import Frame, Kind
 
 from ..fakes.losses import ROWS
@@ -151,3 +152,26 @@ def test_an_error_line() -> None:
     assert (caught.value.code, caught.value.status) == ("x", 400)
     with pytest.raises(ProtocolError):
         RowLines().feed(b'{"error": \n')
+
+
+def test_rows_that_are_missing_for_a_reason_are_warned_of_where_the_package_was_called() -> None:
+    told: dict[str, Any] = {"events_without_occurrence": 1200, "events_only_in_occurrence": 2}
+    told |= {"missing_event_ids": "7,60001-70000"}
+    end = End.parse(END | {"events": 2000} | told)
+    assert end.missing_ids == {"event_ids": "7,60001-70000"}
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        end.warn()
+    texts = [str(warning.message) for warning in caught]
+    assert texts[1:] == ["no row has these of event_ids: 7,60001-70000"]
+    assert "1,200 events of the stream never occur" in texts[0]
+    assert {warning.filename for warning in caught} == {__file__}
+    few = End.parse(END | {"events": 2000, "events_only_in_occurrence": 20})
+    few.warn()  # less than one in a hundred: any model has such events
+    with pytest.warns(UserWarning, match="is a partition missing"):
+        warn_of({"events_only_in_occurrence": "21"})
+
+
+def test_ids_are_missing_that_every_part_lacks() -> None:
+    some = {"event_ids": "7,60001-60003", "summary_ids": "2"}
+    assert common_ids(some, {"event_ids": "8,60002-60010,..."}) == {"event_ids": "60002,60003"}
+    assert common_ids(some, {}) == {}

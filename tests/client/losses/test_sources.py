@@ -309,3 +309,11 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
                 source.fill(100)
                 source.close()
     assert subprocess.run(["true"], check=True).returncode == 0
+
+
+def test_the_streams_of_partitions_are_told_to_be_a_run(tmp_path: Path) -> None:
+    files: Any = [tmp_path / "P1.bin", str(tmp_path / "P2.bin")]
+    for file in files:
+        Path(file).touch()
+    with pytest.raises(TypeError, match=r"make a run, client\.runs"):
+        open_source(files)

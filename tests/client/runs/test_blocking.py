@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def test_a_run_is_created_with_its_inputs(
         ({"Thalweg-Selected-Rows": "2"}, []),
         ({"Thalweg-Selected-Rows": "0"}, ["no row is of the chosen summaries and events"]),
         ({"Thalweg-Longest-Return-Period": "5000"}, ["return periods up to 5,000 years"]),
+        ({"Thalweg-Missing-Event-Ids": "7-9"}, ["no row has these of event_ids: 7-9"]),
+        ({"Thalweg-Events-Only-In-Occurrence": "8000"}, ["8,000 events of the occurrences"]),
     ],
 )
 def test_rows_that_a_report_has_not_are_told(
@@ -83,6 +86,7 @@ def test_rows_that_a_report_has_not_are_told(
     said: list[str],
 ) -> None:
     service.run.report, service.run.dtype, service.run.told = b"", [["EventId", "<i4"]], told
+    warnings.simplefilter("always")  # asyncio calls both from one line
     client.runs.report(RUN, "melt", tmp_path / "melt.csv")
     client.runs.read(RUN, "melt")
     texts = [str(warning.message) for warning in recwarn]

@@ -190,6 +190,13 @@ def test_partitions_must_match(octets: bytes, text: str, order: Order) -> None:
         assert "part 1 is a summary stream, 3 samples" in info.value.message
 
 
+def test_streams_of_two_kinds_are_told_before_an_event_that_both_have() -> None:
+    merged = partitions(2, Collector(), "received", ["events"])
+    merged.receive(0, simple(1, 2).encode())
+    with pytest.raises(MismatchError, match="gul stream"):
+        merged.receive(1, Stream("gul", 3, 4, (Block(2, 1, ((1, 1.0),)), Block(3, 1))).encode())
+
+
 @pytest.mark.parametrize("order", ["received", "event"])
 def test_an_event_in_two_partitions_is_refused(order: Order) -> None:
     for events in ((2,), (1, 2), (1, 2, 4)):

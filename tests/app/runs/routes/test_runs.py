@@ -40,6 +40,13 @@ def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -
     assert answer.status == 201
 
 
+def test_an_option_at_the_top_of_a_body_is_told_where_it_belongs(service: Service) -> None:
+    answer = create(service, RUN | {"return_periods": [100]})
+    found = is_problem(answer, "option", 422, option="return_periods")
+    assert found["hint"] == 'Give it as a member of options: {"options": {"return_periods": …}}'
+    assert "hint" not in is_problem(create(service, RUN | {"bogus": 1}), "option", 422)
+
+
 def test_a_list_that_is_an_option_is_bound_to_no_input(service: Service) -> None:
     up = Uploader(service, reports=["ept"], options={"return_periods": [100]})
     answer = up.ask("PUT", f"{up.path}/inputs/return_periods", b"return_period\n50\n")

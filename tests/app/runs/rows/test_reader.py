@@ -265,6 +265,7 @@ def test_reports_of_whole_runs_have_no_rows(service: Uploads, case: RunCase) -> 
     run = service.run(["aal"], {"occurrence": service.occurrence(case)}, no_of_periods=case.periods)
     answer = get(service, rows_path(run, "aal"))
     assert (answer.status_code, answer.json()["code"]) == (422, "report-needs-whole-stream")
+    assert answer.json()["hint"] == f"GET /v1/runs/{run.id}/reports/aal once the run is sealed"
     assert get(service, rows_path(run, "nothing")).status_code == 422
     assert get(service, rows_path(run, "melt", stream="000001-x")).status_code == 404
 

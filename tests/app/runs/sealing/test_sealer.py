@@ -307,8 +307,9 @@ def test_reports_of_streams_that_were_replaced_are_not_kept(
     records = service.sealer.sealing.records
     before = {head.id for head in records.list("report").records}
     files_without_runs(records, "report", lambda: 9e9)()
-    (removed,) = before - {head.id for head in records.list("report").records}
-    assert f".{run.id}." in removed
+    removed = before - {head.id for head in records.list("report").records}
+    assert all(f".{run.id}." in name for name in removed)
+    assert {name.rpartition(".")[2] for name in removed} == {"bin", "told"}
     assert get(service, f"/v1/runs/{run.id}/reports/melt").content == expected.content
 
 
