@@ -9,6 +9,7 @@ import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from .files.buffers import BufferPool
 from .files.file_set import on_error
 from .files.fingerprints import fingerprint
 from .files.places import open_files
-from .files.roots import Roots
+from .files.roots import FileMissingError, Roots
 from .files.seekable import Cursors
 from .opened import OpenDataset, Opened, OpenItems
 from .opening import OwnDecoders, Source, find_function, open_array, open_items
@@ -125,11 +126,12 @@ class Catalogue:
                 opened.check_headerless()
                 opened.check_axes()
                 opened.check_scan(spec.sync_offset)
+                opened.check_rows()
                 if opened.sync_offset and spec.sync_offset == 0:
                     # A declared 0 is stored only where the files say otherwise.
                     plain, opened = opened, self._opened(stored := spec)
                     plain.files.close()
-            key, created = self._record(who, spec, stored.to_json())
+            key, created = self._record(who, spec, opened, stored)
         except BaseException:
             opened.files.close()
             raise
@@ -138,16 +140,26 @@ class Catalogue:
         return shared, created
 
     def _record(
-        self, who: Identity, spec: DatasetSpec, value: Mapping[str, Any]
+        self, who: Identity, spec: DatasetSpec, opened: Opened, stored: DatasetSpec
     ) -> tuple[_Key, bool]:
-        """Store an entry; return where, and whether it is new."""
+        """Store an entry with what its files hold; return where, and whether it is new."""
         if spec.id in self._entries:
             if who.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
             raise RecordExistsError(
                 f"the server's catalogue has another dataset {spec.id!r}", hint="Give another id"
             )
-        return (who.owner, spec.id), self._registered.create(who.owner, spec.id, value)
+        key = who.owner, spec.id
+        opened.spec = replace(stored, registered=opened.layout)
+        try:
+            return key, self._registered.create(*key, opened.spec.to_json())
+        except RecordExistsError:
+            known = _parsed(self._registered.record(*key).value)
+            if replace(known, registered=None) != stored:
+                raise
+            opened.spec = known
+            opened.check_registered()
+            return key, False
 
     def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:
         """Delete a dataset from the namespace of its owner; files stay as they are.
@@ -162,12 +174,12 @@ class Catalogue:
             RecordConflictError: several other owners have one.
         """
         if ident in self._entries:
-            raise _missing(ident)
+            raise self._missing(who, ident)
         key = self._find(who.acting_for(owner) if owner and who.is_admin else who, ident)[0]
         try:
             self._registered.delete(*key)
         except RecordMissingError as e:
-            raise _missing(ident) from e
+            raise self._missing(who, ident) from e
         with self._lock:
             evicted = self._open.pop(key, None)
         if evicted is not None:
@@ -186,20 +198,26 @@ class Catalogue:
         """Return where the entry of a dataset is, and the entry."""
         if ident in self._entries:
             if not who.may_read(ident):
-                raise _missing(ident)
+                raise self._missing(who, ident)
             return (_FIXED, ident), self._entries[ident]
         try:
             return (who.owner, ident), _parsed(self._registered.record(who.owner, ident).value)
         except RecordMissingError as e:
             others = self._registered.of_anyone(ident) if who.is_admin else []
             if not others:
-                raise _missing(ident) from e
+                raise self._missing(who, ident) from e
         if len(others) > 1:
             raise RecordConflictError(
                 f"several owners have a dataset {ident!r}",
                 hint="Use a key of the owner you mean, or name it: ?owner=",
             )
         return (others[0].owner, ident), _parsed(others[0].record.value)
+
+    def _missing(self, who: Identity, ident: str) -> NotFoundError:
+        near = get_close_matches(ident := ident[:80], self.ids(who), 1)
+        meant = f": did you mean {near[0]!r}?" if near else ""
+        hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
+        return NotFoundError(f"there is no dataset {ident!r}{meant}", hint=hint)
 
     def ids(
         self,
@@ -278,9 +296,15 @@ class Catalogue:
             if cached.spec == spec and self._is_fresh(cached, grown=grown):
                 return cached
             cached.close()
-        opened = self._opened(spec)
-        if isinstance(opened, OpenDataset):
-            with on_error(opened.files.close):
+        try:
+            opened = self._opened(spec)
+        except FileMissingError as e:
+            if key[0] != _FIXED:
+                e.args = (f"{e}: it was there when the dataset {ident!r} was registered",)
+            raise
+        with on_error(opened.files.close):
+            opened.check_registered()
+            if isinstance(opened, OpenDataset):
                 opened.check_uncut()
         shared = opened.share()
         self._cache(key, opened)
@@ -379,12 +403,9 @@ class Catalogue:
 @lru_cache(maxsize=_MAX_PARSED)
 def _parsed(stored: bytes) -> DatasetSpec:
     """Parse a stored entry, unless it is one of those parsed lately."""
-    return parse_dataset(json.loads(stored)["value"])
-
-
-def _missing(ident: str) -> NotFoundError:
-    hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
-    return NotFoundError(f"there is no dataset {ident[:80]!r}", hint=hint)
+    values = json.loads(stored)["value"]
+    registered = values.pop("registered", None)
+    return replace(parse_dataset(values), registered=registered)
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:

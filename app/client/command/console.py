@@ -79,7 +79,13 @@ def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
             text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)
     if isinstance(error.__cause__, ConnectionRefusedError):
         text += " Name it with --url or THALWEG_URL"
-    return _NAMES.sub(lambda name: f"--{name[1].replace('_', '-')}", text)
+    return _NAMES.sub(lambda name: _as_option(name, args), text)
+
+
+def _as_option(name: re.Match[str], args: argparse.Namespace | None) -> str:
+    """An option by its name in a command, unless the command has no such option."""
+    has = args is None or hasattr(args, name[1])
+    return f"--{name[1].replace('_', '-')}" if has else name[0]
 
 
 def fail(error: BaseException, args: argparse.Namespace) -> int:

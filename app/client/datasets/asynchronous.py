@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, NoReturn, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -171,6 +171,10 @@ class AsyncDataset:
         scan, frame = (tuple(self._info.get(name, ())) for name in ("nav_shape", "sig_shape"))
         return f"<dataset {self.id}: {scan} frames of {frame} {_dtype(self._info)}>"
 
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to be read by NumPy, which would take the handle for a single object."""
+        raise TypeError("a dataset is no array: scan.view().read() gives one, scan[5, 7] a frame")
+
     async def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
 
@@ -202,8 +206,8 @@ class AsyncDataset:
         """Reduce frames to an image, or pixels to a map of the scan, on the server.
 
         Args:
-            reduction: as in the contract, such as ``{"op": "mean", "over": "frames"}``,
-                or a name, such as ``com``.
+            reduction: as in the contract, such as ``{"op": "mean", "over": "pixels"}``,
+                or in short: ``com``, ``disk:32,30,10``.
             view: what to reduce; everything by default.
             progress: called with how much is done, and of how much.
 
@@ -331,7 +335,13 @@ class AsyncDatasets(AsyncCalls):
         return AsyncDataset(self._connector, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> AsyncDataset:
-        """A dataset by its id; the service is not asked yet."""
+        """A dataset by its id; the service is not asked yet.
+
+        Raises:
+            ValueError: it is a path, which no id is.
+        """
+        if "/" in ident:
+            raise ValueError(f"{ident!r} is a path: register the file, and name the dataset's id")
         return AsyncDataset(self._connector, ident)
 
     async def __aiter__(self) -> AsyncIterator[str]:

@@ -15,7 +15,7 @@ import httpx
 from ..errors import ConnectionFailed
 from .async_channel import AsyncChannel, AsyncConnector
 from .blocking import SocketChannel, SocketConnector
-from .http import Address
+from .http import Address, reason_of
 from .requests import Body, Head, Request
 
 T = TypeVar("T")
@@ -89,9 +89,7 @@ class HttpxChannel(AsyncChannel):
         try:
             response = await http.send(built, stream=True)
         except httpx.TransportError as e:
-            raise ConnectionFailed(
-                f"connection to {built.url.host}: {str(e) or type(e).__name__}"
-            ) from e
+            raise ConnectionFailed(f"connection to {built.url.host}: {reason_of(e)}") from e
         self._response, self._failure = response, None
         if response.is_stream_consumed:  # a transport of the caller's may answer at once
             self._chunks, self._rest = None, memoryview(response.content)

@@ -126,6 +126,17 @@ class Address:
         )
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+"""What the library of TLS says of answers that are not encrypted."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a connection failed."""
+    text = str(error) or type(error).__name__
+    plain = any(word in text.upper().replace(" ", "_") for word in _NO_TLS)
+    return "it speaks http, not https" if plain else text
+
+
 class Connection:
     """One connection, one request at a time.
 
@@ -255,7 +266,7 @@ class Connection:
         if cause is not None:
             raise cause
         place = f"{self._address.host}:{self._address.port}"
-        text = str(error) or type(error).__name__
+        text = reason_of(error)
         if isinstance(error, ConnectionRefusedError):
             text = "refused: is the service running?"
         return ConnectionFailed(f"connection to {place}: {text}")
