@@ -215,7 +215,7 @@ class Catalogue:
 
     def _missing(self, who: Identity, ident: str) -> NotFoundError:
         near = get_close_matches(ident := ident[:80], self.ids(who), 1)
-        meant = f": did you mean {near[0]!r}?" if near else ""
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
         hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
         return NotFoundError(f"there is no dataset {ident!r}{meant}", hint=hint)
 
@@ -381,7 +381,8 @@ class Catalogue:
             or shape != (1,) * leading + sig_shape
         ):
             raise ShapeError(
-                f"{role} has shape {list(shape)}, but a frame has {list(sig_shape)}",
+                f"{role} holds {recording.frames:,} of {list(recording.sig_shape)}, but needs one of"
+                f" {list(sig_shape)}, as a frame has",
                 source=pattern,
             )
         current().hold("corrections", _CORRECTION_BYTES * pixels)

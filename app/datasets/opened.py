@@ -177,8 +177,8 @@ class OpenDataset(_Open):
         """
         if self.recording.format in _STATED and self._folds():
             raise InvalidOptionError(
-                f"nav_shape is stated as {list(self.nav_shape)}, but the scan in"
-                f" {self.files.name(0)} has {list(self.recording.found_nav)}",
+                f"nav_shape is stated as {list(self.nav_shape)}, but the files have a scan of"
+                f" {list(self.recording.found_nav)}",
                 hint="Leave nav_shape out",
                 option="nav_shape",
             )

@@ -209,7 +209,7 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     description = str(parameter.get("description", ""))
     if choices:
         description += f" ({' | '.join(map(str, choices))})"
-    if schema.get("default") is not None:
+    if schema.get("default") not in (None, ""):
         description += f"; default {schema['default']}"
     return (
         f"<tr><td><code>{escape(parameter['name'])}</code></td>"

@@ -44,6 +44,19 @@ router = Routes(
 )
 
 _MAX_BODY = 64 << 20
+_SCHEMA = {
+    "description": "In short, or as an object: op is sum, mean, std, min or max, over frames (the"
+    " default) or pixels; com; or virtual, with detectors",
+    "oneOf": [{"type": "string"}, {"type": "object"}],
+    "examples": [
+        "com",
+        "disk:64,64,20",
+        "annulus:64,64,20,40",
+        "rectangle:0,32,0,64",
+        {"op": "mean", "over": "pixels"},
+        {"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}]},
+    ],
+}
 Results = dict[str, Floats]
 HEARTBEAT_SECONDS = 0.5
 """Short, because a person may be watching."""
@@ -55,7 +68,8 @@ HEARTBEAT_SECONDS = 0.5
     response_class=ExchangeResponse,
     status_code=200,
     openapi_extra=json_body(
-        ("view", "reduction"), {"view": {}, "reduction": {"op": "sum", "over": "frames"}}
+        {"view": {"type": "object", "description": "As the body of /tiles"}, "reduction": _SCHEMA},
+        {"view": {}, "reduction": {"op": "sum", "over": "frames"}},
     ),
     responses=content_response(200, MEDIA_TYPES["frames"], MEDIA["npy"]),
 )

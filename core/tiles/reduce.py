@@ -88,7 +88,6 @@ _OPS = get_args(Op)
 _SHORT = {"disk": "Y,X,RADIUS", "annulus": "Y,X,INNER,OUTER", "rectangle": "Y0,Y1,X0,X1"}
 """Detectors that can be written as a word with numbers, and these in frames of two axes."""
 _ALSO = {"disc": "disk", "circle": "disk", "ring": "annulus", "box": "rectangle"}
-_FORMS = ", ".join(f"{form}:{numbers}" for form, numbers in _SHORT.items())
 
 
 def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
@@ -101,7 +100,12 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
     if not colon and form not in _SHORT:
         return {"op": form}
     if form not in _SHORT:
-        raise OptionError(f"there is no detector {form[:40]!r}", hint=_meant(form, _SHORT))
+        if form in _OPS:
+            hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}'
+            raise OptionError(
+                f"{form} takes nothing after it, but {listed[:40]!r} is given", hint=hint
+            )
+        raise OptionError(f"there is no detector {form[:40]!r}", hint=_meant(form))
     axes, parts = len(sig_shape), listed.split(",") if listed else []
     needed = {"disk": axes + 1, "annulus": axes + 2, "rectangle": 2 * axes}
     if len(parts) != needed[form]:
@@ -109,7 +113,7 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
         raise OptionError(
             f"{form} takes {needed[form]} numbers in frames of {axes} axes, but {len(parts)} are"
             f" given{''.join(others)}",
-            hint=f"Write {_FORMS}",
+            hint=f"Write {form}:{_SHORT[form]}",
         )
     numbers = [_number(part, text) for part in parts]
     if form == "rectangle":
@@ -127,9 +131,12 @@ def _number(part: str, text: str) -> float:
         raise OptionError(f"{part[:40]!r} in {text[:80]!r} is not a number") from None
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    """Return a hint for a word that names no reduction, or no detector."""
-    return f"{names_hint(_ALSO.get(word, word), known)}. Detectors in short are {_FORMS}"
+def _meant(word: str) -> str:
+    """Return a hint for a word that names no reduction."""
+    hint = names_hint(_ALSO.get(word, word), (*_OPS, *_SHORT))
+    for form, numbers in _SHORT.items():
+        hint = hint.replace(form, f"{form}:{numbers}")
+    return hint
 
 
 def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Reduction:
@@ -146,8 +153,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     """
     op = spec.get("op")
     if op not in _OPS:
-        hint = _meant(str(op), (*_OPS, *_SHORT))
-        raise OptionError(f"op is {str(op)[:80]!r}, which is no reduction", hint=hint)
+        raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_meant(str(op)))
     known = {"op", "over"} if op in {"sum", "mean", "std", "min", "max"} else {"op"}
     known |= {"detectors"} if op == "virtual" else set()
     _check_members(spec, sorted(known), f"a reduction {op!r}")
