@@ -381,8 +381,8 @@ class Catalogue:
             or shape != (1,) * leading + sig_shape
         ):
             raise ShapeError(
-                f"{role} holds {recording.frames:,} of {list(recording.sig_shape)}, but needs one of"
-                f" {list(sig_shape)}, as a frame has",
+                f"{role} has {recording.frames:,} frames of {list(recording.sig_shape)}, but must"
+                f" have one of {list(sig_shape)}",
                 source=pattern,
             )
         current().hold("corrections", _CORRECTION_BYTES * pixels)

@@ -85,6 +85,8 @@ class Reduction:
 
 
 _OPS = get_args(Op)
+_OVER = frozenset({"sum", "mean", "std", "min", "max"})
+"""Those that go over frames or pixels."""
 _SHORT = {"disk": "Y,X,RADIUS", "annulus": "Y,X,INNER,OUTER", "rectangle": "Y0,Y1,X0,X1"}
 """Detectors that can be written as a word with numbers, and these in frames of two axes."""
 _ALSO = {"disc": "disk", "circle": "disk", "ring": "annulus", "box": "rectangle"}
@@ -100,11 +102,9 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
     if not colon and form not in _SHORT:
         return {"op": form}
     if form not in _SHORT:
-        if form in _OPS:
+        if form in _OVER:
             hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}'
-            raise OptionError(
-                f"{form} takes nothing after it, but {listed[:40]!r} is given", hint=hint
-            )
+            raise OptionError(f"{form} takes no numbers, but has {listed[:40]!r}", hint=hint)
         raise OptionError(f"there is no detector {form[:40]!r}", hint=_meant(form))
     axes, parts = len(sig_shape), listed.split(",") if listed else []
     needed = {"disk": axes + 1, "annulus": axes + 2, "rectangle": 2 * axes}
@@ -154,7 +154,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     op = spec.get("op")
     if op not in _OPS:
         raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_meant(str(op)))
-    known = {"op", "over"} if op in {"sum", "mean", "std", "min", "max"} else {"op"}
+    known = {"op", "over"} if op in _OVER else {"op"}
     known |= {"detectors"} if op == "virtual" else set()
     _check_members(spec, sorted(known), f"a reduction {op!r}")
     over = spec.get("over", "frames" if "over" in known else "pixels")
