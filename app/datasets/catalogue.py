@@ -303,9 +303,9 @@ class Catalogue:
                 e.args = (f"{e}: it was there when the dataset {ident!r} was registered",)
             raise
         with on_error(opened.files.close):
-            opened.check_registered()
             if isinstance(opened, OpenDataset):
                 opened.check_uncut()
+            opened.check_registered()
         shared = opened.share()
         self._cache(key, opened)
         return shared
@@ -381,8 +381,8 @@ class Catalogue:
             or shape != (1,) * leading + sig_shape
         ):
             raise ShapeError(
-                f"{role} has {recording.frames:,} frames of {list(recording.sig_shape)}, but must"
-                f" have one of {list(sig_shape)}",
+                f"{role} has {recording.frames:,} x {list(recording.sig_shape)} values, but a frame"
+                f" has {list(sig_shape)}",
                 source=pattern,
             )
         current().hold("corrections", _CORRECTION_BYTES * pixels)

@@ -169,7 +169,7 @@ def test_axes_that_were_stored_earlier_stay_valid(desk: Desk) -> None:
 
 @pytest.mark.parametrize("size", [True, 6.5, "6", None])
 def test_sizes_of_axes_are_integers(size: object) -> None:
-    with pytest.raises(InvalidOptionError, match="'y'"):
+    with pytest.raises(InvalidOptionError, match=r"axes\[0\]\.size"):
         parse_dataset({"files": ["scan.npy"], "axes": [{"name": "y", "size": size}]})
 
 
@@ -266,7 +266,7 @@ def test_an_offset_of_0_is_declared_where_the_files_have_another(desk: Desk) -> 
     ("entry", "found"),
     [
         ({"nav_shape": [4, 4]}, "16 positions, but there are 12 frames"),
-        ({"nav_shape": [2, 2]}, "4 positions, but there are 12 frames"),
+        ({"nav_shape": [2, 4]}, "8 positions, but there are 12 frames"),
         ({"nav_shape": [3, 4], "dtype": "<u4", "format": "raw"}, "but there are 6 frames"),
         ({"nav_shape": [9], "sync_offset": 1}, "9 positions, but there are 12 frames"),
     ],

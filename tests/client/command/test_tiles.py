@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client.command.console import describe
+from app.client import ProblemError
+from app.client.command.console import describe, told
 from app.client.command.main import main
 from app.client.tiles.saving import TileProgress
 
@@ -45,16 +47,19 @@ def test_the_catalogue(
     [
         ("tiles scan --nav 0:3 -o o.npy", "nav goes to 3 along axis 0, which has a length of 2"),
         ("tiles scan --sig :,0:4 -o o.npy", "sig goes to 4 along axis 1"),
-        ("tiles scan --nav :,:,: -o o.npy", "for 2 axes of the scan: those of a frame are sig\n"),
+        (
+            "tiles scan --nav :,:,: -o o.npy",
+            "nav has 3 indices for 2 axes of the scan: those of a frame are sig\n",
+        ),
         ("tiles data/scan.raw -o o.npy", "'data/scan.raw' is a path: register the file"),
         ("frame scan 1,1 -o f.png", "f.png must end in .npy or .npz: thalweg image draws"),
-        ("reduce scan {'op':'com'} -o o.npy", """not JSON, Expecting"""),
+        ("reduce scan {'op':'com'} -o o.npy", "what is given is not JSON, Expecting"),
         ("tiles scan --dtype uint12 -o o.npy", "dtype is 'uint12', which is no type"),
         ("tiles scan --mask ints.npy -o o.npy", "ints.npy holds int64: --mask takes"),
         ("tiles scan -o none/o.npy", "there is no directory none\n"),
         ("tiles scan -o d.npy", "d.npy is a directory: name a file in it\n"),
         ("tiles scan -o /", "/ is a directory: name a file in it\n"),
-        ("reduce scan sum -o sum.png", "must end in .npy or .npz: thalweg image draws pictures\n"),
+        ("reduce scan sum -o sum.png", "sum.png must end in .npy or .npz: thalweg image draws"),
         ("frame scan -3,-1 -o o.npy", "nav has the index -3, but positions are 0 to 1"),
         ('datasets register {"dtype":"uint12"}', "dtype is 'uint12', which is no type"),
     ],
@@ -87,9 +92,11 @@ def test_positions_and_slices_may_count_from_the_end(
     monkeypatch.setattr(FakeScan, "summary", note)
     run(service, "tiles", "scan", "-o", tmp_path / "o.npy", "--nav", "-1:", "--sig", "-3:,-2:-1")
     run(service, "frame", "scan", "-1,-2", "-o", tmp_path / "p.npy")
+    run(service, "tiles", "scan", "-o", tmp_path / "q.npy", "--nav", "1,-1", "--sig", "2,-1")
     assert asked == [
         {"select": {"nav": [[1, 2, 1], [0, 3, 1]]}, "sig": [[1, 4], [1, 2]]},
         {"select": {"nav": [[1, 2, 1], [1, 2, 1]]}},
+        {"select": {"nav": [[1, 2, 1], [2, 3, 1]]}, "sig": [[2, 3], [2, 3]]},
     ]
 
 
@@ -120,7 +127,7 @@ def test_wrong_usage(service: FakeService, args: list[str]) -> None:
     [
         ["--frames", "1", "--nav", "1:2"],
         ["--frames", "x"],
-        ["--nav", "1"],
+        ["--nav", "1-2"],
         ["--nav", "0:2:0"],
         ["--tile-shape", "a"],
     ],
@@ -305,3 +312,19 @@ def test_what_the_bar_says() -> None:
     assert describe(TileProgress(50_000_000, 200_000_000, 1234), 2e7) == (
         " 25% [######                  ] 50.0/200.0 MB  20 MB/s  1,234 tiles"
     )
+
+
+def test_a_service_without_tls_is_told(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = service.url.replace("http:", "https:")
+    assert main(["datasets", "--url", url, "--retries", "0"]) == 3
+    assert "it speaks http, not https" in capsys.readouterr().err
+
+
+def test_members_of_a_description_are_no_options() -> None:
+    args = argparse.Namespace()
+    problem = {"code": "option", "detail": "x is unknown", "hint": "Use files, float_width, format"}
+    assert "files, float_width, format" in told(ProblemError(422, problem), args)
+    args.float_width = 4
+    assert "files, --float-width, format" in told(ProblemError(422, problem), args)
