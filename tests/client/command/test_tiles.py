@@ -49,7 +49,7 @@ def test_the_catalogue(
         ("tiles scan --sig :,0:4 -o o.npy", "sig goes to 4 along axis 1"),
         (
             "tiles scan --nav :,:,: -o o.npy",
-            "nav has 3 indices for 2 axes of the scan: those of a frame are sig\n",
+            "nav has 3 indices for 2 axes of the scan: those",
         ),
         ("tiles data/scan.raw -o o.npy", "'data/scan.raw' is a path: register the file"),
         ("frame scan 1,1 -o f.png", "f.png must end in .npy or .npz: thalweg image draws"),

@@ -171,7 +171,7 @@ def test_what_is_wrong_with_a_detector(detector: dict[str, Any], said: str) -> N
 def test_reductions_in_short(text: str, spec: dict[str, Any]) -> None:
     spec = spec if "op" in spec else {"op": "virtual", "detectors": [spec]}
     assert expand_reduction(text, (8, 11)) == spec
-    assert parse_reduction(spec, (8, 11))
+    assert parse_reduction(spec, (8, 11)).op == spec["op"]
     assert "detectors" not in expand_reduction("sum", (8, 8, 8))
     disk = expand_reduction("disk:1,2,3,4", (8, 8, 8))["detectors"][0]["disk"]
     assert disk == {"centre": [1, 2, 3], "radius": 4}
