@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -314,11 +316,19 @@ def test_what_the_bar_says() -> None:
     )
 
 
-def test_a_service_without_tls_is_told(
-    service: FakeService, capsys: pytest.CaptureFixture[str]
-) -> None:
-    url = service.url.replace("http:", "https:")
-    assert main(["datasets", "--url", url, "--retries", "0"]) == 3
+def test_a_service_without_tls_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as client:
+                client.recv(1 << 16)
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        assert main(["datasets", "--url", url, "--retries", "0", "--timeout", "20"]) == 3
+        thread.join(20)
     assert "it speaks http, not https" in capsys.readouterr().err
 
 

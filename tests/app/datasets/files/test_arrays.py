@@ -257,7 +257,7 @@ def test_hdf5_array_is_chosen_or_asked_for(tmp_path: Path, h5py: ModuleType) -> 
     refused(tmp_path, "a.h5", "no array", array="one/data/further")
     refused(tmp_path, "a.h5", "is not an array", array="one")
     refused(tmp_path, "a.h5", "holds", array="text")
-    refused(tmp_path, "a.h5", "holds a single value", array="none/here")
+    refused(tmp_path, "a.h5", "holds nothing", array="none/here")
     with h5py.File(tmp_path / "a.h5", "a") as file:
         file["two"] = FRAMES[0]
     with pytest.raises(AmbiguousFormatError, match="several arrays") as caught:
