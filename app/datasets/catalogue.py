@@ -9,7 +9,6 @@ import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -174,12 +173,12 @@ class Catalogue:
             RecordConflictError: several other owners have one.
         """
         if ident in self._entries:
-            raise self._missing(who, ident)
+            raise _missing(ident)
         key = self._find(who.acting_for(owner) if owner and who.is_admin else who, ident)[0]
         try:
             self._registered.delete(*key)
         except RecordMissingError as e:
-            raise self._missing(who, ident) from e
+            raise _missing(ident) from e
         with self._lock:
             evicted = self._open.pop(key, None)
         if evicted is not None:
@@ -198,26 +197,20 @@ class Catalogue:
         """Return where the entry of a dataset is, and the entry."""
         if ident in self._entries:
             if not who.may_read(ident):
-                raise self._missing(who, ident)
+                raise _missing(ident)
             return (_FIXED, ident), self._entries[ident]
         try:
             return (who.owner, ident), _parsed(self._registered.record(who.owner, ident).value)
         except RecordMissingError as e:
             others = self._registered.of_anyone(ident) if who.is_admin else []
             if not others:
-                raise self._missing(who, ident) from e
+                raise _missing(ident) from e
         if len(others) > 1:
             raise RecordConflictError(
                 f"several owners have a dataset {ident!r}",
                 hint="Use a key of the owner you mean, or name it: ?owner=",
             )
         return (others[0].owner, ident), _parsed(others[0].record.value)
-
-    def _missing(self, who: Identity, ident: str) -> NotFoundError:
-        near = get_close_matches(ident := ident[:80], self.ids(who), 1)
-        meant = f" (did you mean {near[0]!r}?)" if near else ""
-        hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
-        return NotFoundError(f"there is no dataset {ident!r}{meant}", hint=hint)
 
     def ids(
         self,
@@ -407,6 +400,11 @@ def _parsed(stored: bytes) -> DatasetSpec:
     values = json.loads(stored)["value"]
     registered = values.pop("registered", None)
     return replace(parse_dataset(values), registered=registered)
+
+
+def _missing(ident: str) -> NotFoundError:
+    hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
+    return NotFoundError(f"there is no dataset {ident[:80]!r}", hint=hint)
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:

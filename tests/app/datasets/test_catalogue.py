@@ -15,7 +15,7 @@ from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import FileMissingError, Roots
 from app.datasets.opened import OpenDataset
 from app.datasets.spec import parse_dataset
-from app.errors import DataChangedError, InvalidOptionError, NotFoundError, problem_of
+from app.errors import DataChangedError, InvalidOptionError, problem_of
 from app.http.identity import SINGLE_USER, Identity
 from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
@@ -426,12 +426,6 @@ def test_entries_of_earlier_servers_state_no_contents(desk: Desk) -> None:
     assert not created
     desk.save("scan.npy", np.zeros((2, *FRAME), "<f4"))
     assert desk.open("a").plan.nav_shape == (2,)
-
-
-def test_a_name_that_is_near_is_told(desk: Desk) -> None:
-    desk.register(id="scan1")
-    with pytest.raises(NotFoundError, match=r"did you mean 'scan1'\?"):
-        desk.open("scan")
 
 
 def test_what_is_doubtful_is_noted(desk: Desk) -> None:
