@@ -51,8 +51,9 @@ _HINTS = {
         "Open the dataset anew: client.datasets[id]",
     ),
     "Delete the dataset first, or give another id": _Hint(
-        "Delete it first: thalweg datasets delete ID; or give another id",
-        "Delete it first: client.datasets[id].delete(); or give another id",
+        "Delete it first: thalweg datasets delete {name}; or give another id",
+        'Delete it first: client.datasets["{name}"].delete(); or give another id',
+        "ids",
     ),
     "GET /v1/datasets lists those there are, POST /v1/datasets registers one": _Hint(
         "thalweg datasets list prints those there are, thalweg datasets register adds one",

@@ -148,6 +148,7 @@ def _opened_as(hints: Hints, form: str | None, files: FileSet, source: ArraySour
     dataset = OpenDataset(spec, files, bytes(8), source, backend, corrections)
     dataset.check_headerless()
     dataset.check_scan(None)
+    dataset.check_rows()
     return dataset
 
 

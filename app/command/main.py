@@ -44,14 +44,23 @@ def _collect_seldom() -> None:
     atexit.register(gc.freeze)
 
 
+_MEMBERS = re.compile(
+    r"""\"(\w+)\": \"?([^\s".,]+)\"?"""
+    r"|(?<![\w./-])([a-z]+(?:_[a-z]+)+|dtype|(?<=in )array)(?!\w|/|\.\w)"
+)
+"""Members of a description, alone or with their value, which are options of some commands."""
+
+
 def _fail(error: CoreError, code: int, args: argparse.Namespace) -> int:
     missing = getattr(error, "inputs", None) or ()
     options = "".join(f": --{name.replace('_', '-')} FILE" for name in missing)
 
     def spoken(name: re.Match[str]) -> str:
-        return f"--{name[0].replace('_', '-')}" if name[0] in args else name[0]
+        member, value = name[1] or name[3], name[2]
+        option = f"--{member.replace('_', '-')}{f' {value}' if value else ''}"
+        return option if member in args else name[0]
 
-    text = re.sub(r"(?<![\w./-])[a-z]+(_[a-z]+)+(?!\w|/|\.\w)", spoken, f"{error}{options}")
+    text = _MEMBERS.sub(spoken, f"{error}{options}")
     print(f"thalweg-server: [{error.code}] {text}", file=sys.stderr)  # noqa: T201 - as above
     return code
 
@@ -96,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command != "serve":
         # Workers of a service inherit what is set here, and live long.
         _collect_seldom()
-    configure_logging(args.log_level or "info")
+    configure_logging(args.log_level or ("warning" if args.command == "inspect" else "info"))
     try:
         code = _load(args)(args)
         sys.stdout.flush()

@@ -32,7 +32,7 @@ from .files.buffers import BufferPool
 from .files.file_set import on_error
 from .files.fingerprints import fingerprint
 from .files.places import open_files
-from .files.roots import Roots
+from .files.roots import FileMissingError, Roots
 from .files.seekable import Cursors
 from .opened import OpenDataset, Opened, OpenItems
 from .opening import OwnDecoders, Source, find_function, open_array, open_items
@@ -125,11 +125,12 @@ class Catalogue:
                 opened.check_headerless()
                 opened.check_axes()
                 opened.check_scan(spec.sync_offset)
+                opened.check_rows()
                 if opened.sync_offset and spec.sync_offset == 0:
                     # A declared 0 is stored only where the files say otherwise.
                     plain, opened = opened, self._opened(stored := spec)
                     plain.files.close()
-            key, created = self._record(who, spec, stored.to_json())
+            key, created = self._record(who, spec, opened, stored)
         except BaseException:
             opened.files.close()
             raise
@@ -138,16 +139,26 @@ class Catalogue:
         return shared, created
 
     def _record(
-        self, who: Identity, spec: DatasetSpec, value: Mapping[str, Any]
+        self, who: Identity, spec: DatasetSpec, opened: Opened, stored: DatasetSpec
     ) -> tuple[_Key, bool]:
-        """Store an entry; return where, and whether it is new."""
+        """Store an entry with what its files hold; return where, and whether it is new."""
         if spec.id in self._entries:
             if who.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
             raise RecordExistsError(
                 f"the server's catalogue has another dataset {spec.id!r}", hint="Give another id"
             )
-        return (who.owner, spec.id), self._registered.create(who.owner, spec.id, value)
+        key = who.owner, spec.id
+        opened.spec = replace(stored, registered=opened.layout)
+        try:
+            return key, self._registered.create(*key, opened.spec.to_json())
+        except RecordExistsError:
+            known = _parsed(self._registered.record(*key).value)
+            if replace(known, registered=None) != stored:
+                raise
+            opened.spec = known
+            opened.check_registered()
+            return key, False
 
     def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:
         """Delete a dataset from the namespace of its owner; files stay as they are.
@@ -278,10 +289,16 @@ class Catalogue:
             if cached.spec == spec and self._is_fresh(cached, grown=grown):
                 return cached
             cached.close()
-        opened = self._opened(spec)
-        if isinstance(opened, OpenDataset):
-            with on_error(opened.files.close):
+        try:
+            opened = self._opened(spec)
+        except FileMissingError as e:
+            if key[0] != _FIXED:
+                e.args = (f"{e}: it was there when the dataset {ident!r} was registered",)
+            raise
+        with on_error(opened.files.close):
+            if isinstance(opened, OpenDataset):
                 opened.check_uncut()
+            opened.check_registered()
         shared = opened.share()
         self._cache(key, opened)
         return shared
@@ -357,7 +374,8 @@ class Catalogue:
             or shape != (1,) * leading + sig_shape
         ):
             raise ShapeError(
-                f"{role} has shape {list(shape)}, but a frame has {list(sig_shape)}",
+                f"{role} has {recording.frames:,} x {list(recording.sig_shape)} values, but a frame"
+                f" has {list(sig_shape)}",
                 source=pattern,
             )
         current().hold("corrections", _CORRECTION_BYTES * pixels)
@@ -379,7 +397,9 @@ class Catalogue:
 @lru_cache(maxsize=_MAX_PARSED)
 def _parsed(stored: bytes) -> DatasetSpec:
     """Parse a stored entry, unless it is one of those parsed lately."""
-    return parse_dataset(json.loads(stored)["value"])
+    values = json.loads(stored)["value"]
+    registered = values.pop("registered", None)
+    return replace(parse_dataset(values), registered=registered)
 
 
 def _missing(ident: str) -> NotFoundError:

@@ -26,6 +26,9 @@ from .items.segments import Items
 from .opening import Source
 from .spec import DatasetSpec
 
+_STATED = frozenset({"npy", "hdf5", "zarr"})
+"""Formats of arrays, whose shape is that of what was written; cameras often state a wrong one."""
+
 
 @dataclass(slots=True, eq=False)
 class _Open:
@@ -41,6 +44,23 @@ class _Open:
     def __post_init__(self) -> None:
         """Compute the fingerprint."""
         self.fingerprint = self.spec.fingerprint(self.contents)
+
+    @property
+    def layout(self) -> str | None:
+        """What the files hold; None if that may change."""
+        return None
+
+    def check_registered(self) -> None:
+        """Check that the files still hold what was registered.
+
+        Raises:
+            DataChangedError: they do not.
+        """
+        if self.spec.registered not in {None, self.layout}:
+            raise DataChangedError(
+                f"the files hold {self.layout}, but {self.spec.registered} was registered",
+                hint="Delete the dataset, and register it again",
+            )
 
     def share(self) -> Self:
         """Return the dataset for another user, who must call ``close`` too."""
@@ -68,6 +88,15 @@ class OpenDataset(_Open):
     def recording(self) -> Recording:
         """Layout and metadata of the array in the files."""
         return self.source.recording
+
+    @property
+    def layout(self) -> str | None:
+        """See above: name of the array, dtype and shape; of a pattern, the shape of a frame."""
+        if self.spec.growing or self.spec.partial:
+            return None
+        found, scan = self.recording, () if self.spec.glob else self.recording.found_nav
+        shape = [*scan, *found.sig_shape]
+        return f"{found.metadata.get('array', '')} {found.dtype.str} {shape}".strip()
 
     def forget(self) -> None:
         """Drop cached memory maps and close; other users keep the maps they hold."""
@@ -139,6 +168,25 @@ class OpenDataset(_Open):
                 ' "partial": true if frames are to be left out, or positions to stay empty',
                 option="nav_shape",
             )
+
+    def check_rows(self) -> None:
+        """Check that the entry's scan has the rows of the array in the files; as above.
+
+        Raises:
+            InvalidOptionError: frames would move to other rows.
+        """
+        if self.recording.format in _STATED and self._folds():
+            raise InvalidOptionError(
+                f"nav_shape is stated as {list(self.nav_shape)}, but the files have a scan of"
+                f" {list(self.recording.found_nav)}",
+                hint="Leave nav_shape out",
+                option="nav_shape",
+            )
+
+    def _folds(self) -> bool:
+        """Whether the scan is declared to have other rows than the files say; a list has none."""
+        ours, theirs = ([n for n in s if n > 1] for s in (self.nav_shape, self.recording.found_nav))
+        return min(len(ours), len(theirs)) > 1 and ours[1:] != theirs[1:]
 
     def check_headerless(self) -> None:
         """Check that what is read as headerless does not look like another kind of file.
@@ -255,7 +303,7 @@ class OpenDataset(_Open):
 
     def notes(self) -> list[str]:
         """Return what people should know of the files and of the scan over them."""
-        sync, entry = self.sync_info(), self.spec
+        sync, entry, recording = self.sync_info(), self.spec, self.recording
         counts = {
             "before the scan are not used": sync["frames_skipped_start"],
             "after the scan are not used": sync["frames_ignored_end"],
@@ -263,9 +311,16 @@ class OpenDataset(_Open):
             "are missing at the end of the scan": sync["frames_inserted_end"],
         }
         notes = [f"{count:,} frames {where}" for where, count in counts.items() if count]
-        if self.recording.format == "raw" and entry.nav_shape is None and not entry.growing:
+        if recording.format == "raw" and entry.nav_shape is None and not entry.growing:
             notes.append("nothing confirms dtype and sig_shape; with nav_shape they are checked")
-        return [*self.recording.notes, *notes]
+        if recording.frames == 1 and len(recording.sig_shape) > 2:  # noqa: PLR2004
+            notes.append("all axes are those of a frame: there is one, and no scan")
+        if self.corrections.gain_is_dark:
+            notes.append("gain is far from 1 on average and dark near 1: are they interchanged?")
+        if self._folds():
+            stated = list(recording.found_nav)
+            notes.append(f"the scan is declared as {list(self.nav_shape)}; the files say {stated}")
+        return [*recording.notes, *notes]
 
     def describe(self) -> dict[str, Any]:
         """Describe the dataset, as JSON values."""

@@ -18,9 +18,9 @@ import numpy as np
 
 from app.decoding.base import Decoders
 from app.errors import InvalidOptionError
-from core.errors import AmbiguousFormatError, FormatError
+from core.errors import AmbiguousFormatError, FormatError, names_hint
 from core.tiles.chunked import ArrayFrames
-from core.tiles.formats import parse
+from core.tiles.formats import FORMATS, parse
 from core.tiles.formats.arrays import BlockArray, are_located, recording_of, with_frames
 from core.tiles.packing import Decoder, make_decoder
 from core.tiles.recording import Hints, Recording
@@ -294,9 +294,13 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
         array: path of the array, in formats that hold several.
 
     Raises:
-        CoreError, ServiceError: the files cannot be understood.
+        CoreError, ServiceError: the files cannot be understood, or there is no such format.
     """
     arrays: tuple[BlockArray, ...]
+    known = (*FORMATS, *ARRAY_FORMATS, *ITEM_FORMATS)
+    if form is not None and form not in known:
+        problem, hint = f"no format is named {form[:40]!r}", names_hint(form, known)
+        raise InvalidOptionError(problem, hint=hint, option="format")
     if stored is not None and isinstance(files, Store):
         if form not in {None, ZARR}:
             raise FormatError(

@@ -96,7 +96,7 @@ async def list_datasets(
     openapi_extra=json_body(
         DatasetSpec,
         {"id": "scan1", "files": ["scan1.npy"], "nav_shape": [64, 64], "sig_shape": [32, 32]},
-        without=OPERATORS,
+        without=(*OPERATORS, "registered"),
         optional=("id",),
     ),
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,

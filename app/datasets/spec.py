@@ -41,7 +41,7 @@ OPERATORS = ("backend", "decoder", "frame_bytes")
 """Members that only the operator may set: they name code, and ways to load the server."""
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
-_LOCATION = ("id", "files", "glob", "immutable", "backend", "partial")
+_LOCATION = ("id", "files", "glob", "immutable", "backend", "partial", "registered")
 """Members that locate, read and check files rather than define what they mean."""
 _PERSON = b"thalweg-entry-1"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
@@ -92,6 +92,8 @@ class DatasetSpec:
     """Bytes of a loss, which loss streams do not record; None for 4."""
     axes: tuple[Axis, ...] = ()
     corrections: CorrectionSpec = field(default_factory=CorrectionSpec)
+    registered: str | None = None
+    """What the files held when they were registered, which no client states."""
 
     @property
     def hints(self) -> Hints:
@@ -134,9 +136,17 @@ class DatasetSpec:
         return hashlib.blake2b(contents + text, digest_size=size, person=_PERSON).digest()
 
 
-_MEMBERS = frozenset(DatasetSpec.__dataclass_fields__)
+_MEMBERS = frozenset(DatasetSpec.__dataclass_fields__) - {"registered"}
 _CORRECTIONS = frozenset(CorrectionSpec.__dataclass_fields__)
 _AXIS_MEMBERS = frozenset(Axis.__dataclass_fields__)
+_MEANT = {
+    "offset": "Use file_header for the bytes before the first frame, sync_offset for the frames"
+    " before the scan",
+    "shape": "Divide it, such as [64, 64, 32, 32], into that of the scan and that of a frame:"
+    ' "nav_shape": [64, 64], "sig_shape": [32, 32]',
+    **{name: f'Put it in corrections: "corrections": {{"{name}": …}}' for name in _CORRECTIONS},
+}
+"""What to do about members that others are meant by."""
 
 
 def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> DatasetSpec:
@@ -158,9 +168,7 @@ def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> Dataset
             f"Omit {reserved[0]}, or ask the operator to list the dataset",
         )
     if unknown := sorted(set(spec) - known):
-        hint = names_hint(unknown[0], sorted(known))
-        if unknown[0] in _CORRECTIONS:
-            hint = f'Put it in corrections: "corrections": {{"{unknown[0]}": …}}'
+        hint = _MEANT.get(unknown[0]) or names_hint(unknown[0], sorted(known))
         raise _invalid(unknown[0][:80], "is unknown", hint)
     files = _strings(spec.get("files", []), "files")
     glob = _string(spec, "glob")
@@ -311,40 +319,41 @@ def _shape(spec: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
 def _axes(value: Any) -> tuple[Axis, ...]:  # noqa: ANN401 - JSON
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise _invalid("axes", "is not an array")
-    axes = []
-    for item in value:
-        if not isinstance(item, Mapping) or set(item) - _AXIS_MEMBERS or "name" not in item:
-            raise _invalid(
-                "axes",
-                "contains an element without a name, or with an unknown member",
-                "Use name, size, unit, scale and offset",
-            )
-        name = str(item["name"])
-        if type(size := item.get("size", 0)) is not int:
-            raise _invalid("axes", f"gives {name[:40]!r} a size that is not an integer")
-        try:
-            axis = Axis(
-                name,
-                size,
-                None if item.get("unit") is None else str(item["unit"]),
-                float(item.get("scale", 1.0)),
-                float(item.get("offset", 0.0)),
-            )
-        except (TypeError, ValueError, OverflowError) as e:
-            raise _invalid("axes", f"gives {name[:40]!r} an invalid value: {e}") from e
-        if not (math.isfinite(axis.scale) and math.isfinite(axis.offset)):
-            raise _invalid("axes", f"gives {name[:40]!r} a scale or offset that is not finite")
-        axes.append(axis)
-    return tuple(axes)
+    return tuple(_axis(item, f"axes[{k}]") for k, item in enumerate(value))
+
+
+def _axis(item: Any, name: str) -> Axis:  # noqa: ANN401 - JSON
+    _check_members(item, _AXIS_MEMBERS, name)
+    if "name" not in item:
+        raise _invalid(name, "has no name", 'Give one, such as {"name": "y"}')
+    if type(size := item.get("size", 0)) is not int:
+        raise _invalid(f"{name}.size", f"is {size!r:.80}, not an integer")
+    unit = None if item.get("unit") is None else str(item["unit"])
+    scale, offset = _real(item, name, "scale", 1.0), _real(item, name, "offset", 0.0)
+    return Axis(str(item["name"]), size, unit, scale, offset)
+
+
+def _real(item: Mapping[str, Any], axis: str, name: str, default: float) -> float:
+    try:
+        number = float(value := item.get(name, default))
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        hint = f'Such as "{name}": 0.5, "unit": "nm"'
+        raise _invalid(f"{axis}.{name}", f"is {value!r:.80}, not a finite number", hint)
+    return number
+
+
+def _check_members(item: Any, known: frozenset[str], name: str) -> None:  # noqa: ANN401 - JSON
+    if not isinstance(item, Mapping):
+        raise _invalid(name, f"is {item!r:.80}, not an object", f"Use {', '.join(sorted(known))}")
+    if unknown := sorted(set(item) - known):
+        hint = names_hint(unknown[0], sorted(known))
+        raise _invalid(name, f"has no member {unknown[0][:80]!r}", hint)
 
 
 def _corrections(value: Any) -> CorrectionSpec:  # noqa: ANN401 - JSON
-    if not isinstance(value, Mapping) or set(value) - _CORRECTIONS:
-        raise _invalid(
-            "corrections",
-            "is not an object, or has an unknown member",
-            "Use dark, gain and excluded",
-        )
+    _check_members(value, _CORRECTIONS, "corrections")
     excluded = value.get("excluded")
     if excluded is not None and not isinstance(excluded, str):
         excluded = _pixels(excluded)

@@ -64,7 +64,8 @@ def json_body(
     """Describe a JSON body.
 
     Args:
-        of: what it is parsed into, a model or a dataclass, or else the names of its members.
+        of: what it is parsed into, a model or a dataclass, or else the names of its members, which
+            a mapping gives schemas.
         example: one that is accepted.
         without: members of ``of`` that a body cannot have.
         optional: members of ``of`` that a body need not have.
@@ -72,7 +73,8 @@ def json_body(
     if isinstance(of, type):
         whole = TypeAdapter(of).json_schema()
     else:
-        whole = {"properties": {name: {} for name in sorted(of)}}
+        schemas = of if isinstance(of, Mapping) else {}
+        whole = {"properties": {name: schemas.get(name, {}) for name in sorted(of)}}
     members = whole["properties"]
     known = {name: members[name] for name in members if name not in set(without)}
     schema = {"type": "object", "properties": known, "additionalProperties": False}
@@ -149,6 +151,9 @@ def complete_document(document: dict[str, Any], *, keys: bool, open_metrics: boo
         schemas.pop(unused, None)
     for operations in document["paths"].values():
         operations.pop("head", None)
+    # Routes are matched in another order than people look for them.
+    paths = sorted(document["paths"].items(), key=lambda item: ("/v1/" not in item[0], item[0]))
+    document["paths"] = dict(paths)
     _correct_answers(document)
     if keys:
         _declare_keys(document, open_metrics=open_metrics)

@@ -119,6 +119,7 @@ class Namespaces:
                 raise RecordExistsError(
                     f"the {self._kind} {ident} already exists",
                     hint=f"Delete the {self._kind} first, or give another id",
+                    ids=[ident],
                 )
 
     def insert(

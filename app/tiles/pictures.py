@@ -48,6 +48,7 @@ def scaled(values: Array, low: float, high: float, *, log: bool = False) -> Floa
         log: whether to scale their logarithms; values that have none become 0.
 
     Raises:
+        InvalidOptionError: there is nothing to show.
         BudgetExceededError: the picture needs too much memory.
     """
     current().hold("picture", _PIXEL_BYTES * values.size)
@@ -59,9 +60,13 @@ def scaled(values: Array, low: float, high: float, *, log: bool = False) -> Floa
         finite[count : count + kept.size] = kept
         count += kept.size
     finite = finite[:count]
-    result = np.zeros(values.shape)
     if not finite.size:
-        return result
+        raise InvalidOptionError(
+            f"the result has no {'positive' if log else 'finite'} value: there is nothing to show",
+            hint="Show it with scale=linear" if log else "Frames that hold NaN have no finite sum",
+            option="scale" if log else "reduction",
+        )
+    result = np.zeros(values.shape)
     current().check("picture")
     (bottom,) = np.percentile(finite, [low], overwrite_input=True)
     current().check("picture")

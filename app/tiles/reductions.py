@@ -38,7 +38,7 @@ from core.arrays import Array, Floats
 from core.budget import Scope, check_room, current
 from core.tiles.plan import MAX_TILE_BYTES, Plan
 from core.tiles.reader import TileReader
-from core.tiles.reduce import Partial, Reducer, Reduction, parse_reduction
+from core.tiles.reduce import Partial, Reducer, Reduction, expand_reduction, parse_reduction
 
 from .views import OpenView
 
@@ -122,7 +122,7 @@ class ReductionJob:
 
     Args:
         view: the view to reduce; stays open until the job is done.
-        spec: the reduction, JSON values.
+        spec: the reduction, JSON values, or its short form.
         engine: computes the chunks.
         partials: stores the results of segments.
 
@@ -136,8 +136,14 @@ class ReductionJob:
     kind: ClassVar[str] = "reduce"
 
     def __init__(
-        self, view: OpenView, spec: Mapping[str, Any], engine: Engine, partials: PartialStore
+        self,
+        view: OpenView,
+        spec: Mapping[str, Any] | str,
+        engine: Engine,
+        partials: PartialStore,
     ) -> None:
+        if isinstance(spec, str):
+            spec = expand_reduction(spec, view.plan.sig_shape)
         self._view = view
         self._spec = dict(spec)
         self._engine = engine
@@ -321,6 +327,12 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
     plan = view.plan
     if plan.dtype.kind == "c":
         raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
+    if (view.view.dtype and plan.dtype.kind != "f") or view.view.casting != "safe":
+        raise InvalidOptionError(
+            f"dtype {plan.dtype.name} and casting are of tiles: results of reductions are float64",
+            hint="Leave them out of the view",
+            option="dtype",
+        )
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
     dtype = np.dtype("<f4" if small else "<f8")
     frame = math.prod(plan.sig_shape) * dtype.itemsize

@@ -44,6 +44,19 @@ router = Routes(
 )
 
 _MAX_BODY = 64 << 20
+_SCHEMA = {
+    "description": "In short, or as an object: op is sum, mean, std, min or max, over frames (the"
+    " default) or pixels; com; or virtual, with detectors",
+    "oneOf": [{"type": "string"}, {"type": "object"}],
+    "examples": [
+        "com",
+        "disk:64,64,20",
+        "annulus:64,64,20,40",
+        "rectangle:0,32,0,64",
+        {"op": "mean", "over": "pixels"},
+        {"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}]},
+    ],
+}
 Results = dict[str, Floats]
 HEARTBEAT_SECONDS = 0.5
 """Short, because a person may be watching."""
@@ -55,7 +68,8 @@ HEARTBEAT_SECONDS = 0.5
     response_class=ExchangeResponse,
     status_code=200,
     openapi_extra=json_body(
-        ("view", "reduction"), {"view": {}, "reduction": {"op": "sum", "over": "frames"}}
+        {"view": {"type": "object", "description": "As the body of /tiles"}, "reduction": _SCHEMA},
+        {"view": {}, "reduction": {"op": "sum", "over": "frames"}},
     ),
     responses=content_response(200, MEDIA_TYPES["frames"], MEDIA["npy"]),
 )
@@ -70,7 +84,7 @@ async def reduce_view(
         Literal["frames", "npy"],
         Query(alias="format", description="A stream of results, or one of them as npy"),
     ] = "frames",
-    result: Annotated[str | None, Query(description="Result as npy; default: the first")] = None,
+    result: Annotated[str | None, Query(description="Which as npy, if there are several")] = None,
 ) -> ExchangeResponse:
     """Reduce a view; the frames are heartbeats with the progress, then an array per result."""
     if result is not None and form == "frames":
@@ -110,8 +124,8 @@ async def image(
     request: Request,
     who: IdentityDep,
     reduction: Annotated[
-        str, Query(description="Reduction as JSON; default: the sum over frames")
-    ] = '{"op":"sum"}',
+        str, Query(description="Reduction in short, or as JSON; default: the sum over frames")
+    ] = "sum",
     view: Annotated[str, Query(description="View as JSON; default: the whole dataset")] = "{}",
     result: Annotated[
         str | None, Query(description="Result to show if the reduction has several")
@@ -125,9 +139,16 @@ async def image(
 ) -> Response:
     """Render a reduction as a PNG image; HEAD does not, so its answer has no Content-Length."""
     check_map(map)
+    if high <= 1:
+        raise InvalidOptionError(
+            f"high is {high:g}, which is at most one percent: nearly all would be white",
+            hint="Percentiles are 0 to 100: write 99, not 0.99",
+            option="high",
+        )
     if low >= high:
         raise InvalidOptionError(f"low is {low:g}, which is not below high, {high:g}", option="low")
-    body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
+    spec = _object(reduction, "reduction") if reduction.lstrip().startswith("{") else reduction
+    body = {"view": _object(view, "view"), "reduction": spec}
 
     def render() -> Response:
         opened, job = tiles.reduction(who, ident, body)
@@ -148,7 +169,14 @@ async def image(
 
 
 def _npy_of(job: ReductionJob, result: str | None) -> bytes:
-    return npy_bytes(_select(job.run(lambda _done, _of: None, lambda: False), result))
+    results = job.run(lambda _done, _of: None, lambda: False)
+    if result is None and len(results) > 1:
+        raise InvalidOptionError(
+            "the reduction has several results, and npy holds one",
+            hint=f"Name one in result: {', '.join(results)}; or request frames",
+            option="result",
+        )
+    return npy_bytes(_select(results, result))
 
 
 def _object(text: str, name: str) -> Mapping[str, Any]:

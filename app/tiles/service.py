@@ -44,16 +44,16 @@ class TileService:
         Args:
             who: the caller.
             dataset: id of the dataset.
-            body: members ``view`` and ``reduction``, JSON objects.
+            body: members ``view``, an object, and ``reduction``, an object or its short form.
 
         Raises:
             InvalidOptionError: the body has other members, or one is not an object.
             CoreError, ServiceError: the view or the reduction does not fit the dataset.
         """
         unknown = sorted(set(body) - {"view", "reduction"})
-        if unknown or not isinstance(body.get("reduction"), Mapping):
+        if unknown or not isinstance(body.get("reduction"), Mapping | str):
             raise InvalidOptionError(
-                "the body is not an object with the members view and reduction, both objects",
+                "the body is not an object with the members view, an object, and reduction",
                 hint='Send {"view": {}, "reduction": {"op": "sum"}}',
                 option="reduction",
             )

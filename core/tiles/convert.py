@@ -73,9 +73,10 @@ def convert(values: Array, out: Array, casting: Casting) -> None:
     integer dtype depends on it:
 
     * ``safe`` accepts only values the dtype holds exactly,
-    * ``clip`` rounds towards zero and limits the result to the range of the dtype; NaN
-      becomes 0,
+    * ``clip`` rounds towards zero and limits the result to the range of the dtype,
     * ``wrap`` rounds towards zero and keeps the lowest bits.
+
+    None of them makes a number of NaN.
 
     Complex to real requires imaginary parts of zero if ``safe``, and drops them otherwise.
 
@@ -90,6 +91,11 @@ def convert(values: Array, out: Array, casting: Casting) -> None:
         return
     if values.dtype.kind == "f" and values.dtype.itemsize == 2:  # noqa: PLR2004
         values = values.astype(np.float32)  # its range is smaller than that of most integers
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise CastingError(
+            f"a value is NaN, which {out.dtype.name} cannot hold",
+            hint="Request a floating dtype, such as <f4",
+        )
     if out.dtype.kind == "b":
         _to_bool(values, out, casting)
         return
@@ -135,7 +141,7 @@ def _clip(values: Array, out: Array) -> None:
         return
     # The largest integers have no exact float, so values at a limit are set, not cast.
     over, under = values >= float(limits.max), values <= float(limits.min)
-    inside = np.where(over | under | np.isnan(values), 0, values)
+    inside = np.where(over | under, 0, values)
     np.copyto(out, inside, casting="unsafe")
     out[over] = limits.max
     out[under] = limits.min

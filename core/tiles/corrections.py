@@ -17,6 +17,10 @@ _CACHED_BOXES = 1024
 last ones; a client chooses how many there are."""
 
 
+_NEAR = (0.5, 2.0)
+"""Bounds of the mean of a gain image."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Patch:
     """An excluded pixel and the good pixels next to it."""
@@ -66,6 +70,14 @@ class Corrections:
     def scales(self) -> bool:
         """Whether there is a dark or gain image."""
         return self._dark is not None or self._gain is not None
+
+    @property
+    def gain_is_dark(self) -> bool:
+        """Whether dark and gain look interchanged: gains are near 1 on average."""
+        if self._dark is None or self._gain is None:
+            return False
+        dark, gain = (abs(float(image.real.mean())) for image in (self._dark, self._gain))
+        return not _NEAR[0] < gain < _NEAR[1] and _NEAR[0] < dark < _NEAR[1]
 
     @property
     def is_complex(self) -> bool:

@@ -85,6 +85,8 @@ class Recording:
     nav_shape: tuple[int, ...]
     """Shape of the scan; (frames,) if the files do not give one. Its product may be larger or
     smaller than the number of frames."""
+    found_nav: tuple[int, ...] = ()
+    """Shape of the scan according to the files, whatever is declared; empty if nobody looked."""
     dtype: np.dtype[Any]
     """Dtype of the values after decoding, in native byte order."""
     stored: np.dtype[Any] | None

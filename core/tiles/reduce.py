@@ -84,6 +84,61 @@ class Reduction:
         return (self.op,)
 
 
+_OPS = get_args(Op)
+_OVER = frozenset({"sum", "mean", "std", "min", "max"})
+"""Those that go over frames or pixels."""
+_SHORT = {"disk": "Y,X,RADIUS", "annulus": "Y,X,INNER,OUTER", "rectangle": "Y0,Y1,X0,X1"}
+"""Detectors that can be written as a word with numbers, and these in frames of two axes."""
+_ALSO = {"disc": "disk", "circle": "disk", "ring": "annulus", "box": "rectangle"}
+
+
+def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the JSON values of a reduction in short: its op, or a detector as ``disk:Y,X,RADIUS``.
+
+    Raises:
+        OptionError: there is no such detector, or it has other numbers.
+    """
+    form, colon, listed = text.strip().partition(":")
+    if not colon and form not in _SHORT:
+        return {"op": form}
+    if form not in _SHORT:
+        if form in _OVER:
+            hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}'
+            raise OptionError(f"{form} takes no numbers, but has {listed[:40]!r}", hint=hint)
+        raise OptionError(f"there is no detector {form[:40]!r}", hint=_meant(form))
+    axes, parts = len(sig_shape), listed.split(",") if listed else []
+    needed = {"disk": axes + 1, "annulus": axes + 2, "rectangle": 2 * axes}
+    if len(parts) != needed[form]:
+        others = [f"; {name} takes {n}" for name, n in needed.items() if n == len(parts)]
+        raise OptionError(
+            f"{form} takes {needed[form]} numbers in frames of {axes} axes, but {len(parts)} are"
+            f" given{''.join(others)}",
+            hint=f"Write {form}:{_SHORT[form]}",
+        )
+    numbers = [_number(part, text) for part in parts]
+    if form == "rectangle":
+        value: Any = [numbers[k : k + 2] for k in range(0, len(numbers), 2)]
+    else:
+        sizes = zip(_ROUND[form][1][1:], numbers[axes:], strict=True)
+        value = {"centre": numbers[:axes], **dict(sizes)}
+    return {"op": "virtual", "detectors": [{form: value}]}
+
+
+def _number(part: str, text: str) -> float:
+    try:
+        return int(part) if part.strip("+- ").isdecimal() else float(part)
+    except ValueError:
+        raise OptionError(f"{part[:40]!r} in {text[:80]!r} is not a number") from None
+
+
+def _meant(word: str) -> str:
+    """Return a hint for a word that names no reduction."""
+    hint = names_hint(_ALSO.get(word, word), (*_OPS, *_SHORT))
+    for form, numbers in _SHORT.items():
+        hint = hint.replace(form, f"{form}:{numbers}")
+    return hint
+
+
 def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Reduction:
     """Parse a reduction from JSON values.
 
@@ -97,9 +152,9 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
         ShapeError: a detector is not inside a frame of this shape.
     """
     op = spec.get("op")
-    if op not in get_args(Op):
-        raise OptionError(f"op is {op!r}", hint=names_hint(str(op), get_args(Op)))
-    known = {"op", "over"} if op in {"sum", "mean", "std", "min", "max"} else {"op"}
+    if op not in _OPS:
+        raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_meant(str(op)))
+    known = {"op", "over"} if op in _OVER else {"op"}
     known |= {"detectors"} if op == "virtual" else set()
     _check_members(spec, sorted(known), f"a reduction {op!r}")
     over = spec.get("over", "frames" if "over" in known else "pixels")
@@ -147,7 +202,7 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
     _check_members(value, members, name)
     if missing := [member for member in members if member not in value]:
         raise OptionError(f"{name} lacks {missing[0]}: its members are {', '.join(members)}")
-    centre = _numbers(value.get("centre"), len(sig_shape), "centre")
+    centre = _numbers(value.get("centre"), len(sig_shape), f"the centre of {name}")
     inner, outer = 0.0, 0.0
     if kind == "disk":
         (outer,) = _numbers([value.get("radius")], 1, "radius")

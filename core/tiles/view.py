@@ -212,7 +212,9 @@ def parse_view(spec: Mapping[str, Any]) -> View:
         ShapeError: tile_shape has too few or too many axes.
     """
     _reject_unknown(spec, MEMBERS, "a view")
-    binning = _mapping(spec.get("bin", {}), "bin")
+    if not isinstance(binning := spec.get("bin", {}), Mapping):
+        hint = 'Such as {"nav": 2, "sig": 4}'
+        raise OptionError(f"bin is {binning!r:.40}, not an object", hint=hint)
     _reject_unknown(binning, {"nav", "sig"}, "bin")
     if spec.get("tile_shape") is not None and spec.get("target_bytes") is not None:
         raise OptionError("tile_shape and target_bytes exclude each other")

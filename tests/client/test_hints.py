@@ -34,9 +34,13 @@ CASES = [
         "Open the dataset anew: client.datasets[id]",
     ),
     (
-        {"code": "head-exists", "hint": "Delete the dataset first, or give another id"},
-        "thalweg datasets delete ID",
-        "client.datasets[id].delete()",
+        {
+            "code": "head-exists",
+            "hint": "Delete the dataset first, or give another id",
+            "ids": ["scan1"],
+        },
+        "thalweg datasets delete scan1",
+        'client.datasets["scan1"].delete()',
     ),
     (
         {

@@ -117,12 +117,17 @@ def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
             text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)
     if isinstance(error.__cause__, ConnectionRefusedError):
         text += " Name it with --url or THALWEG_URL"
-    return with_options(text)
+    return with_options(text, args)
 
 
-def with_options(text: str) -> str:
-    """A text about options by their names in Python, by those in a command."""
-    return _NAMES.sub(lambda name: f"--{name[1].replace('_', '-')}", text)
+def with_options(text: str, args: argparse.Namespace | None = None) -> str:
+    """A text about options by their names in Python, by those that a command has of them."""
+
+    def option(name: re.Match[str]) -> str:
+        has = args is None or hasattr(args, name[1])
+        return f"--{name[1].replace('_', '-')}" if has else name[0]
+
+    return _NAMES.sub(option, text)
 
 
 def fail(error: BaseException, args: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -33,7 +32,7 @@ from .arguments import (
 from .console import Reducing, is_stale, make_bar, print_json, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-_SLICE = re.compile(r" ?(-?\d+)?:(-?\d+)?(?::(0*[1-9]\d*)?)?")
+_SLICE = re.compile(r" ?(?:(-?\d+)?:(-?\d+)?(?::(0*[1-9]\d*)?)?|(?P<index>-?\d+))")
 _FOREIGN = {
     b"\x1f\x8b": "compressed with gzip",
     b"PK\3\4": "a zip archive, as .npz files are",
@@ -116,6 +115,9 @@ def _check_out(args: argparse.Namespace, *endings: str) -> None:
     Raises:
         OSError, ValueError: it has another ending, cannot be there, or is there.
     """
+    if Path(args.out).suffix == ".png" and ".png" not in endings:
+        wanted = " or ".join(endings)
+        raise ValueError(f"{args.out} must end in {wanted}: thalweg image draws pictures")
     check_target(Path(args.out), *endings)
     if Path(args.out).exists() and not args.force:
         raise ValueError(f"{args.out} exists, perhaps of another view: --force replaces it")
@@ -128,7 +130,7 @@ def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
         nargs=None if required else "?",
         metavar="REDUCTION",
         help="sum, mean, std, min or max over the frames, com, disk:Y,X,RADIUS,"
-        " annulus:Y,X,INNER,OUTER, or JSON; several detectors are "
+        " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, or JSON; several detectors are "
         """'{"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}, """
         """{"rectangle": [[0, 32], [0, 64]]}]}'""",
     )
@@ -138,12 +140,12 @@ def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def _add_view(tiles: argparse.ArgumentParser) -> None:
     which = tiles.add_mutually_exclusive_group()
     which.add_argument("--frames", type=_indices, metavar="LIST", help="such as 3,1,5-9")
-    which.add_argument("--nav", type=_slices, metavar="SLICES", help="such as 0:10,5:50:5")
+    which.add_argument("--nav", type=_slices, metavar="SLICES", help="such as 5,0:10 or 0:50:5")
     which.add_argument(
         "--mask", type=Path, metavar="FILE.npy", help="bool, in the shape of the scan"
     )
     which.add_argument("--shuffle", type=count, metavar="SEED", help="all, in random order")
-    tiles.add_argument("--sig", type=_slices, metavar="SLICES", help="such as 0:32,8:40")
+    tiles.add_argument("--sig", type=_slices, metavar="SLICES", help="of frames, such as 0:32,8:40")
     tiles.add_argument("--bin-nav", type=count, metavar="N", help="sum N positions per axis")
     tiles.add_argument("--bin-sig", type=count, metavar="N", help="sum N pixels per axis")
     tiles.add_argument("--dtype", help="such as <f4")
@@ -175,9 +177,12 @@ def _slices(text: str) -> list[slice]:
         match = _SLICE.fullmatch(part)
         if not match:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not a list of slices such as 0:10,5:50:5, with steps from 1"
+                f"{text!r} is not a list such as 5,0:10,5:50:5, with steps from 1"
             )
-        slices.append(slice(*(int(n) if n else None for n in match.groups())))
+        start, stop, step, index = (int(n) if n else None for n in match.groups())
+        if index is not None:
+            start, stop = index, index + 1 or None  # no slice that begins at -1 ends at 0
+        slices.append(slice(start, stop, step))
     return slices
 
 
@@ -280,7 +285,8 @@ def _image(args: argparse.Namespace, client: Client) -> None:
 
 def _reduction(args: argparse.Namespace) -> Any:  # noqa: ANN401 - JSON, or a name
     is_json = args.reduction.lstrip().startswith("{")
-    return json.loads(args.reduction) if is_json else args.reduction
+    example = """Such as '{"op": "mean", "over": "pixels"}'"""
+    return spec_of(args.reduction, example) if is_json else args.reduction
 
 
 def _write_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -316,6 +322,8 @@ def _datasets(args: argparse.Namespace, client: Client) -> None:
         spec = spec_of(args.value or str(args.file), _DATASET)
         info = client.datasets.register(spec).info
     print_json(info)
+    for note in info.get("notes", ()):
+        say(f"note: {note}")
 
 
 _NEEDS = {"list": "nothing", "show": "an ID", "register": "JSON or --file", "delete": "an ID"}

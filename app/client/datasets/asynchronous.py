@@ -175,6 +175,10 @@ class AsyncDataset:
         scan, frame = (tuple(self._info.get(name, ())) for name in ("nav_shape", "sig_shape"))
         return f"<dataset {self.id}: {scan} frames of {frame} {_dtype(self._info)}>"
 
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to be read by NumPy, which would take the handle for a single object."""
+        raise TypeError("a dataset is no array: scan.view().read() gives one, scan[5, 7] a frame")
+
     async def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
 
@@ -206,8 +210,8 @@ class AsyncDataset:
         """Reduce frames to an image, or pixels to a map of the scan, on the server.
 
         Args:
-            reduction: as in the contract, such as ``{"op": "mean", "over": "frames"}``,
-                or a name, such as ``com``.
+            reduction: as in the contract, such as ``{"op": "mean", "over": "pixels"}``,
+                or in short: ``com``, ``disk:32,30,10``.
             view: what to reduce; everything by default.
             progress: called with how much is done, and of how much.
 
@@ -339,11 +343,14 @@ class AsyncDatasets(AsyncCalls):
 
         Raises:
             TypeError: it is no text.
+            ValueError: it is a path, which no id is.
         """
         if not isinstance(ident, str):  # or iteration by integers would never end
             raise TypeError(
                 f"{ident!r} is no id: await client.datasets.list() gives those there are"
             )
+        if "/" in ident:
+            raise ValueError(f"{ident!r} is a path: register the file, and name the dataset's id")
         return AsyncDataset(self._connector, ident)
 
     async def open_view(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, NoReturn, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -178,6 +178,10 @@ class Dataset:
         scan, frame = (tuple(self._info.get(name, ())) for name in ("nav_shape", "sig_shape"))
         return f"<dataset {self.id}: {scan} frames of {frame} {_dtype(self._info)}>"
 
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to be read by NumPy, which would take the handle for a single object."""
+        raise TypeError("a dataset is no array: scan.view().read() gives one, scan[5, 7] a frame")
+
     def delete(self) -> None:
         """Have the service forget the dataset; its files stay.
 
@@ -209,8 +213,8 @@ class Dataset:
         """Reduce frames to an image, or pixels to a map of the scan, on the server.
 
         Args:
-            reduction: as in the contract, such as ``{"op": "mean", "over": "frames"}``,
-                or a name, such as ``com``.
+            reduction: as in the contract, such as ``{"op": "mean", "over": "pixels"}``,
+                or in short: ``com``, ``disk:32,30,10``.
             view: what to reduce; everything by default.
             progress: called with how much is done, and of how much.
 
@@ -342,9 +346,12 @@ class Datasets(Calls):
 
         Raises:
             TypeError: it is no text.
+            ValueError: it is a path, which no id is.
         """
         if not isinstance(ident, str):  # or iteration by integers would never end
             raise TypeError(f"{ident!r} is no id: client.datasets.list() gives those there are")
+        if "/" in ident:
+            raise ValueError(f"{ident!r} is a path: register the file, and name the dataset's id")
         return Dataset(self._connector, ident)
 
     def open_view(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -117,6 +117,10 @@ class View:
         self._token: str | None = None
         self._plan: Plan | None = None
         self._kept: _Kept | None = None
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to be read by NumPy, which would take the view for a single object."""
+        raise TypeError("a view is no array before it is read: view.read() gives one")
 
     @property
     def plan(self) -> Plan:

@@ -173,7 +173,8 @@ def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several
 def _resolved(ranges: list[Index], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:
     if len(ranges) > len(shape):
         meant = "; a range is slice(5, 7)" if any(isinstance(axis, int) for axis in ranges) else ""
-        raise ValueError(f"{name} has {len(ranges)} indices for {len(shape)} axes{meant}")
+        what = "the scan: those of a frame are sig" if name == "nav" else "a frame"
+        raise ValueError(f"{name} has {len(ranges)} indices for {len(shape)} axes of {what}{meant}")
     resolved = []
     missing: list[Index] = [slice(None)] * (len(shape) - len(ranges))
     for number, (index, length) in enumerate(zip([*ranges, *missing], shape, strict=True)):

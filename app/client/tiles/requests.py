@@ -53,7 +53,7 @@ class TileRequests:
         """Ask for the values of all tiles."""
         return Request("GET", path_of("datasets", self.dataset, "views", view, "raw"))
 
-    def reduce(self, reduction: Mapping[str, Any]) -> Request:
+    def reduce(self, reduction: str | Mapping[str, Any]) -> Request:
         """Ask for the results of a reduction of the view."""
         content = {"view": self.view, "reduction": reduction}
         return json_request(path_of("datasets", self.dataset, "reduce"), content)

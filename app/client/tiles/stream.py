@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,7 +16,6 @@ from .plan import Box, Plan, Tile
 
 _TOKEN_LENGTH = 512
 """Characters; the contract allows 100."""
-_RADII = {"disk": ("radius",), "annulus": ("inner", "outer")}
 Watch: TypeAlias = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
 
@@ -204,32 +202,18 @@ class Stretch:
             raise ValueError("the number of tiles cannot be negative")
 
 
-def reduction_json(reduction: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A reduction as JSON values, given as such, by its name, or as a detector.
+def reduction_json(reduction: str | Mapping[str, Any]) -> str | dict[str, Any]:
+    """A reduction as JSON values, given as such or in short, as the service reads it.
 
-    ``disk:32,30,10`` is a disk about the pixel (32, 30) with a radius of 10,
-    ``annulus:32,30,10,20`` an annulus from a radius of 10 to 20.
+    ``com`` is the centre of mass, ``disk:32,30,10`` a disk about the pixel (32, 30) with a radius
+    of 10, ``annulus:32,30,10,20`` an annulus from a radius of 10 to 20, ``rectangle:10,40,20,50``
+    rows 10 to 39 and columns 20 to 49.
 
     Raises:
         TypeError: it is neither.
-        ValueError: the numbers of a detector are malformed, or not finite.
     """
     if isinstance(reduction, str):
-        form, colon, text = reduction.partition(":")
-        if not colon:
-            return {"op": reduction}
-        radii = _RADII.get(form, ())
-        try:
-            numbers = [float(number) for number in text.split(",")]
-        except ValueError:
-            numbers = []
-        if not radii or len(numbers) < 2 + len(radii):
-            raise ValueError(f"{reduction!r} is neither disk:Y,X,R nor annulus:Y,X,INNER,OUTER")
-        if not all(map(math.isfinite, numbers)):
-            raise ValueError(f"{reduction!r} has a number that is not finite")
-        centre, sizes = numbers[: -len(radii)], numbers[-len(radii) :]
-        detector = {"centre": centre, **dict(zip(radii, sizes, strict=True))}
-        return {"op": "virtual", "detectors": [{form: detector}]}
+        return reduction
     if not isinstance(reduction, Mapping):
         raise TypeError(
             f"a reduction is a name such as 'com' or a dict, not a {type(reduction).__name__}:"

@@ -108,7 +108,8 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
     source = files.name(file)
     foreign = ForeignFile(files, file, FORM, decoders)
     if array is None:
-        array = choose(foreign.ask("list", {}, _shapes), source)
+        shapes, others = foreign.ask("list", {}, _contents)
+        array = choose(shapes, source, others)
     arguments = {"array": array}
     # Coordinates come along, of which there are a few megabytes at most.
     found = foreign.ask("describe", arguments, _description, Effort(max_bytes=decoders.max_bytes))
@@ -161,9 +162,12 @@ def _stretches(
     return stretches
 
 
-def _shapes(values: Mapping[str, Any], octets: Octets) -> dict[str, tuple[int, ...]]:
+def _contents(
+    values: Mapping[str, Any], octets: Octets
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     del octets
-    return {text(name): _lengths(shape) for name, shape in sequence(values["arrays"])}
+    shapes = {text(name): _lengths(shape) for name, shape in sequence(values["arrays"])}
+    return shapes, {text(name): text(form) for name, form in sequence(values["others"])}
 
 
 def _description(values: Mapping[str, Any], octets: Octets) -> _Description:

@@ -273,7 +273,8 @@ def open_store(top: Top, array: str | None) -> tuple[Store, StoredArray]:
             for path, node in arrays.items()
             if isinstance(node.get("data_type"), str) and node["data_type"] in _TYPES
         }
-        path = choose(shapes, top.name)
+        others = {path: f"{node.get('data_type')!r:.60}" for path, node in arrays.items()}
+        path = choose(shapes, top.name, others)
     else:
         path = array.strip("/")
     if path not in arrays:

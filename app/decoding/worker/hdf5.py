@@ -115,7 +115,7 @@ class Hdf5File:
         """List the arrays, describe or locate one, or read a part of one."""
         action, arguments, out = request.action, request.arguments, request.out
         if action == "list":
-            return {"arrays": [[name, list(shape)] for name, shape in self._inside.shapes()]}
+            return self._inside.contents()
         if action == "describe":
             return self._inside.describe(arguments["array"])
         if action == "locate":
@@ -196,9 +196,10 @@ class Inside:
     def __init__(self, handle: Any) -> None:  # noqa: ANN401 - h5py
         self._handle = handle
 
-    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """List the shapes of all numeric arrays by name, each once, without following links."""
-        shapes: dict[str, tuple[int, ...]] = {}
+    def contents(self) -> dict[str, list[tuple[str, Any]]]:
+        """List shapes of arrays of numbers and what others hold, each once, but through no link."""
+        shapes: list[tuple[str, Any]] = []
+        others: list[tuple[str, Any]] = []
         seen: set[int] = set()
         pending = ["/"]
         count = 0
@@ -222,9 +223,10 @@ class Inside:
                 inner = f"{path.rstrip('/')}/{name}"
                 if isinstance(child, h5py.Group):
                     pending.append(inner)
-                elif isinstance(child, h5py.Dataset) and _is_numeric(child):
-                    shapes[inner] = tuple(child.shape)
-        return sorted(shapes.items())
+                elif isinstance(child, h5py.Dataset):
+                    form = _form(child)
+                    others.append((inner, form)) if form else shapes.append((inner, child.shape))
+        return {"arrays": sorted(shapes), "others": sorted(others)[:9]}
 
     def resolve(self, path: str) -> str:
         """Resolve the soft links of a path; return the path of the object itself.
@@ -254,7 +256,9 @@ class Inside:
                     "Name that file in files instead",
                 )
             else:
-                names = ", ".join(f"{name} {shape}" for name, shape in self.shapes()[:8])
+                names = ", ".join(
+                    f"{name} {shape}" for name, shape in self.contents()["arrays"][:8]
+                )
                 hint = f"Use {names}" if names else "Name a file with an array of numbers"
                 _refuse(f"there is no array {path!r}", hint)
         return resolved or "/"
@@ -305,8 +309,10 @@ class Inside:
         """
         name = self.resolve(path)
         dataset = self.plain(name)
+        if form := _form(dataset):
+            _refuse(f"the array {name!r} holds {form}", "Name an array of numbers in array")
         check_filters(dataset)
-        shape = tuple(dataset.shape or ())
+        shape = tuple(dataset.shape)
         axes, columns = self._axes(dataset, name)
         description = {
             "name": name,
@@ -397,18 +403,26 @@ def check_filters(dataset: Any) -> None:  # noqa: ANN401 - h5py
             )
 
 
-def _is_numeric(dataset: Any) -> bool:  # noqa: ANN401 - h5py
+def _form(dataset: Any) -> str:  # noqa: ANN401 - h5py
+    """What a dataset holds that is no array of numbers; nothing if it is one."""
     try:
-        return dataset.shape is not None and dataset.dtype.kind in "biufc"
-    except TypeError:  # numpy has no such type
-        return False
+        dtype = dataset.dtype
+    except TypeError:
+        return "values of a type that numpy does not have"
+    if not dataset.shape:
+        return "nothing" if dataset.shape is None else "a single value"
+    if dtype.names:
+        return f"records of {', '.join(dtype.names):.100}"
+    if dtype.kind == "O":
+        return "texts" if h5py.check_string_dtype(dtype) else "lists of different lengths"
+    return "" if dtype.kind in "biufc" else f"values of type {dtype}"
 
 
 def _is_plain(dataset: Any) -> bool:  # noqa: ANN401 - h5py
     """Whether an object holds coordinates in this file, and not too many."""
     return (
         isinstance(dataset, h5py.Dataset)
-        and _is_numeric(dataset)
+        and not _form(dataset)
         and dataset.ndim == 1
         and 0 < dataset.size <= _MAX_COORDINATES
         and not dataset.is_virtual

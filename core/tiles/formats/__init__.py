@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from ...errors import AmbiguousFormatError, FormatError
+from ...errors import AmbiguousFormatError, FormatError, names_hint
 from ..packing import Decoder
 from ..recording import FileInfo, Hints, RangeReader, Recording
 from .blo import Blo
@@ -171,7 +171,7 @@ def parse(
     if not files:
         raise FormatError("a dataset without files", hint="Check the paths of the dataset")
     if name is not None and name not in FORMATS:
-        raise FormatError(f"no format is named {name!r}", hint=f"Known: {', '.join(FORMATS)}")
+        raise FormatError(f"no format is named {name!r}", hint=names_hint(name, FORMATS))
     if all(file.size == 0 for file in files) and not hints.growing:
         raise FormatError("the file is empty", source=files[0].name, offset=0)
     if name is None:
@@ -180,4 +180,9 @@ def parse(
         form = FORMATS["raw"] if described and not candidates else _only(candidates, files, reader)
     else:
         form = FORMATS[name]
-    return form.parse(files, reader, hints)
+    try:
+        return form.parse(files, reader, hints)
+    except FormatError as e:
+        if name not in {None, "raw"} and form not in _candidates(files, reader):
+            e.hint = f"Is the format {name}? The file does not look like it. {e.hint or ''}".strip()
+        raise

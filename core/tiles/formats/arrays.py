@@ -90,31 +90,37 @@ class ArrayInfo:
     chunks: tuple[int, ...]
 
 
-def choose(shapes: Mapping[str, tuple[int, ...]], source: str) -> str:
+def choose(
+    shapes: Mapping[str, tuple[int, ...]], source: str, others: Mapping[str, str] | None = None
+) -> str:
     """Choose the only array with enough dimensions for a scan and a frame, or the only one.
 
     Args:
         shapes: shapes of the numeric arrays, by name.
         source: name of the file, for messages.
+        others: what the other arrays hold, by name, for messages.
 
     Raises:
         AmbiguousFormatError: there is no such array, or more than one.
     """
     candidates = [name for name, shape in shapes.items() if len(shape) > _FRAME_DIMENSIONS]
-    listed = candidates or list(shapes)
+    listed = candidates or [name for name, shape in shapes.items() if shape]
     if len(listed) == 1:
         return listed[0]
-    names = ", ".join(f"{name} {shapes[name]}" for name in listed[:_MAX_LISTED])
-    if len(listed) > _MAX_LISTED:
-        names += ", …"
-    message, hint = "it holds no array of numbers", "Name a file that does"
+    if not listed:
+        held = _listed([f"{name} ({form})" for name, form in (others or {}).items()])
+        message = f"there is no array of numbers{held and ', only '}{held}"
+        hint = "Name a file with an array of numbers"
+        raise AmbiguousFormatError(message, source=source, hint=hint)
+    message = "there is no array of three dimensions or more, but several smaller ones"
     if candidates:
-        message = f"there are several arrays of three dimensions or more: {names}"
-    elif names:
-        message = "there is no array of three dimensions or more"
-    if names:
-        hint = f"Name one of them in array: {names}"
-    raise AmbiguousFormatError(message, source=source, hint=hint)
+        message = "there are several arrays of three dimensions or more"
+    names = _listed([f"{name} {shapes[name]}" for name in listed])
+    raise AmbiguousFormatError(message, source=source, hint=f"Name one of them in array: {names}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
 
 
 def check(info: ArrayInfo, name: str, source: str) -> None:

@@ -264,6 +264,7 @@ def settle(
         extents=extents,
         sig_shape=sig_shape,
         nav_shape=nav_shape,
+        found_nav=found.nav_shape or (frames,),
         dtype=dtype,
         stored=None if decoder else found.stored,
         decoder=decoder.name if decoder else None,

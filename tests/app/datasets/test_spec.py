@@ -52,7 +52,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
 def members() -> list[str]:
     """All members of entries, and of what they consist of."""
     inner = {"axes": Axis, "corrections": CorrectionSpec}
-    names = [field.name for field in fields(DatasetSpec)]
+    names = [field.name for field in fields(DatasetSpec) if field.name != "registered"]
     nested = [f"{name}.{field.name}" for name, kind in inner.items() for field in fields(kind)]
     return [name for name in names if name not in inner] + nested
 
@@ -81,3 +81,24 @@ def test_corrections_are_not_members_of_the_entry() -> None:
     with pytest.raises(InvalidOptionError, match="dark is unknown") as caught:
         parse_dataset({"files": ["a"], "dark": "d.npy"})
     assert caught.value.hint == 'Put it in corrections: "corrections": {"dark": …}'
+
+
+@pytest.mark.parametrize(
+    ("member", "said", "hint"),
+    [
+        ({"offset": 16}, "offset is unknown", "file_header"),
+        ({"shape": [4, 4, 8, 8]}, "shape is unknown", "nav_shape"),
+        ({"registered": "<u2 [4]"}, "registered is unknown", "files"),
+        ({"axes": [{"name": "y"}, {"name": "x", "units": "nm"}]}, r"axes\[1\] has no", "unit?"),
+        ({"axes": [{"name": "x", "scale": "0.5 nm"}]}, r"axes\[0\]\.scale is '0\.5 nm'", "unit"),
+        ({"axes": [{"scale": 2}]}, r"axes\[0\] has no name", "name"),
+        ({"axes": ["x"]}, r"axes\[0\] is 'x', not an object", "name"),
+        ({"corrections": {"dark_frame": "d"}}, "no member 'dark_frame'", "dark"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(
+    member: dict[str, Any], said: str, hint: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=said) as caught:
+        parse_dataset({"files": ["a"], **member})
+    assert hint in str(caught.value.hint)

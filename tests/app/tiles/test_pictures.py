@@ -78,7 +78,6 @@ def test_values_between_percentiles_fill_the_scale() -> None:
 def test_values_that_are_not_finite_do_not_stretch_the_scale() -> None:
     values = np.array([0.0, 1.0, 2.0, np.nan, np.inf, -np.inf])
     assert scaled(values, 0, 100).tolist() == [0, 0.5, 1, 0, 1, 0]
-    assert scaled(np.full(3, np.nan), 0, 100).tolist() == [0, 0, 0]
 
 
 def test_equal_values_are_the_bottom_of_the_scale() -> None:
@@ -123,3 +122,9 @@ def test_finite_values_are_taken_between_looks(monkeypatch: pytest.MonkeyPatch) 
     with installed(Leaving(1)), pytest.raises(CancelledError):
         scaled(np.zeros(2 * SLICE), 1, 99)
     assert taken == [SLICE]
+
+
+@pytest.mark.parametrize(("value", "log"), [(np.nan, False), (np.inf, False), (0.0, True)])
+def test_a_picture_of_nothing_is_refused(value: float, log: bool) -> None:
+    with pytest.raises(InvalidOptionError, match="there is nothing to show"):
+        scaled(np.full((2, 2), value), 1, 99, log=log)

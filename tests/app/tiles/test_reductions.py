@@ -232,7 +232,7 @@ def test_stored_segments_renew_the_budget(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_results_of_a_scan_with_empty_positions_keep_its_shape(desk: Desk) -> None:
-    entry = {"id": "partial", "files": ["scan.npy"], "nav_shape": [4, 8], "partial": True}
+    entry = {"id": "partial", "files": ["scan.npy"], "nav_shape": [6, 6], "partial": True}
     desk.catalogue.register(SINGLE_USER, entry)[0].close()
     opened = desk.tiles.open(SINGLE_USER, "partial", {})
     try:
@@ -245,8 +245,8 @@ def test_results_of_a_scan_with_empty_positions_keep_its_shape(desk: Desk) -> No
     finally:
         opened.close()
     sums, frame, centres = results
-    expected = np.full(32, np.nan)
+    expected = np.full(36, np.nan)
     expected[:30] = FRAMES.reshape(30, -1).sum(1)
-    assert np.array_equal(sums["sum"], expected.reshape(4, 8), equal_nan=True)
+    assert np.array_equal(sums["sum"], expected.reshape(6, 6), equal_nan=True)
     assert np.array_equal(frame["sum"], FRAMES.reshape(30, 8, 7).sum(0))
-    assert [np.isnan(centre).sum() for centre in centres.values()] == [2, 2]
+    assert [np.isnan(centre).sum() for centre in centres.values()] == [6, 6]

@@ -206,3 +206,30 @@ def test_what_is_declared_anew_is_another_version(place: Place) -> None:
     assert {path: tag(answer) for path, answer in again.items()} == {
         path: tag(answer) for path, answer in before.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "said"),
+    [
+        ("?format=npy", {"reduction": "com"}, "the reduction has several results"),
+        ("", {"reduction": "sum", "view": {"dtype": "u1"}}, "results of reductions are float64"),
+        ("", {"reduction": "sum", "view": {"casting": "clip"}}, "results of reductions are"),
+        ("", {"reduction": {"op": "ring"}}, "there is no reduction 'ring'"),
+        ("", {"reduction": 3}, "the members view, an object, and reduction"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(
+    place: Place, query: str, body: dict[str, object], said: str
+) -> None:
+    answer = place.ask("POST", f"/v1/datasets/scan/reduce{query}", json.dumps(body).encode())
+    assert answer.status == 422
+    assert said in answer.json()["detail"]
+
+
+def test_pictures_take_reductions_in_short(place: Place) -> None:
+    path = "/v1/datasets/scan/image.png"
+    tags = {tag(place.ask("GET", f"{path}{q}")) for q in ("", "?reduction=sum")}
+    assert len(tags) == 1
+    assert place.ask("GET", f"{path}?reduction=disk:4,3,2").status == 200
+    answer = place.ask("GET", f"{path}?low=0.01&high=0.99")
+    assert "write 99, not 0.99" in answer.json()["hint"]

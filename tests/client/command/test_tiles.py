@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import argparse
 import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.client.command.console import describe
+from app.client import ProblemError
+from app.client.command.console import describe, told
 from app.client.command.main import main
 from app.client.tiles.saving import TileProgress
 
@@ -45,14 +49,19 @@ def test_the_catalogue(
     [
         ("tiles scan --nav 0:3 -o o.npy", "nav goes to 3 along axis 0, which has a length of 2"),
         ("tiles scan --sig :,0:4 -o o.npy", "sig goes to 4 along axis 1"),
-        ("tiles scan --nav :,:,: -o o.npy", "nav has 3 indices for 2 axes\n"),
+        (
+            "tiles scan --nav :,:,: -o o.npy",
+            "nav has 3 indices for 2 axes of the scan: those",
+        ),
+        ("tiles data/scan.raw -o o.npy", "'data/scan.raw' is a path: register the file"),
+        ("frame scan 1,1 -o f.png", "f.png must end in .npy or .npz: thalweg image draws"),
+        ("reduce scan {'op':'com'} -o o.npy", "what is given is not JSON, Expecting"),
         ("tiles scan --dtype uint12 -o o.npy", "dtype is 'uint12', which is no type"),
         ("tiles scan --mask ints.npy -o o.npy", "ints.npy holds int64: --mask takes"),
         ("tiles scan -o none/o.npy", "there is no directory none\n"),
         ("tiles scan -o d.npy", "d.npy is a directory: name a file in it\n"),
         ("tiles scan -o /", "/ is a directory: name a file in it\n"),
-        ("reduce scan sum -o sum.png", "sum.png must end in .npy or .npz\n"),
-        ("reduce scan disk:2,2,nan -o o.npy", "'disk:2,2,nan' has a number that is not finite"),
+        ("reduce scan sum -o sum.png", "sum.png must end in .npy or .npz: thalweg image draws"),
         ("frame scan -3,-1 -o o.npy", "nav has the index -3, but positions are 0 to 1"),
         ('datasets register {"dtype":"uint12"}', "dtype is 'uint12', which is no type"),
     ],
@@ -85,10 +94,12 @@ def test_positions_and_slices_may_count_from_the_end(
     monkeypatch.setattr(FakeScan, "summary", note)
     run(service, "tiles", "scan", "-o", tmp_path / "o.npy", "--nav", "-1:", "--sig", "-3:,-2:-1")
     run(service, "frame", "scan", "-1,-2", "-o", tmp_path / "p.npy")
-    run(service, "frame", "scan", "-1", "-2", "-o", tmp_path / "q.npy")
+    run(service, "frame", "scan", "-1", "-2", "-o", tmp_path / "r.npy")
+    run(service, "tiles", "scan", "-o", tmp_path / "q.npy", "--nav", "1,-1", "--sig", "2,-1")
     assert asked == [
         {"select": {"nav": [[1, 2, 1], [0, 3, 1]]}, "sig": [[1, 4], [1, 2]]},
         *[{"select": {"nav": [[1, 2, 1], [1, 2, 1]]}}] * 2,
+        {"select": {"nav": [[1, 2, 1], [2, 3, 1]]}, "sig": [[2, 3], [2, 3]]},
     ]
 
 
@@ -119,7 +130,7 @@ def test_wrong_usage(service: FakeService, args: list[str]) -> None:
     [
         ["--frames", "1", "--nav", "1:2"],
         ["--frames", "x"],
-        ["--nav", "1"],
+        ["--nav", "1-2"],
         ["--nav", "0:2:0"],
         ["--tile-shape", "a"],
     ],
@@ -317,3 +328,27 @@ def test_a_reduction_shows_how_far_it_is(
     assert "\r\x1b[K 50% [############            ] 1 of 2 tiles\r\x1b[K" in capsys.readouterr().err
     assert run(service, "reduce", "scan", "sum", "-o", tmp_path / "b.npy", "--no-progress") == 0
     assert not capsys.readouterr().err
+
+
+def test_a_service_without_tls_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as client:
+                client.recv(1 << 16)
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        assert main(["datasets", "--url", url, "--retries", "0", "--timeout", "20"]) == 3
+        thread.join(20)
+    assert "the service speaks http, not https" in capsys.readouterr().err
+
+
+def test_members_of_a_description_are_no_options() -> None:
+    args = argparse.Namespace()
+    problem = {"code": "option", "detail": "x is unknown", "hint": "Use files, float_width, format"}
+    assert "files, float_width, format" in told(ProblemError(422, problem), args)
+    args.float_width = 4
+    assert "files, --float-width, format" in told(ProblemError(422, problem), args)

@@ -73,7 +73,7 @@ def test_slices_need_a_shape(service: FakeService, client: Client) -> None:
 def test_pictures(service: FakeService, scan: Dataset, tmp_path: Path) -> None:
     scan.image(tmp_path / "a.png", "com", scan.view(), low=2.0)
     assert (tmp_path / "a.png").read_bytes().endswith(b"xyz")
-    assert service.seen[-2].query == {"reduction": '{"op": "com"}', "view": "{}", "low": "2.0"}
+    assert service.seen[-2].query == {"reduction": "com", "view": "{}", "low": "2.0"}
     scan.image(tmp_path / "b.png")
     assert service.seen[-2].query == {}
     service.scan.picture = b"<html>"

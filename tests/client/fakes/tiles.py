@@ -202,7 +202,9 @@ def _reduce(exchange: Exchange, scan: FakeScan, said: Any) -> None:  # noqa: ANN
     total = values.sum((0, 1), dtype="<f8")
     about = {"dtype": "<f8", "shape": list(total.shape)}
     array = {**about, "name": "data", "offset": 0, "nbytes": total.nbytes}
-    head = {"name": said["reduction"]["op"], "token": None, "arrays": [array], **about}
+    reduction = said["reduction"]
+    name = reduction if isinstance(reduction, str) else reduction["op"]
+    head = {"name": name, "token": None, "arrays": [array], **about}
     made: Frames = [
         (HEARTBEAT, {"done": 1, "of": 2}, b""),
         (DATA, head, total.tobytes()),

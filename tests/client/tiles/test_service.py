@@ -139,7 +139,7 @@ def test_the_commands_of_frames_and_reductions(url: str, small: Dataset, tmp_pat
         ("frame", "small", "5", "-o", "a.npy"): "a position has 2 indices",
         ("frame", "small", "5,70", "-o", "a.npy"): "positions are 0 to 9",
         ("reduce", "small", "com", "-o", "a.npy"): "in .npz for several (com_0, com_1)",
-        ("reduce", "small", "disk:1", "-o", "a.npy"): "neither disk:Y,X,R nor annulus",
+        ("reduce", "small", "disk:1", "-o", "a.npy"): "disk takes 3 numbers",
         ("image", "small", "-o", "a.png", "--map", "viridiz"): "Did you mean viridis?",
     }
     for command, said in wrong.items():

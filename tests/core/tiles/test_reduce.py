@@ -11,7 +11,7 @@ import pytest
 from core.budget import installed
 from core.errors import CancelledError, CoreError, OptionError, ShapeError
 from core.slices import SLICE
-from core.tiles.reduce import Partial, Reducer, parse_reduction
+from core.tiles.reduce import Partial, Reducer, expand_reduction, parse_reduction
 from tests.core.test_slices import Leaving
 from tests.scale import examples
 
@@ -157,3 +157,42 @@ def test_results_over_pixels_are_copied_once_and_some_at_a_time() -> None:
 def test_what_is_wrong_with_a_detector(detector: dict[str, Any], said: str) -> None:
     with pytest.raises((OptionError, ShapeError), match=said):
         parse_reduction({"op": "virtual", "detectors": [detector]}, (48, 48))
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("com", {"op": "com"}),
+        ("disk:3.5,4,2", {"disk": {"centre": [3.5, 4], "radius": 2}}),
+        ("annulus:3,4,1,2", {"annulus": {"centre": [3, 4], "inner": 1, "outer": 2}}),
+        ("rectangle:1,5,0,9", {"rectangle": [[1, 5], [0, 9]]}),
+    ],
+)
+def test_reductions_in_short(text: str, spec: dict[str, Any]) -> None:
+    spec = spec if "op" in spec else {"op": "virtual", "detectors": [spec]}
+    assert expand_reduction(text, (8, 11)) == spec
+    assert parse_reduction(spec, (8, 11)).op == spec["op"]
+    assert "detectors" not in expand_reduction("sum", (8, 8, 8))
+    disk = expand_reduction("disk:1,2,3,4", (8, 8, 8))["detectors"][0]["disk"]
+    assert disk == {"centre": [1, 2, 3], "radius": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("disc", "Did you mean disk:Y,X,RADIUS?"),
+        ("ring", "Did you mean annulus:Y,X,INNER,OUTER?"),
+        ("rect:1,2,3,4", "Did you mean rectangle:Y0,Y1,X0,X1?"),
+        ("disk", "disk takes 3 numbers in frames of 2 axes, but 0 are given"),
+        ("disk:1,2,3,4", "but 4 are given; annulus takes 4"),
+        ("disk:1,2,3px", "'3px' in 'disk:1,2,3px' is not a number"),
+        ("disk:1,2,nan", "radius has nan"),
+        ("rectangle:1.5,2,3,4", "1.5, which is not a whole number"),
+        ("sum:pixels", '{"op": "sum", "over": "pixels"}'),
+        ("frame:5,7", "there is no detector 'frame'"),
+    ],
+)
+def test_what_is_wrong_with_a_reduction_in_short(text: str, said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_reduction(expand_reduction(text, (8, 11)), (8, 11))
+    assert said in str(caught.value)

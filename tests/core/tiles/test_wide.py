@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,12 @@ def test_sums_are_exact_or_refused(code: str) -> None:
 def test_what_would_hold_a_value(value: float, wanted: str) -> None:
     with pytest.raises(CastingError, match=f"Request a {wanted} dtype"):
         convert(np.array([value]), np.zeros(1, "<i4"), "safe")
+
+
+@pytest.mark.parametrize("casting", ["safe", "wrap", "clip"])
+@pytest.mark.parametrize("code", ["u2", "i8", "?"])
+def test_no_integer_is_made_of_nan(casting: Any, code: str) -> None:  # noqa: ANN401
+    for values in (np.array([1.0, np.nan]), np.array([np.nan], "f2")):
+        with pytest.raises(CastingError, match="a value is NaN") as caught:
+            convert(values, np.empty(values.shape, code), casting)
+        assert "floating" in str(caught.value.hint)

@@ -256,8 +256,8 @@ def test_hdf5_array_is_chosen_or_asked_for(tmp_path: Path, h5py: ModuleType) -> 
     refused(tmp_path, "a.h5", "no array 'two/data'", array="two/data")
     refused(tmp_path, "a.h5", "no array", array="one/data/further")
     refused(tmp_path, "a.h5", "is not an array", array="one")
-    refused(tmp_path, "a.h5", "values of type", array="text")
-    refused(tmp_path, "a.h5", "0 dimensions", array="none/here")
+    refused(tmp_path, "a.h5", "holds", array="text")
+    refused(tmp_path, "a.h5", "holds nothing", array="none/here")
     with h5py.File(tmp_path / "a.h5", "a") as file:
         file["two"] = FRAMES[0]
     with pytest.raises(AmbiguousFormatError, match="several arrays") as caught:
@@ -930,3 +930,18 @@ def test_the_path_of_an_array_leads_nowhere_else() -> None:
     for path in ("../data", "a/../b", "a\n", "", "x" * 2000, 3):
         with pytest.raises(InvalidOptionError, match="array"):
             parse_dataset({"files": ["a.h5"], "array": path})
+
+
+def test_what_a_file_holds_instead_of_arrays_is_named(tmp_path: Path, h5py: ModuleType) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["note"] = ["words"]
+        file["kv"] = 200.0
+        file["table"] = np.zeros(5, [("a", "f4"), ("b", "i4")])
+        file["empty"] = h5py.Empty("f4")
+    with pytest.raises(AmbiguousFormatError) as caught:
+        opened(tmp_path, "a.h5")
+    for said in ("no array of numbers", "/kv (a single value)", "/table (records of a, b)"):
+        assert said in str(caught.value)
+    refused(tmp_path, "a.h5", "holds texts", array="note")
+    refused(tmp_path, "a.h5", "holds records of a, b", array="table")
+    refused(tmp_path, "a.h5", "holds nothing", array="empty")

@@ -109,7 +109,10 @@ def test_hdf5(worker: Worker, tmp_path: Path) -> None:
     segment = Segment(1, 4096)
     with subject("hdf5", tmp_path / "a.h5") as file:
         assert worker.ask(file, "list", {}) == {
-            "ok": {"arrays": [["/group/data", [2, 3, 4]], ["/group/x", [3]]]}
+            "ok": {
+                "arrays": [["/group/data", [2, 3, 4]], ["/group/x", [3]]],
+                "others": [["/text", "a single value"]],
+            }
         }
         answer = worker.ask(file, "describe", {"array": "link"})
         assert np.frombuffer(answer["octets"]).tolist() == [0, 2, 4]
