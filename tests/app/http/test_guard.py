@@ -516,6 +516,10 @@ def test_hosts_on_the_wire(service: Service) -> None:
             is_problem(Answer(client, "GET"), "bad-request", 400)
 
 
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
 def test_pages_load_nothing(service: Service) -> None:
     for path in ("/docs", "/problems/busy"):
         answer = service.get(path)
@@ -525,9 +529,11 @@ def test_pages_load_nothing(service: Service) -> None:
         text = answer.body.decode()
         (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
         assert html.unescape(style) == style
-        digest = hashlib.sha256(style.encode()).digest()
-        assert f"style-src 'sha256-{base64.b64encode(digest).decode()}'" in policy
-        assert "<script" not in text
+        assert f"style-src '{_hash(style)}'" in policy
+        scripts = re.findall("<script[^>]*>(.*?)</script>", text, re.DOTALL)
+        assert len(scripts) == text.count("<script") == (path == "/docs")
+        assert ("script-src" in policy) == bool(scripts)
+        assert all(f"script-src '{_hash(script)}'" in policy for script in scripts)
         assert " style=" not in text
 
 
