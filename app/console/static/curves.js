@@ -78,6 +78,7 @@ function box(title, checked, onchange) {
 }
 
 const types = () => list("types").length ? list("types") : ["1", "3"];
+const without = (run) => list("runs").filter((each) => each !== run).join(",");
 const runs = () => [own, ...list("runs").filter((run) => run !== own)].slice(0, MOST_RUNS);
 
 function toggleType(type, on) {
@@ -96,7 +97,7 @@ function otherRuns() {
   } }, input, make("button", { class: "plain" }, "Lay over"));
   const chips = runs().slice(1).map((run) => make("button", {
     class: "chip", "aria-label": `Remove run ${run}`,
-    onclick: () => change({ runs: list("runs").filter((each) => each !== run).join(",") }),
+    onclick: () => change({ runs: without(run) }),
   }, short(run), " ×"));
   return make("span", {}, ...chips, add);
 }
@@ -236,7 +237,12 @@ async function drawCurves(signal) {
   const missing = [];
   const loaded = new Map();
   for (const run of runs()) {
-    await learn(run);
+    try { await learn(run); } catch (error) {
+      if (run === own || error.status !== 404) throw error;
+      show(problem, error); // the others are drawn without it
+      state.set({ runs: without(run) });
+      continue;
+    }
     if (variantOf(run, "ept")) loaded.set(run, null); else missing.push(run);
   }
   offers.replaceChildren(...missing.map((run) => offer(run, "ept", `Run ${short(run)} has no EPT, the table of curves.`)));

@@ -114,10 +114,10 @@ async function nameDataset() {
   const line = find("tiles-line");
   const { address, authorization } = line.dataset;
   const path = encodeURIComponent(datasets[0]).replaceAll("'", "%27");
-  line.textContent = `curl -sf ${authorization}${address}/v1/datasets/${path}\ncurl -sf ${authorization}${address}/v1/datasets/${path}/image.png -o sum.png`;
+  line.textContent = `curl -sS --fail-with-body ${authorization}${address}/v1/datasets/${path}\ncurl -sSf ${authorization}${address}/v1/datasets/${path}/image.png -o sum.png`;
   const stages = [{ op: "source", dataset: datasets[0] }, { op: "permute", seed: 7 }, { op: "batch", size: 4 }];
   const spec = JSON.stringify({ order: 1, stages }).replaceAll("'", "'\\''");
-  find("batches-line").textContent = `curl -sf ${authorization}${address}/v1/pipelines -d '${spec}'`;
+  find("batches-line").textContent = `curl -sS --fail-with-body ${authorization}${address}/v1/pipelines -d '${spec}'`;
 }
 
 offer(find("try-run"), tryRun);

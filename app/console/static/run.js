@@ -26,7 +26,7 @@ function lacks() {
   const said = [
     ...(described?.missing_inputs ?? []).map((name) => `the input ${name}`),
     ...(wanted > all.length ? [`${wanted - all.length} of ${wanted} partitions`] : []),
-    ...open.slice(0, 5).map((stream) => `partition ${stream.partition}, which ${stream.state === "failed" ? "is faulty" : "is not complete"}`),
+    ...open.slice(0, 5).map((stream) => `partition ${stream.partition}, which ${stream.state === "failed" ? "is faulty: delete it" : "is not complete"}`),
     ...(open.length > 5 ? [`${open.length - 5} others`] : []),
     ...(all.length || wanted ? [] : ["a stream"]),
   ];
@@ -52,7 +52,7 @@ function count() {
 // -- what happens --------------------------------------------------------------------
 
 function act(stream) {
-  if (!element("uploads") || isTransferring(stream.id)) return [];
+  if (!element("uploads") || (isTransferring(stream.id) && stream.state !== "failed")) return [];
   const removal = make("button", { class: "plain", "data-delete": stream.id, "aria-label": `Delete the stream of partition ${stream.partition}` }, "Delete");
   if (stream.state === "complete" || stream.state === "failed") return [removal];
   return [make("button", { class: "plain", "data-again": stream.id }, `Choose ${recall(stream.id) ?? "its file"} again`), " ", removal];

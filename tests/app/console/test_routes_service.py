@@ -45,14 +45,27 @@ def test_a_scan_a_pipeline_and_its_page(place: Service) -> None:
     assert (found.status, found.json()) == (200, {"files": ["thalweg-sample.npy"]})
     post(place, "/v1/datasets", {"id": "scan", "files": ["thalweg-sample.npy"]})
     source = {"op": "source", "dataset": "scan"}
-    mixed = {"op": "mix", "weights": [3, 1], "inputs": [[source], [source, {"op": "permute"}]]}
+    cast = {**source, "unit": "frame", "view": {"dtype": "<f4"}}
+    mixed = {"op": "mix", "weights": [3, 1], "inputs": [[cast], [cast, {"op": "permute"}]]}
     ident = post(place, "/v1/pipelines", {"stages": [mixed, {"op": "batch", "size": 4}]})["id"]
     assert f'href="/console/pipelines/{ident}"' in page(place, "/console/pipelines")
     text = page(place, f"/console/pipelines/{ident}")
     stages = ["mix", "source", "source", "permute", "batch"]
     assert re.findall(r"<strong>(\w+)</strong>", text) == stages
     assert 'href="/console/datasets/scan"' in text
+    assert r"\u003c" not in text
+    assert '{"dtype": "&lt;f4"}' in text
     is_problem(place.get("/console/pipelines/none"), "not-found", 404)
+
+
+def test_a_pipeline_that_filters_is_not_called_endless(place: Service) -> None:
+    ask(place, Post("/console/samples/scan", [b""]))
+    post(place, "/v1/datasets", {"id": "scan", "files": ["thalweg-sample.npy"]})
+    source = {"op": "source", "dataset": "scan", "unit": "frame", "fields": ["index"]}
+    few = {"op": "filter", "pred": "less", "args": {"field": "index", "value": 9}}
+    stages = [source, few, {"op": "batch", "size": 4}]
+    ident = post(place, "/v1/pipelines", {"stages": stages})["id"]
+    assert "no end, or not known beforehand" in page(place, f"/console/pipelines/{ident}")
 
 
 def test_operations_are_shown(place: Service) -> None:

@@ -199,6 +199,15 @@ def test_runs_are_laid_over_each_other_and_subtracted(
     assert complaints(wide) == []
 
 
+def test_a_run_that_is_not_there_is_named_and_left_out(
+    wide: Page, server: ServerProcess, points: str, whole: str
+) -> None:
+    wide.send("Page.navigate", url=f"{server.url}/console/runs/{points}?runs=deadbeef,{whole}")
+    wide.wait(f"{DRAWN} && !location.search.includes('deadbeef')")
+    assert "there is no run 'deadbeef'" in wide.text("#curves")
+    assert f"OEP, run {whole[:8]}" in wide.run(TABLE)[0]
+
+
 def test_a_report_that_was_not_made_is_offered(
     wide: Page, server: ServerProcess, client: Client
 ) -> None:
@@ -361,3 +370,7 @@ def test_files_are_dropped_where_storage_is_blocked(
     assert f"event {fault['event']}" in shown
     assert f"offset {fault['offset']:,}" in shown
     assert fault["detail"] in wide.run(f"{LAST}.innerText")
+    assert "partition 2, which is faulty: delete it" in wide.text("#lacks")
+    wide.run("document.querySelectorAll('#streams tbody tr')[1].querySelector('button').click()")
+    wide.run("document.querySelectorAll('#streams tbody tr')[1].querySelector('button').click()")
+    wide.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
