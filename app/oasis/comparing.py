@@ -350,8 +350,6 @@ class _TablePair:
         detail = "in another order" if moved else ""
         return TableComparison(self.name, Verdict.EQUAL if exact else Verdict.CLOSE, detail)
 
-    # -- curves ------------------------------------------------------------------
-
     def _is_close_by_rank(self) -> bool:
         """Whether curves have as many points, and each is close to that of its rank."""
         if not np.array_equal(self._a.keys[:, :3], self._b.keys[:, :3]):
@@ -400,8 +398,6 @@ class _TablePair:
             ):
                 return False
         return True
-
-    # -- text --------------------------------------------------------------------
 
     def _describe(
         self,

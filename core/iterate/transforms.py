@@ -17,8 +17,8 @@ import numpy as np
 
 from ..arrays import Array, Floats, Indices, Mask, Words
 from ..budget import current
-from ..errors import PipelineError
 from ..rng import Key, below, bits, uniform
+from .arguments import NUMBERS, Args, Arguments, refuse
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
 
@@ -43,7 +43,6 @@ class Draws:
         return below(self.key.child(*path), self.positions.view(np.uint64), n)
 
 
-Arguments = Mapping[str, Any]
 Function = Callable[[Block], Block]
 RandomFunction = Callable[[Block, Draws], Block]
 Predicate = Callable[[Block], Mask]
@@ -53,83 +52,8 @@ RandomTransform = tuple[RandomFunction, Schema]
 
 _STRETCH = 1 << 20
 """Elements that a function computes at once; it may take several arrays of their size."""
-_NUMBERS = "biuf"
 _FLOAT = np.dtype(np.float64)
 _INTEGER = np.dtype(np.int64)
-
-
-def _refuse(message: str, hint: str | None = None) -> PipelineError:
-    return PipelineError(message, field="args", hint=hint)
-
-
-class _Args:
-    """Arguments by name; unknown ones are refused."""
-
-    def __init__(self, arguments: Arguments, schema: Schema, known: tuple[str, ...]) -> None:
-        self.schema = schema
-        self._arguments = arguments
-        for name in arguments:
-            if name not in known:
-                raise _refuse(f"unknown argument {name!r}", f"Known: {', '.join(known)}.")
-
-    def field(self, kinds: str = _NUMBERS, *, scalar: bool = False) -> Field:
-        """The field that the argument ``field`` names, if its dtype is of one of the kinds."""
-        name = self._arguments.get("field")
-        for candidate in self.schema:
-            if candidate.name != name:
-                continue
-            if candidate.dtype.kind not in kinds:
-                raise _refuse(f"field {name!r} has dtype {candidate.dtype}")
-            if scalar and (candidate.ragged or candidate.shape):
-                raise _refuse(
-                    f"field {name!r} is not one number per item",
-                    "Filter by a field of one number, such as a label; one of arrays has none.",
-                )
-            return candidate
-        raise _refuse(
-            f"field is {name!r}", f"Give one of {', '.join(f.name for f in self.schema)}."
-        )
-
-    def number(self, name: str, default: float | None = None) -> float:
-        """Give a finite number."""
-        value = self._arguments.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise _refuse(f"{name} is {value!r}", "Give a number.")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = np.inf
-        if not np.isfinite(number):
-            raise _refuse(f"{name} is {value!r}", "Give a finite number.")
-        return number
-
-    def text(self, name: str, default: str | None = None) -> str:
-        """A non-empty name."""
-        value = self._arguments.get(name, default)
-        if not isinstance(value, str) or not value:
-            raise _refuse(f"{name} is {value!r}", "Give a name.")
-        return value
-
-    def texts(self, name: str) -> list[str]:
-        """Give a list of names."""
-        value = self._arguments.get(name)
-        names = list(value) if isinstance(value, list | tuple) else []
-        if not names or not all(isinstance(candidate, str) for candidate in names):
-            raise _refuse(f"{name} is {value!r}", "Give a list of names.")
-        return names
-
-    def dtype(self) -> np.dtype[Any]:
-        """A numeric dtype."""
-        value = self.text("dtype")
-        try:
-            dtype = np.dtype(value)
-        except TypeError as error:
-            raise _refuse(
-                f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4."
-            ) from error
-        if dtype.kind not in _NUMBERS:
-            raise _refuse(f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4.")
-        return dtype
 
 
 def _on_values(column: Column, function: Callable[[Array], Array]) -> Column:
@@ -147,11 +71,11 @@ def _lengths(column: Column) -> Indices:
     return np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
 
 
-def _ragged(args: _Args) -> Field:
+def _ragged(args: Args) -> Field:
     """The field that the argument ``field`` names, which must be ragged."""
-    field = args.field(_NUMBERS + "c")
+    field = args.field(NUMBERS + "c")
     if not field.ragged:
-        raise _refuse(f"items of field {field.name!r} are all of one length")
+        raise refuse(f"items of field {field.name!r} are all of one length")
     return field
 
 
@@ -191,10 +115,10 @@ def _real(field: Field) -> np.dtype[Any]:
 
 def _cast(arguments: Arguments, schema: Schema) -> Transform:
     """Convert to another dtype as C does."""
-    args = _Args(arguments, schema, ("field", "dtype"))
+    args = Args(arguments, schema, ("field", "dtype"))
     field, dtype = args.field(), args.dtype()
     if field.dtype.kind == "f" and dtype.kind in "iu":
-        raise _refuse(
+        raise refuse(
             f"{field.dtype} to {dtype} depends on the machine for values out of range",
             "Use clip with a dtype.",
         )
@@ -204,46 +128,44 @@ def _cast(arguments: Arguments, schema: Schema) -> Transform:
 
 def _scale(arguments: Arguments, schema: Schema) -> Transform:
     """Value x factor + offset, or (value - mean) / std, in a floating dtype."""
-    args = _Args(arguments, schema, ("field", "factor", "offset", "mean", "std", "dtype"))
+    args = Args(arguments, schema, ("field", "factor", "offset", "mean", "std", "dtype"))
     field = args.field()
     dtype = args.dtype().newbyteorder("=") if "dtype" in arguments else _real(field)
     if dtype.kind != "f":
-        raise _refuse(f"dtype is {dtype}", "Give a floating dtype, such as <f4; or append clip.")
+        raise refuse(f"dtype is {dtype}", "Give a floating dtype, such as <f4; or append clip.")
     out = replace(field, dtype=dtype)
     if {"mean", "std"} & set(arguments):
         if {"factor", "offset"} & set(arguments):
-            raise _refuse(
-                "mean and std contradict factor and offset", "Give one pair or the other."
-            )
+            raise refuse("mean and std contradict factor and offset", "Give one pair or the other.")
         mean, std = _moments(args, dtype)
         return _elementwise(schema, field, out, lambda v: (v.astype(dtype) - mean) / std)
     factor, offset = dtype.type(args.number("factor", 1)), dtype.type(args.number("offset", 0))
     return _elementwise(schema, field, out, lambda v: v.astype(dtype) * factor + offset)
 
 
-def _moments(args: _Args, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+def _moments(args: Args, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """The mean and the standard deviation to normalise by, as numbers of a dtype."""
     with np.errstate(all="ignore"):
         mean, std = (dtype.type(args.number(*each)) for each in (("mean", 0), ("std", 1)))
     if not 0 < std < np.inf:
-        raise _refuse(f"std is {std} as {dtype}", "Give a number above 0.")
+        raise refuse(f"std is {std} as {dtype}", "Give a number above 0.")
     if not np.isfinite(mean):
-        raise _refuse(f"mean is {mean} as {dtype}", "Give a number within its range.")
+        raise refuse(f"mean is {mean} as {dtype}", "Give a number within its range.")
     return mean, std
 
 
 def _clip(arguments: Arguments, schema: Schema) -> Transform:
     """Limit values to ``low`` and ``high``; with an integer ``dtype``, round them to it."""
-    args = _Args(arguments, schema, ("field", "low", "high", "dtype"))
+    args = Args(arguments, schema, ("field", "low", "high", "dtype"))
     field = args.field("iuf")
     low, high = args.number("low"), args.number("high")
     dtype = args.dtype() if "dtype" in arguments else field.dtype
     if not low <= high:
-        raise _refuse(f"low is {low}, high is {high}")
+        raise refuse(f"low is {low}, high is {high}")
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if low < limits.min or high > limits.max or max(-low, high) > 2**53:
-            raise _refuse(f"{low} to {high} do not fit {dtype}")
+            raise refuse(f"{low} to {high} do not fit {dtype}")
 
     def run(values: Array) -> Array:
         clipped = np.clip(values.astype(_FLOAT), low, high)
@@ -256,13 +178,13 @@ def _clip(arguments: Arguments, schema: Schema) -> Transform:
 
 def _absolute(arguments: Arguments, schema: Schema) -> Transform:
     """Absolute value."""
-    field = _Args(arguments, schema, ("field",)).field("iuf")
+    field = Args(arguments, schema, ("field",)).field("iuf")
     return _elementwise(schema, field, field, np.abs)
 
 
 def _sqrt(arguments: Arguments, schema: Schema) -> Transform:
     """Square root in a floating dtype; NaN for negative values."""
-    field = _Args(arguments, schema, ("field",)).field()
+    field = Args(arguments, schema, ("field",)).field()
     dtype = _real(field)
     out = replace(field, dtype=dtype)
     return _elementwise(schema, field, out, lambda values: np.sqrt(values.astype(dtype)))
@@ -270,19 +192,19 @@ def _sqrt(arguments: Arguments, schema: Schema) -> Transform:
 
 def _select(arguments: Arguments, schema: Schema) -> Transform:
     """Select fields, in the order given."""
-    names = _Args(arguments, schema, ("fields",)).texts("fields")
+    names = Args(arguments, schema, ("fields",)).texts("fields")
     unique_names(names, "args")
     known = {candidate.name: candidate for candidate in schema}
     for name in names:
         if name not in known:
-            raise _refuse(f"there is no field {name!r}", f"Give one of {', '.join(known)}.")
+            raise refuse(f"there is no field {name!r}", f"Give one of {', '.join(known)}.")
     return (lambda block: {name: block[name] for name in names}), tuple(known[n] for n in names)
 
 
 def _rename(arguments: Arguments, schema: Schema) -> Transform:
     """Rename a field."""
-    args = _Args(arguments, schema, ("field", "to"))
-    field, name = args.field(_NUMBERS + "cSUVmM"), args.text("to")
+    args = Args(arguments, schema, ("field", "to"))
+    field, name = args.field(NUMBERS + "cSUVmM"), args.text("to")
     out = _replaced(schema, field, replace(field, name=name))
     unique_names((candidate.name for candidate in out), "args")
 
@@ -294,9 +216,9 @@ def _rename(arguments: Arguments, schema: Schema) -> Transform:
 
 def _flatten(arguments: Arguments, schema: Schema) -> Transform:
     """Flatten arrays to one axis."""
-    field = _Args(arguments, schema, ("field",)).field(_NUMBERS + "c")
+    field = Args(arguments, schema, ("field",)).field(NUMBERS + "c")
     if field.ragged or not field.shape:
-        raise _refuse(f"field {field.name!r} has no axes to flatten")
+        raise refuse(f"field {field.name!r} has no axes to flatten")
     size = int(np.prod(field.shape))
     out = replace(field, shape=(size,))
 
@@ -309,7 +231,7 @@ def _flatten(arguments: Arguments, schema: Schema) -> Transform:
 
 def _length(arguments: Arguments, schema: Schema) -> Transform:
     """Add the lengths of a ragged field as a field."""
-    args = _Args(arguments, schema, ("field", "to"))
+    args = Args(arguments, schema, ("field", "to"))
     field, name = _ragged(args), args.text("to", "length")
     out = (*schema, Field(name, _INTEGER))
     unique_names((candidate.name for candidate in out), "args")
@@ -318,7 +240,7 @@ def _length(arguments: Arguments, schema: Schema) -> Transform:
 
 def _uniform(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Add a field with a random number in [0, 1) for every item."""
-    name = _Args(arguments, schema, ("to",)).text("to", "random")
+    name = Args(arguments, schema, ("to",)).text("to", "random")
     out = (*schema, Field(name, _FLOAT))
     unique_names((candidate.name for candidate in out), "args")
     return (lambda block, draws: {**block, name: draws.uniform()}), out
@@ -326,7 +248,7 @@ def _uniform(arguments: Arguments, schema: Schema) -> RandomTransform:
 
 def _jitter(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Add a random number from -amount to amount to all elements of an item."""
-    args = _Args(arguments, schema, ("field", "amount"))
+    args = Args(arguments, schema, ("field", "amount"))
     field, amount = args.field(), args.number("amount")
     dtype = _real(field)
 
@@ -352,14 +274,14 @@ def _aligned(numbers: Array, values: Array) -> Array:
 
 def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Reverse one axis of the items that are drawn with ``probability``."""
-    args = _Args(arguments, schema, ("field", "axis", "probability"))
-    field, probability = args.field(_NUMBERS + "c"), args.number("probability", 0.5)
+    args = Args(arguments, schema, ("field", "axis", "probability"))
+    field, probability = args.field(NUMBERS + "c"), args.number("probability", 0.5)
     axis = arguments.get("axis", -1)
     dimensions = 0 if field.ragged else len(field.shape)
     if type(axis) is not int or not -dimensions <= axis < dimensions:
-        raise _refuse(f"axis is {axis!r} of {dimensions}")
+        raise refuse(f"axis is {axis!r} of {dimensions}")
     if not 0 <= probability <= 1:
-        raise _refuse(f"probability is {probability}")
+        raise refuse(f"probability is {probability}")
 
     def function(block: Block, draws: Draws) -> Block:
         chosen = draws.uniform() < probability
@@ -377,7 +299,7 @@ def _comparison(
     compare: Callable[[Array, float], Array], *, exact: bool = False
 ) -> Callable[..., Predicate]:
     def make(arguments: Arguments, schema: Schema) -> Predicate:
-        args = _Args(arguments, schema, ("field", "value"))
+        args = Args(arguments, schema, ("field", "value"))
         field, value = args.field(scalar=True), args.number("value")
         if exact and field.dtype.kind in "iu":
             _check_known(field, value)
@@ -390,7 +312,7 @@ def _check_known(field: Field, value: float) -> None:
     """Refuse a value that whole numbers of the field cannot be equal to."""
     limits = np.iinfo(field.dtype)
     if value != int(value) or not limits.min <= value <= limits.max:
-        raise _refuse(f"value is {value:g}", f"{field.name} is {field.dtype}: none equals that.")
+        raise refuse(f"value is {value:g}", f"{field.name} is {field.dtype}: none equals that.")
 
 
 def _plain(block: Block, name: str) -> Array:
@@ -402,16 +324,16 @@ def _verdict(values: Array) -> Mask:
     return values.astype(np.bool_, copy=False)
 
 
-def _interval(args: _Args, default: float | None = None) -> tuple[float, float]:
+def _interval(args: Args, default: float | None = None) -> tuple[float, float]:
     low, high = args.number("low", default), args.number("high")
     if not low < high:
-        raise _refuse(f"low is {low:g}, high is {high:g}", "high is excluded: give one above low.")
+        raise refuse(f"low is {low:g}, high is {high:g}", "high is excluded: give one above low.")
     return low, high
 
 
 def _between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is from ``low`` to below ``high``."""
-    args = _Args(arguments, schema, ("field", "low", "high"))
+    args = Args(arguments, schema, ("field", "low", "high"))
     field, (low, high) = args.field(scalar=True), _interval(args)
 
     def predicate(block: Block) -> Mask:
@@ -423,13 +345,13 @@ def _between(arguments: Arguments, schema: Schema) -> Predicate:
 
 def _finite(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is finite."""
-    field = _Args(arguments, schema, ("field",)).field(scalar=True)
+    field = Args(arguments, schema, ("field",)).field(scalar=True)
     return lambda block: _verdict(np.isfinite(_plain(block, field.name)))
 
 
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a ragged item has from ``low`` to below ``high`` elements."""
-    args = _Args(arguments, schema, ("field", "low", "high"))
+    args = Args(arguments, schema, ("field", "low", "high"))
     field, (low, high) = _ragged(args), _interval(args, 0)
 
     def predicate(block: Block) -> Mask:

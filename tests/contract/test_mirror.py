@@ -182,6 +182,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/compat/infinibatch/_prefetch.py": ("tests/core/compat/infinibatch/test_workers.py",),
     "core/compat/infinibatch/_random.py": ("tests/core/compat/infinibatch/test_shuffles.py",),
     "core/compat/infinibatch/iterators.py": ("tests/core/compat/infinibatch/test_items.py",),
+    "core/iterate/arguments.py": ("tests/core/iterate/test_transforms.py",),
     "core/iterate/arrow_sink.py": ("tests/core/iterate/test_sinks.py",),
     "core/iterate/blocks.py": _SHUFFLE,
     "core/iterate/columns.py": ("tests/core/iterate/test_sinks.py",),

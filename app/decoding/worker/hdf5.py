@@ -256,9 +256,8 @@ class Inside:
                     "Name that file in files instead",
                 )
             else:
-                names = ", ".join(
-                    f"{name} {shape}" for name, shape in self.contents()["arrays"][:8]
-                )
+                found = self.contents()["arrays"][:8]
+                names = ", ".join(f"{name} {shape}" for name, shape in found)
                 hint = f"Use {names}" if names else "Name a file with an array of numbers"
                 _refuse(f"there is no array {path!r}", hint)
         return resolved or "/"

@@ -133,8 +133,6 @@ class Ledger:
             return self.arena
         return self._shared.whole
 
-    # -- filling -----------------------------------------------------------------
-
     def make_room(self, state: Record) -> None:
         """Enlarge the arena, or empty it into a run, for a block of ``needed`` words.
 
@@ -222,8 +220,6 @@ class Ledger:
     def take(self, state: Record) -> None:
         """Take note of the blocks that the pass has appended so far."""
         self.used = int(state["ledger_words"][0])
-
-    # -- what is in it -----------------------------------------------------------
 
     @property
     def _words(self) -> int:
