@@ -229,7 +229,7 @@ def _large_case() -> RunCase:
 
 
 def test_a_budget_that_is_used_up_says_what_to_do() -> None:
-    with pytest.raises(LimitError, match="budget of 20000 bytes") as caught:
+    with pytest.raises(LimitError, match="budget of 20 KiB") as caught:
         compute(_large_case(), reports=["aal"], resources=LedgerResources(budget=20_000))
     assert caught.value.hint == "Raise the memory budget, or let it spill to a disk"
 
