@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
+_UNITS = ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
 _FEW = 10
 
 
@@ -11,5 +11,6 @@ def in_units(nbytes: int) -> str:
     for bits, unit in _UNITS:
         if nbytes >= 1 << bits:
             size = nbytes / (1 << bits)
-            return f"{size:.2f} {unit}" if size < _FEW else f"{size:,.0f} {unit}"
+            digits = f"{size:.2f}".rstrip("0").rstrip(".") if size < _FEW else f"{size:,.0f}"
+            return f"{digits} {unit}"
     return f"{nbytes} bytes"

@@ -14,8 +14,7 @@ from app.settings import Settings
 from app.state.api_keys import ApiKeys
 from app.state.base import StoreError
 from app.state.ownership import namespace
-
-_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+from core.units import in_units
 
 
 class Row(NamedTuple):
@@ -30,10 +29,7 @@ class Row(NamedTuple):
 
 def shown(nbytes: int | None) -> str:
     """Return a number of bytes for people."""
-    if nbytes is None:
-        return "no limit"
-    size, unit = next((pair for pair in _UNITS if nbytes >= pair[0]), (1, "bytes"))
-    return f"{nbytes / size:,.3g} {unit}"
+    return "no limit" if nbytes is None else in_units(nbytes)
 
 
 def limits(settings: Settings) -> list[Row]:

@@ -11,10 +11,10 @@ from core.units import in_units
     ("nbytes", "said"),
     [
         (17, "17 bytes"),
-        (1536, "1.50 KiB"),
+        (1536, "1.5 KiB"),
         (3_576_911_904, "3.33 GiB"),
         (1023 << 20, "1,023 MiB"),
-        (1 << 30, "1.00 GiB"),
+        (1 << 30, "1 GiB"),
     ],
 )
 def test_sizes_have_units(nbytes: int, said: str) -> None:
