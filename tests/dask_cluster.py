@@ -88,7 +88,11 @@ def threads_of_dask(registry: Registry, **options: Any) -> Iterator[LocalCluster
     from app.command import dask_worker
 
     resources = {MEMORY: 1 << 30, resource_of(registry): 2, "store-here": 2}
-    options = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": None} | options
+    options = {
+        "protocol": "tcp://",
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+    } | options
     with (
         pytest.MonkeyPatch.context() as patch,
         _quiet(),

@@ -152,8 +152,11 @@ class Catalogue:
         opened.spec = replace(stored, registered=opened.layout)
         try:
             return key, self._registered.create(*key, opened.spec.to_json())
-        except RecordExistsError:
-            known = _parsed(self._registered.record(*key).value)
+        except RecordExistsError as e:
+            try:
+                known = _parsed(self._registered.record(*key).value)
+            except NotFoundError:  # deleted meanwhile: it existed when this one came
+                raise e from None
             if replace(known, registered=None) != stored:
                 raise
             opened.spec = known

@@ -98,10 +98,12 @@ def test_a_trace_goes_through_a_lane_a_decoder_and_a_seal(sink: Sink, tmp_path: 
         assert call.parent in {span.id for span in sink.named("decode")}
         assert call.values["process.pid"] not in service.worker_pids()
     (sealing,) = [span for span in roots if span.name.endswith("/seal")]
-    (job,) = sink.named("seal")
-    assert (job.trace, job.parent) == (TRACE, sealing.id)
-    assert job.values["thalweg.ended"] == "done"
-    assert {span.parent for span in (*sink.named("rows"), *sink.named("sums"))} == {job.id}
+    # Where this machine is busy, a worker may be taken for dead, and another do its job again.
+    jobs = sink.named("seal")
+    assert {(job.trace, job.parent) for job in jobs} == {(TRACE, sealing.id)}
+    assert "done" in {job.values["thalweg.ended"] for job in jobs}
+    parents = {span.parent for span in (*sink.named("rows"), *sink.named("sums"))}
+    assert {None} < {None, *parents} <= {None, *(job.id for job in jobs)}
 
 
 def test_whoever_calls_decides_whether_a_trace_is_recorded(sink: Sink) -> None:

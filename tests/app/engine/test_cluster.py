@@ -158,7 +158,8 @@ def test_every_report_has_the_same_bytes(
         _refuse(patch)
         run = sealed(service, case, reports)
     assert (run.state, run.problem) == ("done", None)
-    assert len(digests(service, run)) == len(reports)
+    tables = [name for name in digests(service, run) if not name.endswith(".told")]
+    assert len(tables) == len(reports)
     assert digests(service, run) == digests(here, expected)
 
 

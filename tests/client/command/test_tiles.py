@@ -55,7 +55,7 @@ def test_the_catalogue(
         ),
         ("tiles data/scan.raw -o o.npy", "'data/scan.raw' is a path: register the file"),
         ("frame scan 1,1 -o f.png", "f.png must end in .npy or .npz: thalweg image draws"),
-        ("reduce scan {'op':'com'} -o o.npy", "what is given is not JSON, Expecting"),
+        ("reduce scan {'op':'com'} -o o.npy", "what is given is not JSON, whose names and"),
         ("tiles scan --dtype uint12 -o o.npy", "dtype is 'uint12', which is no type"),
         ("tiles scan --mask ints.npy -o o.npy", "ints.npy holds int64: --mask takes"),
         ("tiles scan -o none/o.npy", "there is no directory none\n"),
