@@ -231,7 +231,7 @@ def _large_case() -> RunCase:
 def test_a_budget_that_is_used_up_says_what_to_do() -> None:
     with pytest.raises(LimitError, match="budget of 20 KiB") as caught:
         compute(_large_case(), reports=["aal"], resources=LedgerResources(budget=20_000))
-    assert caught.value.hint == "Raise the memory budget, or let it spill to a disk"
+    assert caught.value.hint == "Raise memory_budget, or let it spill to a disk"
 
 
 def test_a_budget_too_small_for_one_summary_names_it() -> None:
