@@ -81,10 +81,12 @@ def saying_outages(*, quiet: bool) -> Iterator[None]:
     log, handler = logging.getLogger("thalweg"), _Outages()
     log.setLevel(logging.ERROR if quiet else logging.INFO)
     log.addHandler(handler)
+    log.propagate = False
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.propagate = True
 
 
 def print_json(value: object) -> None:

@@ -89,7 +89,7 @@ def test_threads_count_exactly() -> None:
 def test_a_refusal_names_the_setting_that_would_help_and_sizes_that_can_be_read() -> None:
     for share, setting in ((1 << 30, "THALWEG_OWNER_SHARE"), (4 << 30, "THALWEG_MEMORY_LIMIT")):
         ledger = Ledger(4 << 30, share)
-        with pytest.raises(TooLargeError, match=r"needs 4\.50 GiB of memory") as caught:
+        with pytest.raises(TooLargeError, match=r"needs 4\.5 GiB of memory") as caught:
             ledger.hold("alice", 9 << 29, "sealing")
         assert problem_of(caught.value).members["setting"] == setting
 
