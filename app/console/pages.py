@@ -24,13 +24,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from xxhash import xxh3_64_hexdigest
 
 from app import __version__
+from app.http.media_types import FILE_TYPES
 
-_TYPES = {
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-    "txt": "text/plain; charset=utf-8",
-}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -78,9 +73,9 @@ class Pages:
         """The files by name, as pages and each other name them."""
         found = (entry for entry in files("app.console").joinpath("static").iterdir())
         return {
-            entry.name: Asset(entry.read_bytes(), _TYPES[entry.name.rpartition(".")[2]])
+            entry.name: Asset(entry.read_bytes(), FILE_TYPES[entry.name.rpartition(".")[2]])
             for entry in sorted(found, key=lambda entry: entry.name)
-            if entry.name.rpartition(".")[2] in _TYPES
+            if entry.name.rpartition(".")[2] in FILE_TYPES
         }
 
     @cached_property

@@ -75,7 +75,7 @@ def find_function(reference: str) -> Callable[..., None]:
     module, _, name = reference.partition(":")
     try:
         function = getattr(import_module(module), name)
-    except Exception as e:
+    except Exception as e:  # the operator's module may raise anything
         raise _invalid(reference, f"cannot be imported: {e}") from e
     if not callable(function):
         raise _invalid(reference, "is not a function")
@@ -119,7 +119,7 @@ def _tried(reference: str, dtype: str, sig_shape: tuple[int, ...], size: int) ->
     pixels: np.ndarray[Any, np.dtype[Any]] = np.zeros((1, int(np.prod(sig_shape))), decoder.dtype)
     try:
         decoder.decode(np.zeros(size, np.uint8), size, pixels, sig_shape)
-    except Exception as e:
+    except Exception as e:  # so may the operator's function
         lines = str(e).strip().splitlines() or [type(e).__name__]
         raise _invalid(reference, f"cannot decode a frame of zeros: {lines[-1][:200]}") from e
     return decoder

@@ -15,4 +15,13 @@ MEDIA_TYPES = {
 PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 """Formats of pictures of reports, and their media types."""
 
+FILE_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "txt": "text/plain; charset=utf-8",
+    **PICTURE_TYPES,
+}
+"""Media types of the files of pages, by ending."""
+
 PROBLEM = "application/problem+json"

@@ -23,16 +23,10 @@ from xxhash import xxh3_64_hexdigest
 
 from app.errors import NotFoundError
 
+from .media_types import FILE_TYPES
+
 BUILT = Path(__file__).with_name("site.zip")
 """Where ``make docs`` leaves the site, and wheels have it."""
-_TYPES = {
-    "css": "text/css; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "png": "image/png",
-    "svg": "image/svg+xml",
-    "txt": "text/plain; charset=utf-8",
-}
 _SCRIPT = re.compile(rb"<script(?:\s[^>]*)?>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(rb"<style(?:\s[^>]*)?>(.*?)</style>", re.DOTALL)
 _STYLE_ATTRIBUTE = re.compile(rb'\sstyle="([^"]+)"')
@@ -99,7 +93,7 @@ class Site:
                 hint="/docs lists all routes and problems; make docs builds the site",
             ) from error
         kind = whole.rpartition(".")[2]
-        return Document(content, _TYPES.get(kind, "application/octet-stream"))
+        return Document(content, FILE_TYPES.get(kind, "application/octet-stream"))
 
 
 def policy_of(page: bytes) -> str:
