@@ -1,0 +1,1 @@
+"""Portfolio analytics: losses of stored events, added up, layered and attributed."""
