@@ -41,13 +41,20 @@ def until(is_so: Callable[[], object], seconds: float = _SECONDS) -> None:
 
 
 class Spreading:
-    """Units that are spread in a thread."""
+    """Units that are spread in a thread.
 
-    def __init__(self, cluster: DaskCluster, work: Acts) -> None:
+    Args:
+        cluster: does them.
+        work: all of them.
+        first: how many are done before the others are submitted, as Dask may begin those of one
+            moment in any order.
+    """
+
+    def __init__(self, cluster: DaskCluster, work: Acts, first: int = 0) -> None:
         self.done: list[str] = []
         self.error: Exception | None = None
         self.gone = threading.Event()
-        self._cluster, self._work = cluster, work
+        self._cluster, self._work, self._begin = cluster, work, first
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -57,10 +64,16 @@ class Spreading:
                 raise CancelledError("nobody waits")
 
         try:
-            for unit in self._cluster.spread(self._work, self._work.acts, check):
+            for unit in self._cluster.spread(self._work, self._units(), check):
                 self.done.append(unit)
         except Exception as e:  # noqa: BLE001 - which the test looks at
             self.error = e
+
+    def _units(self) -> Iterator[str]:
+        units = list(self._work.acts)
+        yield from units[: self._begin]
+        until(lambda: all(self._work.is_done(unit) for unit in units[: self._begin]))
+        yield from units[self._begin :]
 
     def end(self) -> None:
         self._thread.join(120)

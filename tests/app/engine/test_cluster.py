@@ -300,7 +300,7 @@ def test_what_is_lost_with_the_scheduler_is_submitted_again(
 ) -> None:
     units = {f"u{n}": "" if n < 5 else "wait" for n in range(10)}
     work = acts(tmp_path, **units)
-    spreading = Spreading(cluster, work)
+    spreading = Spreading(cluster, work, first=5)
     until(lambda: len(spreading.done) == 5 and work.starts("u5"))
     dask.scheduler.kill()
     dask.scheduler.wait()
