@@ -43,6 +43,8 @@ UseOctets = Callable[[int, Octets, Indices], None]
 
 _PIECE = 1 << 20
 """Bytes read at a time of what is decoded or cannot be visited in place."""
+_KEPT = 1 << 20
+"""Bytes of a room up to which its values are known at the next visit, too."""
 
 
 class RangeSource(Protocol):
@@ -240,16 +242,19 @@ class FileFrames:
         stored = self._recording.stored
         assert stored is not None  # noqa: S101 - not packed
         shift = int(positions[0]) % stored.itemsize
-        if self._typed is None or self._typed[0] is not octets or self._typed[1] != shift:
+        typed = self._typed
+        if typed is None or typed[0] is not octets or typed[1] != shift:
             count = (len(octets) - shift) // stored.itemsize
             values = np.frombuffer(octets, stored, count, shift)
             values.flags.writeable = False
-            self._typed = octets, shift, values
+            typed = octets, shift, values
+            # Memory that is made for one visit is not kept alive by the next.
+            self._typed = typed if len(octets) <= _KEPT else None
         starts = positions - shift if shift else positions
         if stored.itemsize > 1:
             # Sizes are powers of two, and a division takes longer than all the rest here.
             starts = starts >> (stored.itemsize.bit_length() - 1)
-        use(first, Loaded(self._typed[2], starts, self._row_items))
+        use(first, Loaded(typed[2], starts, self._row_items))
 
     def _visit_copies(self, files: Indices, begins: Indices, size: int, use: UseOctets) -> None:
         """Visit ranges that are always read, because they cannot be used where they are."""

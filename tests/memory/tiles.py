@@ -343,3 +343,9 @@ TABLE.add(
     hostile=True,
     dataset_roots=BUCKET,
 )
+TABLE.add(
+    REDUCE,
+    "a reduction of a bucket",
+    reducing({"op": "std", "over": "frames"}),
+    dataset_roots=BUCKET,
+)

@@ -62,6 +62,8 @@ class ObjectBackend(BufferedBackend):
         for octets in parts(begun(), nbytes):
             at, stop = places.popleft()
             yield octets[at:stop]
+            # Not kept while the next is waited for.
+            del octets
 
     def _begin(self, piece: Piece) -> tuple[Future[Octets], int]:
         file, start, stop = piece.file, piece.start, piece.stop
@@ -78,12 +80,17 @@ class ObjectBackend(BufferedBackend):
             self._visit_many(files, starts, size, use)
             return
         pieces = [_widened(piece) for piece in self._pieces(_ordered(files, starts, size))]
+        longest = max(piece.stop - piece.start for piece in pieces)
         first = 0
-        for piece, octets in zip(pieces, self._fetched(pieces), strict=True):
-            if octets.ctypes.data % _ALIGNED:
-                octets = _aligned(octets)  # noqa: PLW2901 - the same bytes
-            use(first, octets, piece.ranges.starts - piece.start)
-            first += len(piece.ranges.starts)
+        with Scope("objects", longest):
+            room = _aligned_room(longest)
+            for piece, octets in zip(pieces, self._fetched(pieces), strict=True):
+                aligned = octets if octets.ctypes.data % _ALIGNED == 0 else room[: len(octets)]
+                if aligned is not octets:
+                    aligned[...] = octets
+                del octets
+                use(first, aligned, piece.ranges.starts - piece.start)
+                first += len(piece.ranges.starts)
 
     @contextmanager
     def _room(self, starts: Indices, size: int) -> Iterator[Octets]:
@@ -130,9 +137,7 @@ def _widened(piece: Piece) -> Piece:
     return piece._replace(start=piece.start // _ALIGNED * _ALIGNED)
 
 
-def _aligned(octets: Octets) -> Octets:
-    room = np.empty(len(octets) + _ALIGNED, np.uint8)
+def _aligned_room(nbytes: int) -> Octets:
+    room = np.empty(nbytes + _ALIGNED, np.uint8)
     at = -room.ctypes.data % _ALIGNED
-    copy = room[at : at + len(octets)]
-    copy[...] = octets
-    return copy
+    return room[at : at + nbytes]
