@@ -27,16 +27,16 @@ from .run_acts import JOBS, STATES, alone_of_jobs, at_limits, of_jobs, plans, re
 from .runs_world import Process
 from .scheduler import Scheduler
 
-DEATHS = 25
-REPAIRS = 30
-TRIPLES = 40
+DEATHS = 12
+REPAIRS = 15
+TRIPLES = 15
 PAIRS = 12
-LIMITS = 60
+LIMITS = 25
 ORDERS = 100 if SOAK else 5
 """Drawn orders of three acts."""
-MOST = None if SOAK else 40
+MOST = None if SOAK else 15
 """Executions of two acts."""
-MOST_PAIRED = None if SOAK else 100
+MOST_PAIRED = None if SOAK else 30
 """The same of clients, and drawn ones if there are more."""
 MOST_DEAD = 20
 """Executions with one death, and drawn ones if there are more."""

@@ -26,7 +26,7 @@ from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
 from tests.descriptors import files_open, nothing_left_open
-from tests.scale import SOAK, examples
+from tests.scale import SOAK, half
 
 SIZES = (300_000, 0, 70_001, 1, 8192)
 WAYS = ("leased", "unleased", "buffered", "direct")
@@ -194,14 +194,14 @@ def requests(draw: st.DrawFn) -> tuple[list[Range], int]:
 
 
 @given(request=requests())
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=half(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_way_gives_the_same_bytes(setup: Setup, request: tuple[list[Range], int]) -> None:
     ranges, size = request
     assert setup.read(ranges, size) == setup.expected(ranges, size)
 
 
 @given(request=requests(), huge=st.sampled_from([PAGE, 5000]), vectors=st.integers(1, 4))
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=half(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_limits_of_a_call_do_not_change_the_bytes(
     setup: Setup, request: tuple[list[Range], int], huge: int, vectors: int
 ) -> None:
@@ -214,7 +214,7 @@ def test_limits_of_a_call_do_not_change_the_bytes(
 
 
 @given(request=requests(), seed=st.integers(0, 99))
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=half(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_reads_that_stop_short_go_on(
     setup: Setup, request: tuple[list[Range], int], seed: int
 ) -> None:
@@ -357,7 +357,7 @@ def visits(draw: st.DrawFn) -> tuple[list[Piece], int]:
 
 
 @given(request=visits(), long=st.sampled_from([0, 64, 1 << 30]))
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=half(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_way_visits_the_same_bytes(
     setup: Setup, request: tuple[list[Piece], int], long: int
 ) -> None:
