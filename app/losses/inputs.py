@@ -14,7 +14,7 @@ import numpy as np
 
 from app.decoding.base import Decoders
 from app.engine.ledger import Hold, Ledger
-from app.errors import InvalidOptionError, NotFoundError, ServiceError
+from app.errors import InputGoneError, InvalidOptionError, NotFoundError, ServiceError
 from app.http.identity import Identity
 from app.state.base import RecordMissingError, StateStore
 from app.state.shares import Shares
@@ -267,7 +267,7 @@ class Inputs:
         parse: Callable[[Data], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
         if not (who.is_admin or self._owners.has(who.owner, input_id(kind, digest))):
-            raise gone(kind, digest)
+            raise self._not_there(who, kind, digest)
         read = False
 
         def load() -> tuple[Any, int]:
@@ -286,6 +286,14 @@ class Inputs:
         if not read:
             self._store.touch(kind, digest)
         return parsed
+
+    def _not_there(self, who: Identity, kind: str, digest: str) -> InputGoneError:
+        """The error for a file that is not the caller's, who may have it as another input."""
+        mine = (name for name in KINDS if self._owners.has(who.owner, input_id(name, digest)))
+        if (name := next(mine, None)) is None:
+            return gone(kind, digest)
+        hint = f"Give it as {name}, or the digest of a file that was stored as {kind}"
+        return InputGoneError(f"{digest} is the digest of a {name} input, not of {kind}", hint=hint)
 
     @contextmanager
     def _content(self, who: Identity, kind: str, data: bytes) -> Iterator[Data]:

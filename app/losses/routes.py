@@ -180,6 +180,7 @@ for _method in ("POST", "PUT"):
 
 inputs_router = Routes(LossService, "/v1/inputs", tags=["inputs"])
 
+_FORM = "application/x-www-form-urlencoded"
 _INPUT_BODY = {
     "requestBody": {
         "required": True,
@@ -248,6 +249,13 @@ async def receive_input(
             raise InputError(
                 "its Content-Type is parquet, but it does not begin with PAR1",
                 hint="Send another Content-Type with csv or packed records",
+            )
+
+        if declared == _FORM and b"\n" not in data and b"\0" not in data:
+            raise InputError(
+                "it came as a form, as curl --data sends one, without its line ends and zero bytes",
+                hint="Send the file as it is: curl -T FILE",
+                source=name,
             )
 
         def store() -> Stored:

@@ -161,7 +161,7 @@ async def image(
             if request.method == "HEAD":
                 return head_response("image/png", headers)
             results = job.run(lambda _done, _of: None, lambda: False)
-        values = scaled(_select(results, result), low, high, log=scale == "log")
+        values = scaled(_one(results, result, "an image"), low, high, log=scale == "log")
         data = png(values, map)
         return Response(data, media_type="image/png", headers=headers)
 
@@ -170,13 +170,7 @@ async def image(
 
 def _npy_of(job: ReductionJob, result: str | None) -> bytes:
     results = job.run(lambda _done, _of: None, lambda: False)
-    if result is None and len(results) > 1:
-        raise InvalidOptionError(
-            "the reduction has several results, and npy holds one",
-            hint=f"Name one in result: {', '.join(results)}; or request frames",
-            option="result",
-        )
-    return npy_bytes(_select(results, result))
+    return npy_bytes(_one(results, result, "npy", "; or request frames"))
 
 
 def _object(text: str, name: str) -> Mapping[str, Any]:
@@ -186,9 +180,15 @@ def _object(text: str, name: str) -> Mapping[str, Any]:
         raise InvalidOptionError(str(e), hint=e.hint, option=name) from e
 
 
-def _select(results: Results, name: str | None) -> Floats:
-    if name is None:
-        return next(iter(results.values()))
+def _one(results: Results, name: str | None, form: str, otherwise: str = "") -> Floats:
+    """The result of a name; without one, the only one."""
+    if name is None and len(results) > 1:
+        raise InvalidOptionError(
+            f"the reduction has several results, and {form} holds one",
+            hint=f"Give result={', or result='.join(results)}{otherwise}",
+            option="result",
+        )
+    name = next(iter(results)) if name is None else name
     if name not in results:
         raise InvalidOptionError(
             f"there is no result {name[:40]!r}", hint=f"Use {', '.join(results)}", option="result"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .rows import (
+    TINY,
     Data,
     Form,
     Origin,
@@ -27,8 +28,6 @@ from .rows import (
 
 _CSV: Final = np.dtype([("quantile", "<f8")])
 _BIN: Final = np.dtype([("quantile", "<f4")])
-_TINY: Final = np.finfo(np.float32).tiny
-"""Small integers, as of return periods, are numbers below it if their bytes are taken for f4."""
 
 
 def parse_quantiles(data: Data, source: str | None = None) -> NDArray[np.float32]:
@@ -83,7 +82,7 @@ def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
     values = rows.data["quantile"]
     rows.require((values >= 0) & (values <= 1), "quantile", "is not in 0 to 1")
     if rows.origin.base is not None:
-        good = (values == 0) | (values >= _TINY)
+        good = (values == 0) | (values >= TINY)
         rows.require(good, "quantile", "is none: the file looks like return periods")
     # abs() makes 0 of -0, which would show in reports.
     quantiles: NDArray[np.float32] = np.abs(values.astype(np.float32))

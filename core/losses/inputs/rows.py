@@ -36,6 +36,8 @@ MAX_POINTS: Final = 100_000
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
 
+TINY: Final = np.finfo(np.float32).tiny
+"""Small integers, as of return periods, are numbers below it if their bytes are taken for f4."""
 _BLOCK: Final = 1 << 16
 """Characters that are read at a time."""
 _SHOWN: Final = 60
