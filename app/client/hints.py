@@ -35,9 +35,8 @@ _HINTS = {
         "Delete it with client.runs.delete_stream(run, stream), or name a free one, partition=N",
     ),
     "Create another run": _Hint(
-        "thalweg run create makes another one; thalweg run compute RUN adds reports to this one",
-        "client.runs.create(…) makes another one; client.runs.add_reports(run, …) adds reports to"
-        " this one",
+        "thalweg run create makes another one; thalweg run compute RUN adds reports",
+        "client.runs.create(…) makes another one; client.runs.add_reports(run, …) adds reports",
     ),
     "stream-failed": _Hint(
         "Upload it anew with --replace",

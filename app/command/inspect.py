@@ -221,8 +221,8 @@ def _describe(findings: Findings) -> list[str]:
         )
     fault = "none; a stream has no end marker, so blocks may be missing at its end"
     if findings.fault is not None:
-        spoken = str(findings.fault).replace("float_width=", "--float-width ")
-        fault = f"[{findings.fault.code}] {spoken}"
+        fault = f"[{findings.fault.code}] {findings.fault}"
+        fault = fault.replace("float_width=", "--float-width ")
     return [*lines, f"  first fault            {fault}"]
 
 
@@ -237,9 +237,7 @@ def _check_kind(name: str) -> None:
         with path.open("rb") as file:
             kinds = kinds_of(file.read(beginning_of(path.stat().st_size)))
         if kinds and kinds != [STREAM]:
-            message = "it is neither a loss stream nor a dataset"
-            hint = f"It looks like {described(kinds)} of aggregate"
-            raise InputError(message, hint=hint, source=name)
+            raise InputError(f"it looks like {described(kinds)} of aggregate", source=name)
 
 
 def inspect_command(args: argparse.Namespace) -> int:

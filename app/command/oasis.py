@@ -36,8 +36,6 @@ _ELSEWHERE = (
     *("summary_ids", "event_ids", "force", "engine"),
 )
 _FORMATS = ("csv", "parquet", "bin")
-_WIDTH = 4
-"""Of the option that is not given."""
 
 
 def aggregate_run(args: argparse.Namespace) -> int:
@@ -113,9 +111,8 @@ def _check(args: argparse.Namespace) -> None:
         if getattr(args, name) != defaults.get(name) and getattr(args, name):
             option = name.replace("_", "-")
             raise OptionError(f"--{option} does not apply to --run-dir: the settings decide")
-    width = args.float_width
-    if width not in {_WIDTH, FLOAT_WIDTHS.get(os.environ.get(FLOAT_VARIABLE, ""))}:
-        hint = f"Set {FLOAT_VARIABLE}=f{width}, as all tools of the run read it"
+    if args.float_width > FLOAT_WIDTHS.get(os.environ.get(FLOAT_VARIABLE, "f4"), args.float_width):
+        hint = f"Set {FLOAT_VARIABLE}=f{args.float_width}, as all tools of the run read it"
         raise OptionError("--float-width does not apply to --run-dir", hint=hint)
     if args.format not in (None, *_FORMATS):
         raise OptionError(f"outputs of a run are {', '.join(_FORMATS)}, not {args.format}")

@@ -169,8 +169,7 @@ _MEANT = {
     ' "nav_shape": [64, 64], "sig_shape": [32, 32]',
     **dict.fromkeys(
         ("label", "labels"),
-        "Register the labels as a dataset of their own, such as"
-        ' {"id": "labels1", "files": ["labels.npy"]}, and name it in a pipeline:'
+        'Register them too, {"id": "labels1", "files": ["labels.npy"]}; a pipeline joins both:'
         ' {"op": "source", "dataset": …, "labels": "labels1"}',
     ),
     **{name: f'Put it in corrections: "corrections": {{"{name}": …}}' for name in _CORRECTIONS},

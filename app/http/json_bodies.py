@@ -22,12 +22,7 @@ MAX_DEPTH = 64
 """Deepest nesting of JSON that is accepted."""
 PURPOSE = "json"
 _BODY = "the body"
-_EXCERPT = 20
-"""Characters that an error shows."""
-_QUOTES = (
-    "Names and texts are in double quotes, and in a shell the whole is in single ones:"
-    """ '{"op": "sum"}'; of an address, curl -G --data-urlencode 'NAME={…}' encodes them"""
-)
+_QUOTES = 'Names and texts are in double quotes, in a shell all in single ones: \'{"op": "sum"}\''
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How gzip and zstd begin."""
 _CHECKED = 1 << 16
@@ -127,7 +122,7 @@ def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:
 
 
 def _not_json(what: str, text: bytes | bytearray | str, e: orjson.JSONDecodeError) -> ServiceError:
-    found = e.doc[e.pos : e.pos + _EXCERPT]
+    found = e.doc[e.pos : e.pos + 20]
     place = f"from character {e.pos + 1} on, {found!r}"
     if not found:
         place = "it ends too early" if e.doc or not text else "its bytes are not UTF-8"

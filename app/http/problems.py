@@ -30,8 +30,6 @@ _CODE_OF_STATUS = {
     405: "method-not-allowed",
     408: "stalled",
 }
-_LONGEST = 200
-"""Characters of a path that are compared with those of routes."""
 _ALIKE = 0.6
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -108,13 +106,10 @@ def _methods(request: Request) -> list[str]:
 
 def _nearest(paths: Sequence[str], path: str) -> str | None:
     """The path of a route that another one is most like; None if it is like none."""
-    words = path[:_LONGEST].strip("/").split("/")
-    found = max(
-        (_likeness(given, known.split("/")[1:]), known)
-        for known in paths
-        for given in (words, ["v1", *words])
-    )
-    return found[1] if found[0] > 0 else None
+    words = path[:200].strip("/").split("/")
+    ways = [(way, known) for known in paths for way in (words, ["v1", *words])]
+    like, nearest = max((_likeness(way, known.split("/")[1:]), known) for way, known in ways)
+    return nearest if like > 0 else None
 
 
 def _likeness(words: Sequence[str], names: Sequence[str]) -> float:

@@ -53,9 +53,9 @@ _PACKED = {
 }
 """How files begin that hold others, what they are, and what to do."""
 _BEGINNING = 48 << 10
-_RECORDS = 48
-"""Bytes that are whole records of every kind."""
+"""Bytes that tell the kind of a file: a multiple of 48, which are whole records of every kind."""
 STREAM = "stream"
+_STREAMS = {aggregation.to_bytes(3, "little") + bytes([kind]) for kind, aggregation in TYPES}
 _MAX_PERIODS = 2**31 - 1
 
 
@@ -91,20 +91,20 @@ def parse_input(
 
 def beginning_of(size: int) -> int:
     """How many of a file's bytes tell its kind: its last record is cut off just as theirs is."""
-    return size if size <= _BEGINNING else _BEGINNING + size % _RECORDS
+    return size if size <= _BEGINNING else _BEGINNING + size % 48
 
 
 def kinds_of(data: Data) -> list[str]:
     """What a file is by its beginning: names of PARSERS, several if in doubt; or a stream."""
     if not isinstance(data, bytes):
-        beginning: Data = {name: column[:_BEGINNING] for name, column in data.items()}
-        return [kind for kind in PARSERS if _is(kind, beginning)]
-    octets = data[: beginning_of(len(data))]
-    if len(octets) > TYPE_SIZE and (octets[3], int.from_bytes(octets[:3], "little")) in TYPES:
+        data = {name: column[:_BEGINNING] for name, column in data.items()}
+    elif data[:TYPE_SIZE] in _STREAMS:
         return [STREAM]
-    if len(octets) >= _BEGINNING and 0 not in octets:
-        octets = octets[: octets.rfind(b"\n") + 1]
-    return [kind for kind in PARSERS if _is(kind, octets)]
+    else:
+        data = data[: beginning_of(len(data))]
+        if len(data) >= _BEGINNING and 0 not in data:
+            data = data[: data.rfind(b"\n") + 1]
+    return [kind for kind in PARSERS if _is(kind, data)]
 
 
 def _is(kind: str, beginning: Data) -> bool:
@@ -119,8 +119,8 @@ def described(kinds: Sequence[str]) -> str:
     """Say what a file of some of these kinds is, and how to give it."""
     if STREAM in kinds:
         return "a loss stream, which is no input: it is what reports are made of"
-    names, options = (" or ".join(form.format(kind) for kind in kinds) for form in ("{}", "--{}"))
-    return f"the input {names}: give it under that name, with {options.replace('_', '-')}"
+    options = " or ".join(f"--{kind}".replace("_", "-") for kind in kinds)
+    return f"the input {' or '.join(kinds)}: give it under that name, with {options}"
 
 
 _PARQUET = b"PAR1"

@@ -266,8 +266,10 @@ class Inputs:
         extra: int | None,
         parse: Callable[[Data], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
-        if not (who.is_admin or self._owners.has(who.owner, input_id(kind, digest))):
-            raise self._not_there(who, kind, digest)
+        if not self._owners.has(who.owner, input_id(kind, digest)):
+            self._check_kind(who, kind, digest)
+            if not who.is_admin:
+                raise gone(kind, digest)
         read = False
 
         def load() -> tuple[Any, int]:
@@ -287,13 +289,12 @@ class Inputs:
             self._store.touch(kind, digest)
         return parsed
 
-    def _not_there(self, who: Identity, kind: str, digest: str) -> InputGoneError:
-        """The error for a file that is not the caller's, who may have it as another input."""
-        mine = (name for name in KINDS if self._owners.has(who.owner, input_id(name, digest)))
-        if (name := next(mine, None)) is None:
-            return gone(kind, digest)
-        hint = f"Give it as {name}, or the digest of a file that was stored as {kind}"
-        return InputGoneError(f"{digest} is the digest of a {name} input, not of {kind}", hint=hint)
+    def _check_kind(self, who: Identity, kind: str, digest: str) -> None:
+        """Raise ``InputGoneError`` if the caller has a file as another input than this one."""
+        for name in KINDS:
+            if self._owners.has(who.owner, input_id(name, digest)):
+                hint = f"Give it as {name}, or the digest of a file that was stored as {kind}"
+                raise InputGoneError(f"{digest} is of the input {name}, not {kind}", hint=hint)
 
     @contextmanager
     def _content(self, who: Identity, kind: str, data: bytes) -> Iterator[Data]:

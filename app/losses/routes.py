@@ -180,7 +180,6 @@ for _method in ("POST", "PUT"):
 
 inputs_router = Routes(LossService, "/v1/inputs", tags=["inputs"])
 
-_FORM = "application/x-www-form-urlencoded"
 _INPUT_BODY = {
     "requestBody": {
         "required": True,
@@ -251,12 +250,9 @@ async def receive_input(
                 hint="Send another Content-Type with csv or packed records",
             )
 
-        if declared == _FORM and b"\n" not in data and b"\0" not in data:
-            raise InputError(
-                "it came as a form, as curl --data sends one, without its line ends and zero bytes",
-                hint="Send the file as it is: curl -T FILE",
-                source=name,
-            )
+        if declared.endswith("form-urlencoded") and b"\n" not in data and b"\0" not in data:
+            message = "it came as a form, as curl --data sends one, without its line ends"
+            raise InputError(message, hint="Send the file as it is: curl -T FILE", source=name)
 
         def store() -> Stored:
             # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.

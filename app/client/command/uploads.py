@@ -15,7 +15,7 @@ from ..errors import ProblemError, StateError
 from ..files.state import StateFile
 from ..losses.sources import SourceLike, open_source
 from ..runs.async_upload import MEMBER
-from ..runs.description import OPEN_STATES, PARALLEL, Part, Stream
+from ..runs.description import PARALLEL, Part, Stream
 from ..runs.uploading import Uploaded, UploadState
 from .arguments import add_behaviour, count, new_command, ranges
 from .console import EXIT_CONNECTION, exit_code, make_bars, say, told
@@ -92,7 +92,7 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
             partitions.append(named[i] if by_name else next(free))
     run = client.runs.status(args.id)
     expected = run.document.get("options", {}).get("partitions")
-    if expected is not None and max(partitions) > expected and run.state in OPEN_STATES:
+    if expected is not None and max(partitions) > expected and run.state != "done":
         raise ValueError(
             f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
             " --replace uploads one anew"

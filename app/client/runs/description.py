@@ -19,9 +19,6 @@ _GROUP = 4 << 20
 FINISHED = ("done", "failed")
 """States that a run does not leave by itself."""
 
-OPEN_STATES = ("created", "uploading", "failed")
-"""States in which it takes streams."""
-
 Perspective: TypeAlias = Literal["gul", "il", "ri", "rl"]
 PARALLEL = 4
 """Uploads at a time."""

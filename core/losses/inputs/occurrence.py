@@ -19,7 +19,6 @@ from ...sorting import distinct, order_of, starts_of
 from .rows import (
     INT_MAX,
     PACKED_HINT,
-    TINY,
     Data,
     Form,
     Rows,
@@ -65,9 +64,7 @@ def parse_event_rates(data: Data, source: str | None = None) -> EventRates:
         rates = rows.data["Event_rates"].astype(np.float64)
     usable = np.isfinite(rates) & (rates >= 0)
     rows.require(usable, "Event_rates", "is negative or not finite")
-    if rows.origin.base is not None:
-        good = (rates == 0) | (rates >= TINY)
-        rows.require(good, "Event_rates", "is none: the file looks like one of whole numbers")
+    rows.require_float("Event_rates", "one of whole numbers")
     rows.require_unique(event_ids, "EventIds")
     ids, order = order_of(event_ids, "input")
     ordered = np.empty_like(rates)

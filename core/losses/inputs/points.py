@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .rows import (
-    TINY,
     Data,
     Form,
     Origin,
@@ -81,9 +80,7 @@ def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
     rows.limit_points("quantile")
     values = rows.data["quantile"]
     rows.require((values >= 0) & (values <= 1), "quantile", "is not in 0 to 1")
-    if rows.origin.base is not None:
-        good = (values == 0) | (values >= TINY)
-        rows.require(good, "quantile", "is none: the file looks like return periods")
+    rows.require_float("quantile", "return periods")
     # abs() makes 0 of -0, which would show in reports.
     quantiles: NDArray[np.float32] = np.abs(values.astype(np.float32))
     # Their bits order as they do, and sort as integers.

@@ -36,8 +36,6 @@ MAX_POINTS: Final = 100_000
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
 
-TINY: Final = np.finfo(np.float32).tiny
-"""Small integers, as of return periods, are numbers below it if their bytes are taken for f4."""
 _BLOCK: Final = 1 << 16
 """Characters that are read at a time."""
 _SHOWN: Final = 60
@@ -109,6 +107,13 @@ class Rows:
         current().check("input")
         if not good.all():
             raise self.refuse(int(np.argmin(good)), field, text)
+
+    def require_float(self, field: str, other: str) -> None:
+        """Raise ``InputError`` about the first packed value that is an integer's bytes."""
+        if self.origin.base is not None:
+            values = self.data[field]
+            good = (values == 0) | (values >= np.finfo(values.dtype).tiny)
+            self.require(good, field, f"is none: the file looks like {other}")
 
     def limit_points(self, field: str) -> None:
         """Raise ``InputError`` about the first row beyond ``MAX_POINTS``."""
