@@ -84,7 +84,7 @@ async def _http(paths: Sequence[str], request: Request, error: Exception) -> Res
     problem.status = error.status_code
     headers = dict(error.headers or {})
     if error.status_code == 404 and (nearest := _nearest(paths, request.url.path)):  # noqa: PLR2004
-        problem.members["hint"] = f"Did you mean {nearest}?"
+        problem.members["hint"] = f"The nearest route is {nearest}"
     if error.status_code == 405:  # noqa: PLR2004
         headers["Allow"] = ", ".join(_methods(request))
         only = ", as curl -T FILE does" if headers["Allow"] == "PUT" else ""
