@@ -354,7 +354,9 @@ def rows_of_lines(lines: Sequence[str], layout: np.dtype[np.void], origin: Origi
 
 def _load(lines: Sequence[str], layout: np.dtype[np.void]) -> NDArray[np.void] | None:
     """One row per line, or None when some line is not a row of the layout."""
-    if "" in lines:  # loadtxt would skip it, and the numbers of the lines would shift
+    # loadtxt would skip empty lines, and the numbers of the lines would shift. It reads beyond a
+    # table of its own where it takes letters beyond ASCII for digits, which ends some processes.
+    if "" in lines or not all(map(str.isascii, lines)):
         return None
     try:
         return np.loadtxt(lines, dtype=layout, delimiter=",", comments=None, ndmin=1)
