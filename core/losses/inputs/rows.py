@@ -367,7 +367,7 @@ def _load(lines: Sequence[str], layout: np.dtype[np.void]) -> NDArray[np.void] |
 def _explain(line: str, layout: np.dtype[np.void]) -> str:
     """Say why a line is not a row of the layout."""
     names = layout.names or ()
-    cells = [cell.strip() for cell in line.split(",")]
+    cells = [cell.strip(" \t") for cell in line.split(",")]
     if not any(cells):
         return "there are no values"
     if len(cells) != len(names):
