@@ -94,11 +94,10 @@ class Application(FastAPI):
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
         others = (parts.tokens, operations, console)
         services = {type(service): service for service in (*products, *others)}
-        for routes in ROUTERS:
-            if routes.service is Console and not has_console:
-                continue
+        routers = [each for each in ROUTERS if has_console or each.service is not Console]
+        for routes in routers:
             self.include_router(routes.bound(services[routes.service]))
-        add_problem_handlers(self)
+        add_problem_handlers(self, [route.path for each in routers for route in each.routes])
         self._add_middleware()
         if has_console:
             self.add_middleware(ProblemPages, pages=pages)

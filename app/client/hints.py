@@ -30,8 +30,13 @@ _HINTS = {
         "inputs",
     ),
     "partition-taken": _Hint(
-        "Name another with --partition N, or replace it with --replace",
-        "Name another with partition=N, or delete it: client.runs.delete_stream(run, stream)",
+        "Replace it with --replace, or name a free one with --partition N: thalweg run status RUN"
+        " tells those there are",
+        "Delete it with client.runs.delete_stream(run, stream), or name a free one, partition=N",
+    ),
+    "Create another run": _Hint(
+        "thalweg run create makes another one; thalweg run compute RUN adds reports",
+        "client.runs.create(…) makes another one; client.runs.add_reports(run, …) adds reports",
     ),
     "stream-failed": _Hint(
         "Upload it anew with --replace",
@@ -75,7 +80,7 @@ _HINTS = {
 """By the code of the problem, or by the hint where one code is of many problems."""
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
-_VALUE = re.compile(r"(casting|sets)=(\w+)")
+_VALUE = re.compile(r"(casting|sets|result)=(\w+)")
 
 
 def _reworded(hint: str, *, command: bool) -> str:

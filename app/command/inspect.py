@@ -26,6 +26,7 @@ from app.datasets.spec import DatasetSpec
 from app.decoding.base import Decoders
 from app.decoding.pool import DecoderPool
 from app.errors import InvalidOptionError, ServiceError
+from app.losses.input_parsers import STREAM, beginning_of, described, kinds_of
 from app.losses.sources import Source, Sources
 from core.arrays import Rows
 from core.errors import CoreError, InputError
@@ -221,16 +222,39 @@ def _describe(findings: Findings) -> list[str]:
     fault = "none; a stream has no end marker, so blocks may be missing at its end"
     if findings.fault is not None:
         fault = f"[{findings.fault.code}] {findings.fault}"
+        fault = fault.replace("float_width=", "--float-width ")
     return [*lines, f"  first fault            {fault}"]
+
+
+def _check_kind(name: str) -> None:
+    """Check that a file is not an auxiliary one.
+
+    Raises:
+        InputError: it is.
+    """
+    path = Path(name)
+    if path.is_file():
+        with path.open("rb") as file:
+            kinds = kinds_of(file.read(beginning_of(path.stat().st_size)))
+        if kinds and kinds != [STREAM]:
+            raise InputError(f"it looks like {described(kinds)} of aggregate", source=name)
 
 
 def inspect_command(args: argparse.Namespace) -> int:
     """Describe a stream or a dataset; return the exit code."""
     hints = (args.format, args.dtype, args.sig_shape, args.array)
     directory = Path(args.files[0]).is_dir()
-    if len(args.files) > 1 or any(hints) or directory or not looks_like_stream(args.files[0]):
+    if len(args.files) > 1 or any(hints) or directory:
         return _inspect_dataset(args)
+    if not looks_like_stream(args.files[0]):
+        try:
+            return _inspect_dataset(args)
+        except CoreError:
+            _check_kind(args.files[0])
+            raise
     findings = inspect(args.files[0], policy_of(args))
+    if findings.header is None:
+        _check_kind(args.files[0])
     text = "\n".join(_describe(findings)).encode()
     if args.json:
         text = orjson.dumps(findings.to_json(), option=orjson.OPT_INDENT_2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -16,9 +17,10 @@ from app.oasis.chunks import MergeChunksJob, merge_chunks
 from app.oasis.confirming import Confirmation
 from app.oasis.directory import RunDirectory
 from app.oasis.files import failing_as
+from app.oasis.outputs import FLOAT_VARIABLE, FLOAT_WIDTHS, in_words_of_runs
 from app.oasis.service_plan import FetchedTablesJob, service_plan, write_fetched
 from app.oasis.streams import StreamOption
-from core.errors import OptionError
+from core.errors import CoreError, OptionError
 from core.losses.ledger.ledger import MEMORY_BUDGET
 
 from .policy import policy_of
@@ -68,7 +70,11 @@ def aggregate_run(args: argparse.Namespace) -> int:
         confirm=None if confirmation is None else confirmation.wait,
     )
     aggregation = RunAggregation(job)
-    ends = aggregation.run()
+    try:
+        ends = aggregation.run()
+    except CoreError as e:
+        e.hint = None if e.hint is None else in_words_of_runs(e.hint)
+        raise
     log_ends(aggregation.names, ends, time.perf_counter() - start, "outputs written")
     return 0
 
@@ -105,6 +111,9 @@ def _check(args: argparse.Namespace) -> None:
         if getattr(args, name) != defaults.get(name) and getattr(args, name):
             option = name.replace("_", "-")
             raise OptionError(f"--{option} does not apply to --run-dir: the settings decide")
+    if args.float_width > FLOAT_WIDTHS.get(os.environ.get(FLOAT_VARIABLE, "f4"), args.float_width):
+        hint = f"Set {FLOAT_VARIABLE}=f{args.float_width}, as all tools of the run read it"
+        raise OptionError("--float-width does not apply to --run-dir", hint=hint)
     if args.format not in (None, *_FORMATS):
         raise OptionError(f"outputs of a run are {', '.join(_FORMATS)}, not {args.format}")
     if args.chunk is not None and args.merge_chunks is not None:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,40 +48,61 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_NUMBER = 2**62
 _MAX_PATH = 1024
+_DESCRIBED = {"use_attribute_docstrings": True}
+"""Has the OpenAPI document describe members as they are here."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectionSpec:
     """Corrections of frames: files under the roots, or excluded pixels by coordinates."""
 
+    __pydantic_config__: ClassVar = _DESCRIBED
+
     dark: str | None = None
+    """File of an image in the shape of a frame, which is subtracted."""
     gain: str | None = None
+    """File of one that frames are multiplied by, after that."""
     excluded: tuple[tuple[int, ...], ...] | str | None = None
+    """Coordinates of defective pixels, [[y, x], …], or a file of a mask: they become the mean of
+    their neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSpec:
     """One entry of the catalogue."""
 
+    __pydantic_config__: ClassVar = _DESCRIBED
+
     id: str
+    """Name of the dataset in addresses; without one it follows from the other members."""
     format: str | None = None
-    """None to detect it."""
+    """Format of the files; None to detect it."""
     files: tuple[str, ...] = ()
+    """Paths below the dataset roots, in the order of their frames; this or ``glob``."""
     glob: str | None = None
+    """Pattern of such paths, which are taken in the order of the numbers in their names."""
     array: str | None = None
     """Path of the array, in formats that hold several."""
     dtype: str | None = None
+    """numpy type of a pixel in the files, such as ``<u2``, where they do not tell."""
     nav_shape: tuple[int, ...] | None = None
+    """Positions along each axis of the scan; None for that of the files."""
     sig_shape: tuple[int, ...] | None = None
+    """Pixels along each axis of a frame; None for that of the files."""
     sync_offset: int | None = None
+    """Frame at which the scan begins; negative if its first positions have none."""
     partial: bool = False
     """Whether the scan may have other positions than there are frames."""
     file_header: int | None = None
+    """Bytes before the first frame of each headerless file."""
     frame_header: int | None = None
+    """Bytes before each frame of headerless files."""
     frame_footer: int | None = None
+    """Bytes after each frame of headerless files."""
     immutable: bool = False
     """What the owner says of the files. Nothing relies on it: they are checked all the same."""
     growing: bool = False
+    """Whether the files are still being written."""
     backend: str | None = None
     """How the files are read, one of ``files.backends.BACKENDS``; None for the default."""
     decoder: str | None = None
@@ -91,7 +112,9 @@ class DatasetSpec:
     float_width: int | None = None
     """Bytes of a loss, which loss streams do not record; None for 4."""
     axes: tuple[Axis, ...] = ()
+    """Names, units and scales of the axes, those of the scan first."""
     corrections: CorrectionSpec = field(default_factory=CorrectionSpec)
+    """Dark and gain images, and defective pixels."""
     registered: str | None = None
     """What the files held when they were registered, which no client states."""
 
@@ -144,6 +167,11 @@ _MEANT = {
     " before the scan",
     "shape": "Divide it, such as [64, 64, 32, 32], into that of the scan and that of a frame:"
     ' "nav_shape": [64, 64], "sig_shape": [32, 32]',
+    **dict.fromkeys(
+        ("label", "labels"),
+        'Register them too, {"id": "labels1", "files": ["labels.npy"]}; a pipeline joins both:'
+        ' {"op": "source", "dataset": …, "labels": "labels1"}',
+    ),
     **{name: f'Put it in corrections: "corrections": {{"{name}": …}}' for name in _CORRECTIONS},
 }
 """What to do about members that others are meant by."""

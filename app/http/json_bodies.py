@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 from starlette.responses import Response
 
-from app.errors import BadRequestError, InvalidOptionError
+from app.errors import BadRequestError, InvalidOptionError, ServiceError
 from app.server.responses import Exchange
 
 from .bodies import Ledger, MinimumRate, Threads, read_whole
@@ -22,6 +22,7 @@ MAX_DEPTH = 64
 """Deepest nesting of JSON that is accepted."""
 PURPOSE = "json"
 _BODY = "the body"
+_QUOTES = 'Names and texts are in double quotes, in a shell all in single ones: \'{"op": "sum"}\''
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How gzip and zstd begin."""
 _CHECKED = 1 << 16
@@ -111,13 +112,22 @@ def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as e:
-        raise BadRequestError(f"{what} is not JSON: {e}") from e
+        raise _not_json(what, text, e) from e
     if not isinstance(value, Mapping):
         raise BadRequestError(f"{what} is JSON, but not an object")
     _check_depth(value, what)
     if len(text) <= _CHECKED:
         json.loads(text, object_pairs_hook=_check_members, parse_int=str, parse_float=str)
     return value
+
+
+def _not_json(what: str, text: bytes | bytearray | str, e: orjson.JSONDecodeError) -> ServiceError:
+    found = e.doc[e.pos : e.pos + 20]
+    place = f"from character {e.pos + 1} on, {found!r}"
+    if not found:
+        place = "it ends too early" if e.doc or not text else "its bytes are not UTF-8"
+    hint = _QUOTES if found[:1] == "'" or found[:1].isalpha() else None
+    return BadRequestError(f"{what} is not JSON: {place}", hint=hint)
 
 
 def _check_members(pairs: Sequence[tuple[str, object]]) -> None:

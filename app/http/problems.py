@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import orjson
@@ -27,6 +30,7 @@ _CODE_OF_STATUS = {
     405: "method-not-allowed",
     408: "stalled",
 }
+_ALIKE = 0.6
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -71,7 +75,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     return ProblemResponse(problem, headers)
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _http(paths: Sequence[str], request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     if isinstance(error.__cause__, ServiceError):
         return await _expected(request, error.__cause__)
@@ -79,9 +83,12 @@ async def _http(request: Request, error: Exception) -> Response:
     problem = new_problem(code, str(error.detail))
     problem.status = error.status_code
     headers = dict(error.headers or {})
+    if error.status_code == 404 and (nearest := _nearest(paths, request.url.path)):  # noqa: PLR2004
+        problem.members["hint"] = f"The nearest route is {nearest}"
     if error.status_code == 405:  # noqa: PLR2004
         headers["Allow"] = ", ".join(_methods(request))
-        problem.members["hint"] = f"Use {headers['Allow']}"
+        only = ", as curl -T FILE does" if headers["Allow"] == "PUT" else ""
+        problem.members["hint"] = f"Use {headers['Allow']}{only}"
     return ProblemResponse(_identified(request, problem), headers)
 
 
@@ -95,6 +102,27 @@ def _methods(request: Request) -> list[str]:
             for route in request.app.routes
         )
     ]
+
+
+def _nearest(paths: Sequence[str], path: str) -> str | None:
+    """The path of a route that another one is most like; None if it is like none."""
+    words = path[:200].strip("/").split("/")
+    ways = [(way, known) for known in paths for way in (words, ["v1", *words])]
+    like, nearest = max((_likeness(way, known.split("/")[1:]), known) for way, known in ways)
+    return nearest if like > 0 else None
+
+
+def _likeness(words: Sequence[str], names: Sequence[str]) -> float:
+    """How like a route's names a path's words are, at most 1; 0 if one is another word."""
+    like = [
+        SequenceMatcher(None, word, name).ratio()
+        for word, name in zip_longest(words, names, fillvalue="")
+        if name and not name.startswith("{")
+    ]
+    left = abs(len(words) - len(names))
+    if left > 1 or min(like, default=0) < _ALIKE:
+        return 0
+    return sum(like) / len(like) - left / len(names) / 2
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -115,11 +143,11 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return ProblemResponse(_identified(request, problem))
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Register the handlers on an application."""
+def add_problem_handlers(app: FastAPI, paths: Sequence[str]) -> None:
+    """Register the handlers on an application that has routes of these paths."""
     app.add_exception_handler(CoreError, _expected)
     app.add_exception_handler(ServiceError, _expected)
     app.add_exception_handler(ProblemError, _expected)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, partial(_http, paths))
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Exception, _unexpected)

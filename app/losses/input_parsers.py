@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from core.errors import InputError
+from core.losses.format import TYPE_SIZE, TYPES
 from core.losses.inputs import (
     Columns,
     Data,
@@ -42,13 +44,19 @@ PARSERS: Mapping[str, Parser] = {
 """Parsers by the name of their file."""
 
 
+_UNPACK = "Unpack it first"
 _PACKED = {
-    b"\x1f\x8b": "compressed with gzip",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd",
-    b"PK\3\4": "a zip archive",
-    b"--": "a form, as curl -F sends it",
+    b"\x1f\x8b": ("compressed with gzip", _UNPACK),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", _UNPACK),
+    b"PK\3\4": ("a zip archive", _UNPACK),
+    b"--": ("a form, as curl -F sends it", "Send the file alone: curl -T FILE"),
 }
-"""How files begin that hold others."""
+"""How files begin that hold others, what they are, and what to do."""
+_BEGINNING = 48 << 10
+"""Bytes that tell the kind of a file: a multiple of 48, which are whole records of every kind."""
+STREAM = "stream"
+_STREAMS = {aggregation.to_bytes(3, "little") + bytes([kind]) for kind, aggregation in TYPES}
+_MAX_PERIODS = 2**31 - 1
 
 
 def parse_input(
@@ -63,14 +71,56 @@ def parse_input(
         source: name of the file, for messages.
 
     Raises:
-        InputError: the content is not valid.
+        InputError: the content is not valid; the hint says so if it looks like another input.
     """
     if isinstance(data, bytes | bytearray | memoryview):
         head = bytes(data[:4])
-        for magic, found in _PACKED.items():
+        for magic, (found, hint) in _PACKED.items():
             if head.startswith(magic):
-                raise InputError(f"it is {found}", hint="Unpack it first", source=source)
-    return PARSERS[name](data, periods, source)
+                raise InputError(f"it is {found}", hint=hint, source=source)
+    try:
+        return PARSERS[name](data, periods, source)
+    except InputError as e:
+        kinds = kinds_of(data)
+        if name in kinds or not kinds:
+            raise
+        message = "it is of another kind" if e.parameter else e.message
+        hint = f"It looks like {described(kinds)}"
+        raise InputError(message, offset=e.offset, hint=hint, source=source) from e
+
+
+def beginning_of(size: int) -> int:
+    """How many of a file's bytes tell its kind: its last record is cut off just as theirs is."""
+    return size if size <= _BEGINNING else _BEGINNING + size % 48
+
+
+def kinds_of(data: Data) -> list[str]:
+    """What a file is by its beginning: names of PARSERS, several if in doubt; or a stream."""
+    if not isinstance(data, bytes):
+        data = {name: column[:_BEGINNING] for name, column in data.items()}
+    elif data[:TYPE_SIZE] in _STREAMS:
+        return [STREAM]
+    else:
+        data = data[: beginning_of(len(data))]
+        if len(data) >= _BEGINNING and 0 not in data:
+            data = data[: data.rfind(b"\n") + 1]
+    return [kind for kind in PARSERS if _is(kind, data)]
+
+
+def _is(kind: str, beginning: Data) -> bool:
+    for periods in (None, _MAX_PERIODS):
+        with suppress(InputError):
+            PARSERS[kind](beginning, periods, None)
+            return True
+    return False
+
+
+def described(kinds: Sequence[str]) -> str:
+    """Say what a file of some of these kinds is, and how to give it."""
+    if STREAM in kinds:
+        return "a loss stream, which is no input: it is what reports are made of"
+    options = " or ".join(f"--{kind}".replace("_", "-") for kind in kinds)
+    return f"the input {' or '.join(kinds)}: give it under that name, with {options}"
 
 
 _PARQUET = b"PAR1"

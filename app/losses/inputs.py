@@ -14,7 +14,7 @@ import numpy as np
 
 from app.decoding.base import Decoders
 from app.engine.ledger import Hold, Ledger
-from app.errors import InvalidOptionError, NotFoundError, ServiceError
+from app.errors import InputGoneError, InvalidOptionError, NotFoundError, ServiceError
 from app.http.identity import Identity
 from app.state.base import RecordMissingError, StateStore
 from app.state.shares import Shares
@@ -266,8 +266,10 @@ class Inputs:
         extra: int | None,
         parse: Callable[[Data], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
-        if not (who.is_admin or self._owners.has(who.owner, input_id(kind, digest))):
-            raise gone(kind, digest)
+        if not self._owners.has(who.owner, input_id(kind, digest)):
+            self._check_kind(who, kind, digest)
+            if not who.is_admin:
+                raise gone(kind, digest)
         read = False
 
         def load() -> tuple[Any, int]:
@@ -286,6 +288,13 @@ class Inputs:
         if not read:
             self._store.touch(kind, digest)
         return parsed
+
+    def _check_kind(self, who: Identity, kind: str, digest: str) -> None:
+        """Raise ``InputGoneError`` if the caller has a file as another input than this one."""
+        for name in KINDS:
+            if self._owners.has(who.owner, input_id(name, digest)):
+                hint = f"Give it as {name}, or the digest of a file that was stored as {kind}"
+                raise InputGoneError(f"{digest} is of the input {name}, not {kind}", hint=hint)
 
     @contextmanager
     def _content(self, who: Identity, kind: str, data: bytes) -> Iterator[Data]:

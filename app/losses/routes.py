@@ -250,6 +250,10 @@ async def receive_input(
                 hint="Send another Content-Type with csv or packed records",
             )
 
+        if declared.endswith("form-urlencoded") and b"\n" not in data and b"\0" not in data:
+            message = "it came as a form, as curl --data sends one, without its line ends"
+            raise InputError(message, hint="Send the file as it is: curl -T FILE", source=name)
+
         def store() -> Stored:
             # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.
             return losses.inputs.put(who, name, bytes(data), query.no_of_periods)

@@ -15,6 +15,7 @@ perspective. A key stands for a report of the engine and a file in ``output/``::
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,6 +153,7 @@ FLOAT_WIDTHS: Mapping[str, int] = MappingProxyType(
     {"f4": 4, "float32": 4, "f8": 8, "float64": 8, "f": 4, "d": 8}
 )
 """Values of OASIS_FLOAT to bytes of a loss; the peer takes any name that numpy knows."""
+_WIDTH = re.compile(r"(?:read the stream with|Use) float_width=([48])")
 INT_VARIABLE = "OASIS_INT"
 INT_WIDTHS: Mapping[str, int] = MappingProxyType({"i4": 4, "int32": 4, "i": 4})
 """Values of OASIS_INT to bytes of an id; the peer takes wider ones, and Thalweg refuses them."""
@@ -183,6 +185,11 @@ def float_width(environ: Mapping[str, str] = os.environ) -> int:
         ValueError: naming the value, which is not supported.
     """
     return _width(FLOAT_VARIABLE, "f4", FLOAT_WIDTHS, environ)
+
+
+def in_words_of_runs(text: str) -> str:
+    """What the engine says, with the variable that a run has the width of its losses from."""
+    return _WIDTH.sub(rf"{FLOAT_VARIABLE}=f\1 has to be set for the whole run", text)
 
 
 def int_width(environ: Mapping[str, str] = os.environ) -> int:

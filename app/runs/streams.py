@@ -184,9 +184,10 @@ class Streams:
                 self._clear(run, stream.key)
                 continue
             if not (repeats and known.is_untouched and _is_repeated(known, stream)):
+                done = known.state == "complete"
                 raise PartitionTakenError(
-                    f"partition {known.partition} is being uploaded, or has been, as {known.id}",
-                    hint="Continue that upload, or delete it first",
+                    f"partition {known.partition} has a stream already: {known.id}, {known.state}",
+                    hint=f"{'Name another one' if done else 'Continue it'}, or delete it first",
                     stream=known.id,
                     partition=known.partition,
                     address=f"/v1/runs/{run.id}/streams/{known.id}",

@@ -128,6 +128,7 @@ class ReductionJob:
 
     Attributes:
         name: the same for the same reduction of the same values, and for no other.
+        results: their names.
 
     Raises:
         CoreError, ServiceError: the reduction does not fit the view.
@@ -158,6 +159,8 @@ class ReductionJob:
         digest = hashlib.blake2b(json.dumps(dict(spec), sort_keys=True).encode(), digest_size=16)
         digest.update(view.tokens.identity + view.tokens.fingerprint + VERSION.encode())
         self.name = digest.hexdigest()
+        axes = len(self._plan.sig_shape) if reduction.op == "com" else None
+        self.results = reduction.columns[:axes]
         self._size = math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
         self._cluster: Cluster | None = None
         self._address: dict[str, Any] = {}

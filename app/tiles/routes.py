@@ -31,9 +31,9 @@ from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
-from core.tiles.view import MEMBERS
 
 from .encoding import partitions, plan_arrow, plan_json, plan_summary, tile_codec
+from .schemas import VIEW
 from .service import TileService
 from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView
@@ -48,7 +48,7 @@ MAX_PARTS = 10_000
 """Partitions of a plan."""
 _MAX_BODY = 64 << 20
 """Size of a view in bytes: its mask or list may select many millions of frames."""
-_VIEW = json_body(MEMBERS, {"select": {"nav": [[0, 2], [0, 2]]}, "dtype": "<f4"})
+_VIEW = json_body(VIEW, {"select": {"nav": [[0, 2], [0, 2]]}, "dtype": "<f4"})
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
 _FRAMES = content_response(200, MEDIA_TYPES["frames"])
 _JSON = content_response(200, "application/json")

@@ -57,7 +57,6 @@ _SCHEMA = {
         {"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}]},
     ],
 }
-Results = dict[str, Floats]
 HEARTBEAT_SECONDS = 0.5
 """Short, because a person may be watching."""
 
@@ -153,6 +152,7 @@ async def image(
     def render() -> Response:
         opened, job = tiles.reduction(who, ident, body)
         with closing(opened):
+            name = _chosen(job, result, "an image")
             look = hashlib.blake2b(repr((result, low, high, map, scale)).encode(), digest_size=8)
             etag = f'"{job.name}-{look.hexdigest()}"'
             headers = {"Cache-Control": "no-cache", "ETag": etag}
@@ -160,8 +160,8 @@ async def image(
                 return Response(status_code=304, headers=headers)
             if request.method == "HEAD":
                 return head_response("image/png", headers)
-            results = job.run(lambda _done, _of: None, lambda: False)
-        values = scaled(_select(results, result), low, high, log=scale == "log")
+            values = job.run(lambda _done, _of: None, lambda: False)[name]
+        values = scaled(values, low, high, log=scale == "log")
         data = png(values, map)
         return Response(data, media_type="image/png", headers=headers)
 
@@ -169,14 +169,8 @@ async def image(
 
 
 def _npy_of(job: ReductionJob, result: str | None) -> bytes:
-    results = job.run(lambda _done, _of: None, lambda: False)
-    if result is None and len(results) > 1:
-        raise InvalidOptionError(
-            "the reduction has several results, and npy holds one",
-            hint=f"Name one in result: {', '.join(results)}; or request frames",
-            option="result",
-        )
-    return npy_bytes(_select(results, result))
+    name = _chosen(job, result, "npy", "; or request frames")
+    return npy_bytes(job.run(lambda _done, _of: None, lambda: False)[name])
 
 
 def _object(text: str, name: str) -> Mapping[str, Any]:
@@ -186,14 +180,18 @@ def _object(text: str, name: str) -> Mapping[str, Any]:
         raise InvalidOptionError(str(e), hint=e.hint, option=name) from e
 
 
-def _select(results: Results, name: str | None) -> Floats:
-    if name is None:
-        return next(iter(results.values()))
-    if name not in results:
+def _chosen(job: ReductionJob, name: str | None, form: str, otherwise: str = "") -> str:
+    """The result of a name; without one, the only one."""
+    if name is None and len(job.results) > 1:
         raise InvalidOptionError(
-            f"there is no result {name[:40]!r}", hint=f"Use {', '.join(results)}", option="result"
+            f"the reduction has several results, and {form} holds one",
+            hint=f"Give result={', or result='.join(job.results)}{otherwise}",
+            option="result",
         )
-    return results[name]
+    if name not in {None, *job.results}:
+        hint = f"Use {', '.join(job.results)}"
+        raise InvalidOptionError(f"there is no result {name!r:.40}", hint=hint, option="result")
+    return name or job.results[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,17 @@ CASES = [
         "thalweg run input RUN periods FILE",
         'client.runs.put_input(run, "periods", Path(…))',
     ),
-    ({"code": "partition-taken"}, "--partition N", "partition=N"),
+    ({"code": "partition-taken"}, "thalweg run status RUN", "partition=N"),
+    (
+        {"code": "run-sealed", "hint": "Create another run"},
+        "thalweg run create makes another one; thalweg run compute RUN adds reports",
+        "client.runs.create(…) makes another one; client.runs.add_reports(run, …) adds reports",
+    ),
+    (
+        {"code": "option", "hint": "Give result=com_0, or result=com_1"},
+        "Give --result com_0, or --result com_1",
+        'Give result="com_0", or result="com_1"',
+    ),
     ({"code": "stream-failed"}, "--replace", "client.runs.delete_stream(run, stream)"),
     ({"code": "unauthorized"}, "--key KEY, or set THALWEG_KEY", "Client(url, key)"),
     (

@@ -133,7 +133,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
     "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
     "app/http/openapi.py": _OPENAPI,
-    "app/http/problems.py": ("tests/app/http/test_routes_operations.py", *_OPENAPI),
     "app/logs.py": _COMMAND,
     "app/losses/arrow_tables.py": ("tests/app/losses/test_tables.py",),
     "app/losses/encoding.py": _POSTING,

@@ -30,7 +30,7 @@ from core.errors import CoreError
 from core.losses.inputs import Occurrence, encode_occurrence
 from core.pipelines.pipeline import parse_pipeline
 from core.tiles.reduce import parse_reduction
-from core.tiles.view import parse_view
+from core.tiles.view import MEMBERS, parse_view
 from tests.app.harness import PROBLEM, Post, Service, ask, wait_until
 from tests.scale import SOAK, examples, half
 from tests.server_process import ROOT
@@ -297,6 +297,19 @@ def test_every_route_is_documented(document: Any) -> None:  # noqa: ANN401 - JSO
         "/openapi.json",
     ):
         assert path in CONTRACT
+
+
+def test_every_member_of_a_view_and_of_a_dataset_is_described(document: Any) -> None:  # noqa: ANN401 - JSON
+    bodies = {
+        path: methods["post"]["requestBody"]["content"]["application/json"]["schema"]
+        for path, methods in document["paths"].items()
+        if path.startswith("/v1/datasets") and "post" in methods
+    }
+    assert len(bodies) == 5
+    for path, schema in bodies.items():
+        for name, member in schema["properties"].items():
+            assert member["description"], (path, name)
+    assert bodies["/v1/datasets/{ident}/tiles"]["properties"].keys() == MEMBERS
 
 
 def test_every_option_is_documented(document: Any) -> None:  # noqa: ANN401 - JSON

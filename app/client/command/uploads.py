@@ -90,8 +90,9 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
             partitions.append(known.partition)
         else:
             partitions.append(named[i] if by_name else next(free))
-    expected = client.runs.status(args.id).document.get("options", {}).get("partitions")
-    if expected is not None and max(partitions) > expected:
+    run = client.runs.status(args.id)
+    expected = run.document.get("options", {}).get("partitions")
+    if expected is not None and max(partitions) > expected and run.state != "done":
         raise ValueError(
             f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
             " --replace uploads one anew"
@@ -146,7 +147,7 @@ def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
     if args.file and len(partitions) == 1:
         partitions = [partitions[0] + i for i in range(len(args.file))]
     if args.file and len(partitions) != len(args.file):
-        raise ValueError(f"{len(args.file)} files are not {len(partitions)} partitions")
+        raise ValueError(f"FILEs: {len(args.file)}, partitions: {len(partitions)}; give one each")
     if len(set(partitions)) < len(partitions):
         raise ValueError("a partition is named twice")
     parts = []

@@ -33,7 +33,7 @@ from core.losses.reports.report import RunOptions
 from .environment import Environment, read_environment
 from .options import CURVES, KAT_TABLES
 from .process_log import ProcessLog
-from .reading import RunInputs, read_streams
+from .reading import RunInputs, absent, read_streams
 from .tables import Tables
 
 _OF_PROCESS = re.compile(r"P([1-9][0-9]*)")
@@ -48,7 +48,7 @@ def work_streams(args: argparse.Namespace) -> list[Path]:
     """
     folder = Path(args.run_dir, "work", args.subfolder or "")
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}")
+        raise absent(f"folder {folder}")
     streams = sorted(folder.glob("*.bin"))
     if not streams:
         raise InputError(f"there is no stream, no .bin file, in {folder}")

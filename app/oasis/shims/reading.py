@@ -91,8 +91,14 @@ def require(folder: Path, name: str) -> Path:
     """
     path = find(folder, name)
     if path is None:
-        raise InputError(f"there is no {name}.bin and no {name}.csv in {folder}")
+        raise absent(f"{name}.bin and no {name}.csv in {folder}")
     return path
+
+
+def absent(what: str) -> InputError:
+    """The error for a file or folder of the run that is not there."""
+    hint = "Work in the folder of the run, or name it with --run_dir"
+    return InputError(f"there is no {what}", hint=hint)
 
 
 def read(path: Path) -> bytes:
@@ -101,6 +107,8 @@ def read(path: Path) -> bytes:
     Raises:
         InputError: it cannot be read.
     """
+    if not path.exists():
+        raise absent(str(path))
     with failing_as("cannot be read", path):
         return path.read_bytes()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from app.oasis.outputs import LOG_DIR_VARIABLE
+from app.oasis.outputs import LOG_DIR_VARIABLE, in_words_of_runs
 
 from .options import parse
 from .process_log import ProcessLog
@@ -113,7 +113,7 @@ def _reason(e: Exception) -> str:
     if isinstance(e, BrokenPipeError):
         return "the reader of its output has gone"
     text = str(e) if _is_expected(e) else f"{type(e).__name__}: {e}"
-    return " ".join(text.split())
+    return " ".join(in_words_of_runs(text).split())
 
 
 def _tell(tool: str, reason: str) -> int:

@@ -91,7 +91,8 @@ class Tables:
         self._paths = {report: path for report, path in paths.items() if path is not None}
         for path in self._paths.values():
             if Path(path).suffix not in {"", f".{form}"}:
-                raise OptionError(f"the name {path} is not one of a {form} file")
+                hint = f"Name it {Path(path).with_suffix(f'.{form}')}, or give its format with -E"
+                raise OptionError(f"the name {path} is not one of a {form} file", hint=hint)
         self._form = form
         self._float_width = float_width
         self._header = header

@@ -64,6 +64,7 @@ def parse_event_rates(data: Data, source: str | None = None) -> EventRates:
         rates = rows.data["Event_rates"].astype(np.float64)
     usable = np.isfinite(rates) & (rates >= 0)
     rows.require(usable, "Event_rates", "is negative or not finite")
+    rows.require_float("Event_rates", "one of whole numbers")
     rows.require_unique(event_ids, "EventIds")
     ids, order = order_of(event_ids, "input")
     ordered = np.empty_like(rates)

@@ -54,6 +54,7 @@ def parse_periods(data: Data, count: int | None = None, source: str | None = Non
         weights = rows.data["weighting"].astype(np.float64)
     usable = np.isfinite(weights) & (weights >= 0)
     rows.require(usable, "weighting", "is negative or not finite")
+    rows.require_float("weighting", "one of whole numbers")
     rows.require_unique(numbers, "period_no")
     expected = int(numbers.max()) if count is None else count
     if len(numbers) < expected:

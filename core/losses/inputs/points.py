@@ -27,8 +27,6 @@ from .rows import (
 
 _CSV: Final = np.dtype([("quantile", "<f8")])
 _BIN: Final = np.dtype([("quantile", "<f4")])
-_TINY: Final = np.finfo(np.float32).tiny
-"""Small integers, as of return periods, are numbers below it if their bytes are taken for f4."""
 
 
 def parse_quantiles(data: Data, source: str | None = None) -> NDArray[np.float32]:
@@ -82,9 +80,7 @@ def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
     rows.limit_points("quantile")
     values = rows.data["quantile"]
     rows.require((values >= 0) & (values <= 1), "quantile", "is not in 0 to 1")
-    if rows.origin.base is not None:
-        good = (values == 0) | (values >= _TINY)
-        rows.require(good, "quantile", "is none: the file looks like return periods")
+    rows.require_float("quantile", "return periods")
     # abs() makes 0 of -0, which would show in reports.
     quantiles: NDArray[np.float32] = np.abs(values.astype(np.float32))
     # Their bits order as they do, and sort as integers.

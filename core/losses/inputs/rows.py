@@ -108,6 +108,13 @@ class Rows:
         if not good.all():
             raise self.refuse(int(np.argmin(good)), field, text)
 
+    def require_float(self, field: str, other: str) -> None:
+        """Raise ``InputError`` about the first packed value that is an integer's bytes."""
+        if self.origin.base is not None:
+            values = self.data[field]
+            good = (values == 0) | (values >= np.finfo(values.dtype).tiny)
+            self.require(good, field, f"is none: the file looks like {other}")
+
     def limit_points(self, field: str) -> None:
         """Raise ``InputError`` about the first row beyond ``MAX_POINTS``."""
         if len(self.data) > MAX_POINTS:
@@ -347,7 +354,9 @@ def rows_of_lines(lines: Sequence[str], layout: np.dtype[np.void], origin: Origi
 
 def _load(lines: Sequence[str], layout: np.dtype[np.void]) -> NDArray[np.void] | None:
     """One row per line, or None when some line is not a row of the layout."""
-    if "" in lines:  # loadtxt would skip it, and the numbers of the lines would shift
+    # loadtxt would skip empty lines, and the numbers of the lines would shift. It reads beyond a
+    # table of its own where it takes letters beyond ASCII for digits, which ends some processes.
+    if "" in lines or not all(map(str.isascii, lines)):
         return None
     try:
         return np.loadtxt(lines, dtype=layout, delimiter=",", comments=None, ndmin=1)
@@ -358,7 +367,7 @@ def _load(lines: Sequence[str], layout: np.dtype[np.void]) -> NDArray[np.void] |
 def _explain(line: str, layout: np.dtype[np.void]) -> str:
     """Say why a line is not a row of the layout."""
     names = layout.names or ()
-    cells = [cell.strip() for cell in line.split(",")]
+    cells = [cell.strip(" \t") for cell in line.split(",")]
     if not any(cells):
         return "there are no values"
     if len(cells) != len(names):

@@ -496,6 +496,31 @@ def test_inspect_names_the_first_fault(
     assert "[sample-range]" in capsys.readouterr().out
 
 
+def test_inspect_knows_the_inputs_of_reports(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "periods.csv").write_text("period_no,weighting\n1,0.5\n2,0.5\n")
+    for path, option in (
+        (run_directory / "occurrence.bin", "--occurrence"),
+        (tmp_path / "periods.csv", "--periods"),
+    ):
+        assert main(["inspect", str(path)]) == 1
+        out, error = capsys.readouterr()
+        assert (out, f"with {option} of aggregate" in error) == ("", True)
+    (tmp_path / "notes.txt").write_text("of a meeting")
+    assert main(["inspect", str(tmp_path / "notes.txt")]) == 1
+    assert "no known format begins like this" in capsys.readouterr().err
+
+
+def test_inspect_names_the_option_of_wide_losses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sample", "--events", "9", "--float-width", "8", "-o", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "summary.bin")]) == 1
+    assert "read the stream with --float-width 8" in capsys.readouterr().out
+
+
 def test_sample_makes_what_aggregate_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,7 @@ def test_corrections_are_not_members_of_the_entry() -> None:
     [
         ({"offset": 16}, "offset is unknown", "file_header"),
         ({"shape": [4, 4, 8, 8]}, "shape is unknown", "nav_shape"),
+        ({"labels": ["a"]}, "labels is unknown", '"labels": "labels1"'),
         ({"registered": "<u2 [4]"}, "registered is unknown", "files"),
         ({"axes": [{"name": "y"}, {"name": "x", "units": "nm"}]}, r"axes\[1\] has no", "unit?"),
         ({"axes": [{"name": "x", "scale": "0.5 nm"}]}, r"axes\[0\]\.scale is '0\.5 nm'", "unit"),

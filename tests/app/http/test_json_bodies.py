@@ -110,6 +110,26 @@ def test_a_compressed_body_is_told_so(coding: str) -> None:
     assert "without Content-Encoding" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        (b"{'op': 'sum'}", "from character 2 on, \"'op': 'sum'}\"", "in double quotes"),
+        (b'{"op": sum}', "from character 8 on, 'sum}'", "in double quotes"),
+        (b'{"op": "sum"', "it ends too early", ""),
+        (b'{"op": "\xff"}', "its bytes are not UTF-8", ""),
+        (b'{"op": [1 2]}', "from character 11 on, '2]}'", ""),
+    ],
+)
+def test_where_a_text_is_no_json_is_said_without_words_of_a_library(
+    text: bytes, said: str, hint: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read(Body(text))
+    assert str(caught.value) == f"the body is not JSON: {said}"
+    assert hint in (caught.value.hint or "")
+    assert bool(hint) == bool(caught.value.hint)
+
+
 def test_the_limit_counts_every_byte() -> None:
     text = b'{"a": "' + b"x" * 91 + b'"}'
     assert len(text) == 100

@@ -10,10 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.losses.input_parsers import PARSERS, parse_input, read_input
+from app.losses.input_parsers import PARSERS, beginning_of, kinds_of, parse_input, read_input
 from app.losses.inputs import KINDS
 from core.errors import InputError
-from core.losses.inputs import encode_occurrence, parse_occurrence, parse_summary_info
+from core.losses.inputs import (
+    encode_occurrence,
+    parse_event_rates,
+    parse_occurrence,
+    parse_periods,
+    parse_summary_info,
+)
+from tests.streams import Block, Stream
 
 BAD = b"\0\0\0"
 
@@ -36,6 +43,89 @@ def test_numbers_of_periods_matter_where_files_have_none() -> None:
     assert len(parse_input("periods", weights, 2).weights) == 2
     # One that another file has no use for is left alone.
     assert parse_input("quantiles", b"quantile\n0.5\n", 3).tolist() == [0.5]
+
+
+KINDS_OF = {
+    "quantiles": (b"quantile\n0.5\n", np.array([0, 0.25, 0.5, 0.9], "<f4").tobytes()),
+    "return_periods": (b"return_period\n100\n50\n", np.array([1000, 50], "<i4").tobytes()),
+    "periods": (
+        b"period_no,weighting\n1,0.5\n2,0.5\n",
+        np.array([(1, 0.1), (2, 0.9)], "<i4,<f8").tobytes(),
+    ),
+    "event_rates": (
+        b"EventIds,Event_rates\n1,0.25\n",
+        np.array([(1, 0.25), (2, 0.3)], "<i4,<f4").tobytes(),
+    ),
+    "occurrence": (
+        b"event_id,period_no,occ_date_id\n7,1,735000\n",
+        np.array([1, 3, 7, 1, 735000, 7, 2, 735001], "<i4").tobytes(),
+    ),
+    "summary_xref": (
+        b"item_id,summary_id,summaryset_id\n1,1,1\n",
+        np.array([(1, 1, 1), (2, 1, 1)], "<i4,<i4,<i4").tobytes(),
+    ),
+    "summary_map": (b"loc_id,item_id,building_id\n1,1,1\n",),
+    "summary_info": (b"summary_id,tiv\n1,5\n",),
+}
+
+
+@pytest.mark.parametrize("kind", PARSERS)
+def test_a_file_that_is_another_input_is_named(kind: str) -> None:
+    for data in KINDS_OF[kind]:
+        kinds = kinds_of(data)
+        # An xref has all columns of a summary info.
+        assert kinds == [kind, *(["summary_info"] if data.startswith(b"item_id") else [])]
+        for name in set(PARSERS).difference(kinds):
+            with pytest.raises(InputError, match=f"input {kind}.*--{kind.replace('_', '-')}"):
+                parse_input(name, data, None, "x")
+    stream = Stream("summary", 1, 4, (Block(1, 1, ((-1, 2.0), (1, 3.0))),)).encode()
+    with pytest.raises(InputError, match="looks like a loss stream, which is no input"):
+        parse_input(kind, stream)
+
+
+def test_the_beginning_of_a_long_file_tells_its_kind() -> None:
+    weights = np.zeros(100_000, [("period_no", "<i4"), ("weighting", "<f8")])
+    weights["period_no"], weights["weighting"] = np.arange(1, 100_001), 1 / 100_000
+    for data in (weights.tobytes(), b"period_no,weighting\n" + b"1,0.5\n" * 9999):
+        begin = beginning_of(len(data))
+        assert begin < 50_000
+        assert kinds_of(data[:begin])[:1] == (["periods"] if 0 in data else [])
+    lines = "".join(f"{i},{1 / 9999:.9f}\n" for i in range(1, 10_000))
+    assert kinds_of(f"period_no,weighting\n{lines}".encode()) == ["periods"]
+    # One that is cut off is of its kind, and not told to be another.
+    with pytest.raises(InputError, match="is cut off after") as caught:
+        parse_input("periods", weights.tobytes()[:-4])
+    assert "looks like" not in str(caught.value)
+
+
+def test_the_kind_of_a_table_is_told_by_its_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.parquet", period_no=[1, 2], weighting=[0.5, 0.5])
+    with pytest.raises(InputError, match=r"of another kind\. It looks like the input periods"):
+        parse_input("occurrence", read_input(path))
+
+
+def test_what_is_nothing_known_keeps_its_fault() -> None:
+    with pytest.raises(InputError, match=r"is cut off after .* It was read as packed records"):
+        parse_input("periods", bytes(13))
+    with pytest.raises(
+        InputError, match=r"a form, as curl -F sends it\. Send the file alone: curl"
+    ):
+        parse_input("periods", b"--------------9f\r\nContent-Disposition: form-data")
+
+
+@pytest.mark.parametrize("text", ["\u00a0100", "\U00050eca", "\u0665"])
+def test_numbers_have_ascii_digits_alone(text: str) -> None:
+    # numpy's reader takes the first for 100, and some processes end over the second.
+    with pytest.raises(InputError, match="is not a 64-bit integer"):
+        parse_input("return_periods", f"return_period\n50\n{text}\n".encode())
+
+
+def test_whole_numbers_are_no_rates() -> None:
+    with pytest.raises(InputError, match="looks like one of whole numbers") as caught:
+        parse_event_rates(np.array([1000, 500, 250, 200], "<i4").tobytes())
+    assert caught.value.offset == 4
+    with pytest.raises(InputError, match="looks like one of whole numbers"):
+        parse_periods(np.array([(1, 1, 1), (2, 1, 1)], "<i4,<i4,<i4").tobytes())
 
 
 def write(path: Path, **columns: Any) -> str:  # noqa: ANN401 - anything pyarrow takes

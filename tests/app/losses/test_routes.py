@@ -104,7 +104,26 @@ def test_inputs_that_are_not_there(service: Service) -> None:
     # The digest of one kind of input is none of another.
     rates = put_input(service, "event_rates", INPUTS["event_rates.csv"]).json()["digest"]
     answer = ask(service, Post(f"/v1/losses/qelt?quantiles={rates}", [good().encode()]))
-    is_problem(answer, "input-gone", 410)
+    problem = is_problem(answer, "input-gone", 410)
+    assert problem["detail"] == f"{rates} is of the input event_rates, not quantiles"
+    assert problem["hint"].startswith("Give it as event_rates")
+
+
+def test_a_file_that_comes_as_a_form_is_told_how_to_be_sent(service: Service) -> None:
+    form = [("Content-Type", "application/x-www-form-urlencoded")]
+    # As --data sends lines of 100 and 50: one of 10,050 would be stored.
+    answer = put_input(service, "return_periods", b"10050", form)
+    problem = is_problem(answer, "input", source="return_periods")
+    assert "as curl --data sends one" in problem["detail"]
+    assert problem["hint"] == "Send the file as it is: curl -T FILE"
+    # As --data-binary sends it, whatever its name.
+    assert put_input(service, "return_periods", b"100\n50\n", form).status in {200, 201}
+    body = b"--x\r\nContent-Disposition: form-data; name=file\r\n\r\n100\r\n--x--\r\n"
+    multipart = [("Content-Type", "multipart/form-data; boundary=x")]
+    problem = is_problem(put_input(service, "return_periods", body, multipart), "input")
+    assert problem["hint"] == "Send the file alone: curl -T FILE"
+    answer = ask(service, Post("/v1/inputs/return_periods", [b"10050"], form))
+    assert is_problem(answer, "method-not-allowed", 405)["hint"] == "Use PUT, as curl -T FILE does"
 
 
 def test_options_of_inputs(service: Service) -> None:

@@ -39,6 +39,16 @@ def _fifo(directory: Path, name: str, octets: bytes) -> threading.Thread:
     return thread
 
 
+def test_the_width_of_losses_is_that_of_the_run(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fails(directory, *streams(["gul"], [1]), "--float-width", "8")
+    assert "Set OASIS_FLOAT=f8, as all tools of the run read it" in capsys.readouterr().err
+    monkeypatch.setenv("OASIS_FLOAT", "f8")
+    _fails(directory, *streams(["gul"], [1]))
+    assert "OASIS_FLOAT=f4 has to be set for the whole run" in capsys.readouterr().err
+
+
 def test_a_fifo_that_is_cut(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     octets = (RUN / "streams" / "gul_P2.bin").read_bytes()
     writer = _fifo(directory, "cut", octets[: len(octets) // 2 + 2])

@@ -231,5 +231,12 @@ def test_pictures_take_reductions_in_short(place: Place) -> None:
     tags = {tag(place.ask("GET", f"{path}{q}")) for q in ("", "?reduction=sum")}
     assert len(tags) == 1
     assert place.ask("GET", f"{path}?reduction=disk:4,3,2").status == 200
+    # One of several is drawn if it is named, and none by itself.
+    several = f"{path}?reduction=com"
+    assert place.ask("HEAD", several).status == 422
+    assert place.ask("GET", several).json()["hint"] == "Give result=com_0, or result=com_1"
+    assert [place.ask("GET", f"{several}&result=com_{i}").status for i in range(2)] == [200, 200]
+    assert place.ask("GET", f"{several}&result=com_2").json()["hint"] == "Use com_0, com_1"
+    assert place.ask("GET", f"{path}?reduction=sum&result=sum").status == 200
     answer = place.ask("GET", f"{path}?low=0.01&high=0.99")
     assert "write 99, not 0.99" in answer.json()["hint"]

@@ -139,6 +139,22 @@ def test_a_command_that_succeeded_may_be_repeated(
     assert (service.run.received, len(service.run.streams)) == (received, 2)
 
 
+def test_a_run_that_is_done_is_not_said_to_take_what_replaces_a_stream(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"part-{i}.bin" for i in range(3)]
+    for i, file in enumerate(files):
+        file.write_bytes(DATA + bytes([i]))
+    service.run.spec = {"options": {"partitions": 2}}
+    assert upload(service, RUN, *files[:2]) == 0
+    assert upload(service, RUN, files[2]) == 2
+    assert "streams of 2: --partition N --replace uploads one" in capsys.readouterr().err
+    # The service says what becomes of one that is done: it takes none.
+    service.run.state = "done"
+    upload(service, RUN, files[2])
+    assert "--replace" not in capsys.readouterr().err
+
+
 def test_files_that_are_stored_stay_so_when_the_command_runs_again(
     service: FakeService, tmp_path: Path
 ) -> None:

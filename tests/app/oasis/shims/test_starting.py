@@ -93,6 +93,37 @@ def test_a_log_that_cannot_be_written_is_a_fault(
     assert capfd.readouterr().err.startswith("eltpy: its log cannot be written")
 
 
+def test_losses_of_another_width_name_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blocks = (Block(1, 1, ((-1, 2.5), (1, 3.5))),)
+    Path("wide").write_bytes(Stream("summary", 1, 8, blocks).encode())
+    assert run("eltpy", "-i", "wide", "-s", "s.csv") == 1
+    assert "OASIS_FLOAT=f8 has to be set for the whole run" in capfd.readouterr().err
+    monkeypatch.setenv("OASIS_FLOAT", "f8")
+    assert run("eltpy", "-i", "wide", "-s", "s.csv") == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["eltpy -i in -q q.csv", "pltpy -i in -m m.csv", "aalpy -a a.csv", "lecpy -K gul_S1 -O a.csv"],
+)
+def test_another_folder_than_that_of_the_run_is_told(
+    words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words.split()) == 1
+    hint = "Work in the folder of the run, or name it with --run_dir"
+    assert hint in capfd.readouterr().err
+
+
+def test_a_name_of_another_format_is_told_with_the_one_it_needs(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert run("eltpy", "-i", "in", "-E", "parquet", "-m", "m.csv") == 1
+    assert "Name it m.parquet, or give its format with -E" in capfd.readouterr().err
+    assert not Path("m.csv").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("OASIS_FLOAT", "f2"), ("OASIS_INT", "i8"), ("OASIS_AAL_MEMORY", "much")],
