@@ -1,0 +1,327 @@
+"""Answers to questions about loss sets: rows of reports, and what goes with them.
+
+An answer is a function of the content of the sets and the query, which its entity tag digests. What
+of it costs most is kept: open sets, which losses of them happen when, and the losses of each
+occurrence that a programme is applied to. So another programme, as of a slider, begins with these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from app.engine.base import Engine
+from app.errors import InvalidOptionError, NotAcceptableError
+from app.http.identity import Identity
+from app.losses.analyses import OrderedCalls
+from app.losses.pictures.drawing import PictureCollector
+from app.losses.pictures.options import PictureForm, PictureOptions, Theme, can_draw
+from app.losses.tables import table_encoder
+from core.arrays import Rows
+from core.budget import current
+from core.errors import InputError
+from core.losses.inputs import ReturnPeriods, SummaryInfo
+from core.losses.reports import Report
+from core.losses.reports.report import RunOptions
+from core.portfolio.combining import Subject as Whole
+from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
+from core.portfolio.inuring import Subject, run_programme
+from core.portfolio.layers import Recoveries
+from core.portfolio.netting import cells_of
+
+from .contents import OpenSet
+from .files import STAGE
+from .grouping import Grouping, check_currencies, group
+from .kept import Kept
+from .layering import (
+    LAYERS,
+    OF,
+    RECOVERIES,
+    insured_values,
+    join,
+    layer_rows,
+    names_of,
+    read_programme,
+    recovery_rows,
+)
+from .query import Query
+from .records import LossSet
+from .sources import SetSource
+
+_ALGORITHM = b"portfolio 1"
+"""Changes whenever an answer does, to equal questions."""
+_FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
+"""Letters of curves."""
+_AT_ONCE = 1 << 16
+WIDTH = 8
+"""Bytes of an amount in rows."""
+
+
+class Table(NamedTuple):
+    """Rows of an answer."""
+
+    report: Report
+    pieces: Sequence[Rows]
+    info: SummaryInfo | None
+    """Columns to join by group or layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and the sets that it is about."""
+
+    query: Query
+    sets: Sequence[LossSet]
+
+    def etag(self, form: str) -> str:
+        """Return the strong entity tag of the answer."""
+        values = self.query.model_dump(exclude={"loss_sets": {"__all__": {"id"}}})
+        digests = [each.digest for each in self.sets]
+        text = orjson.dumps([digests, values, form], option=orjson.OPT_SORT_KEYS)
+        hashed = hashlib.blake2b(_ALGORITHM + text, digest_size=16)
+        return f'"{hashed.hexdigest()}"'
+
+    @property
+    def subject(self) -> bytes:
+        """What identifies the losses that count, whatever is asked of them."""
+        names = {"loss_sets", "currency", "rates", "filter", "group_by"}
+        attempts = [each.value["attempt"] for each in self.sets]
+        return orjson.dumps(
+            [attempts, self.query.model_dump(include=names)], option=orjson.OPT_SORT_KEYS
+        )
+
+
+class Prepared(NamedTuple):
+    """Losses that count, by group, and when they happen."""
+
+    grouping: Grouping
+    whole: Whole
+
+
+class Layered(NamedTuple):
+    """What a programme makes of the losses of all groups."""
+
+    subject: Subject
+    recoveries: Recoveries
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers questions about loss sets."""
+
+    source: SetSource
+    prepared: Kept[Any]
+    engine: Engine
+    max_groups: int
+
+    def ask(self, who: Identity, values: Mapping[str, Any]) -> Asked:
+        """Parse a question, and find its sets.
+
+        Raises:
+            InvalidOptionError: a member is unknown, missing, invalid or contradicts another.
+            NotFoundError: the caller has no such set.
+        """
+        query = Query.parse(values)
+        return Asked(query, [self.source.find(who, part.id) for part in query.loss_sets])
+
+    def answer(self, asked: Asked) -> list[Table]:
+        """Return the tables that answer a question.
+
+        Raises:
+            CoreError, ServiceError: it contradicts the sets, or there is no memory for it.
+        """
+        try:
+            return list(self._tables(asked))
+        except InputError as e:
+            option = e.parameter or "loss_sets"
+            raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
+
+    def _tables(self, asked: Asked) -> Iterator[Table]:
+        query = asked.query
+        sets = [self.source.open(record) for record in asked.sets]
+        prepared = self._prepared(asked, sets)
+        layered = None if query.programme is None else self._layered(asked, prepared, sets)
+        yield from self._rolled(query, prepared, layered)
+        if layered is not None:
+            rows = {"layers": layer_rows, "summary": layer_rows, "recoveries": recovery_rows}
+            if query.report in rows:
+                report = RECOVERIES if query.report == "recoveries" else LAYERS
+                pieces = list(rows[query.report](layered.recoveries, WIDTH))
+                yield Table(report, pieces, names_of(layered.recoveries.programme))
+        for each in sets:
+            # What a disk did not deliver was read as zeros.
+            each.losses.check()
+
+    def _rolled(self, query: Query, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
+        """Yield the tables of groups, of the losses that are asked for."""
+        grouping, subject = prepared
+        question = _question(query, subject)
+        if not question.reports:
+            return
+        if layered is None or query.of == "gross":
+            rolled = roll_up(subject, question, OrderedCalls(self.engine))
+        else:
+            losses = OF[query.of](layered.recoveries)
+            whole = (0, len(grouping.keys))
+            cells = cells_of(losses, layered.subject.parts, whole[1])
+            of_cells = report_cells(cells, subject.calendar, subject.samples, whole, question)
+            rolled = chain(*zip(*of_cells, strict=True))
+        found: dict[str, list[Rows]] = {name: [] for name in question.reports}
+        for report, rows in rolled:
+            found[report].append(_numbered(rows, grouping))
+        for name, pieces in found.items():
+            yield Table(REPORTED[name], pieces, grouping.info)
+
+    def _layered(self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]) -> Layered:
+        """Run the programme over all groups."""
+        grouping, whole = prepared
+        programme = read_programme(asked.query, sets)
+        values = insured_values(asked.query, sets, grouping.labels)
+        key = ("subject of layers", asked.query.insured_value, asked.subject)
+
+        def make() -> tuple[Subject, int]:
+            before = current().held
+            losses = [whole.occurrence_losses(number) for number in range(whole.groups)]
+            made = join(losses, grouping.labels, whole.calendar, whole.samples, values)
+            return made, current().held - before
+
+        subject: Subject = self.prepared.get(key, make)
+        return Layered(subject, run_programme(programme, subject, whole.calendar, whole.samples))
+
+    def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
+        """Return which losses count, by group, and when they happen."""
+
+        def prepare() -> tuple[Prepared, int]:
+            before = current().held
+            check_currencies(asked.query, sets)
+            grouping = group(asked.query, sets, self.max_groups)
+            seeds = [p.pairing_seed for p in asked.query.loss_sets if p.pairing_seed is not None]
+            whole = Whole(grouping.members, len(grouping.keys), next(iter(seeds), 0))
+            return Prepared(grouping, whole), current().held - before
+
+        found: Prepared = self.prepared.get(("groups", asked.subject), prepare)
+        return found
+
+
+_REPORTS: Mapping[str, tuple[str, ...]] = {
+    "averages": ("aal",),
+    "curves": ("ept",),
+    "periods": ("plt",),
+    "summary": ("aal", "ept"),
+}
+"""Reports of groups, by what is asked for."""
+
+
+def _question(query: Query, whole: Whole) -> Question:
+    reports = list(_REPORTS.get(query.report, ()))
+    letters = set(query.curves)
+    if "ept" in reports and letters & _PER_SAMPLE:
+        reports.append("psept")
+        if letters <= _PER_SAMPLE:
+            reports.remove("ept")
+    years = None
+    if query.return_periods is not None:
+        _check_years(query, whole)
+        years = ReturnPeriods(np.array(sorted(query.return_periods, reverse=True), np.int32))
+    options = RunOptions(query.confidence, query.curves, query.tvar)
+    return Question(tuple(reports), years, options, WIDTH)
+
+
+def _check_years(query: Query, whole: Whole) -> None:
+    """Refuse return periods of which the periods say nothing."""
+    full = set(query.curves) <= _FULL
+    most = whole.calendar.periods * (whole.samples if full else 1)
+    longest = max(query.return_periods or [0])
+    if longest > most and not len(whole.calendar.weights):
+        what = "years of all samples" if full else "periods"
+        raise InvalidOptionError(
+            f"a return period is {longest} years, and there are {most} {what}",
+            hint=f"Ask for {most} years at most" + ("" if full else ", or for curves of F and f"),
+            option="return_periods",
+        )
+
+
+def _numbered(rows: Rows, grouping: Grouping) -> Rows:
+    """Name summaries by their ids, where groups are summaries."""
+    if grouping.is_by_summary and len(rows):
+        rows = rows.copy()
+        rows["SummaryId"] = np.array(grouping.keys, np.int32)[:, 0][rows["SummaryId"] - 1]
+    return rows
+
+
+def encode(tables: Sequence[Table], form: str) -> Iterator[bytes]:
+    """Yield the bytes of an answer of one table.
+
+    Raises:
+        NotAcceptableError: there are several.
+    """
+    if len(tables) != 1:
+        names = " and ".join(table.report.name for table in tables)
+        raise NotAcceptableError(
+            f"{form} holds one table, and the answer has {names}",
+            hint="Ask for one report, with curves of samples (W, w) apart, or for JSON",
+        )
+    report, pieces, info = tables[0]
+    encoder = table_encoder(form, report, WIDTH, info)
+    yield encoder.begin()
+    for rows in _slices(pieces):
+        yield bytes(encoder.encode(rows))
+    yield encoder.end()
+
+
+def _slices(pieces: Sequence[Rows]) -> Iterator[Rows]:
+    for rows in pieces:
+        for begin in range(0, len(rows), _AT_ONCE):
+            current().check(STAGE)
+            yield rows[begin : begin + _AT_ONCE]
+
+
+def encode_json(asked: Asked, tables: Sequence[Table]) -> Iterator[bytes]:
+    """Yield an answer as a JSON object: its sets, and a list of rows for each table."""
+    sets = [{"id": each.id, "digest": each.digest} for each in asked.sets]
+    begin = {"report": asked.query.report, "of": asked.query.of, "loss_sets": sets}
+    yield orjson.dumps(begin)[:-1] + b',"tables":{'
+    for number, (report, pieces, info) in enumerate(tables):
+        yield (b"," if number else b"") + orjson.dumps(report.name) + b":["
+        encoder = table_encoder("ndjson", report, WIDTH, info)
+        comma = b""
+        for rows in _slices(pieces):
+            lines = bytes(encoder.encode(rows)).rstrip(b"\n").replace(b"\n", b",")
+            if lines:
+                yield comma + lines
+                comma = b","
+        yield b"]"
+    yield b"}}"
+
+
+def draw(asked: Asked, tables: Sequence[Table], form: PictureForm, theme: Theme) -> bytes:
+    """Draw the curves of an answer.
+
+    Raises:
+        NotAcceptableError: it has none.
+        CoreError: they cannot be drawn.
+    """
+    curves = next((table for table in tables if table.report.name == "ept"), None)
+    if curves is None or not can_draw():
+        raise NotAcceptableError(
+            "there is no picture of this answer",
+            hint="Pictures are of the report curves, by a server with the extra plot",
+        )
+    about = asked.sets[0].value
+    options = PictureOptions(
+        form=form,
+        theme=theme,
+        perspective=about["perspective"],
+        currency=asked.query.currency or about["currency"],
+        tail_means=True,
+    )
+    collector = PictureCollector("ept", options)
+    for rows in _slices(curves.pieces):
+        collector.take("ept", rows)
+    return collector.draw(None)
