@@ -29,6 +29,7 @@ from .pipelines.operation import BuildContext, Operation, Sample
 from .pipelines.operations import OPERATIONS
 from .pipelines.spec import parse_spec
 from .pipelines.stage import StageSpec
+from .portfolio.warm_layers import use_layers
 from .rng.keys import SMALL, Permutation, below, bits, derive, uniform
 from .tiles._kernels.correct import are_delivered, copy, correct, farthest
 from .tiles.formats import FORMATS, Format
@@ -60,6 +61,7 @@ def tasks() -> list[Task]:
         Task("reductions", use_reductions),
         Task("random numbers", use_random_numbers),
         Task("tables", use_tables),
+        Task("layers", use_layers),
     ]
     listed += [
         Task(f"format {form.name}", partial(use_format, form))
