@@ -59,8 +59,6 @@ _ALGORITHM = b"portfolio 1"
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
 _AT_ONCE = 1 << 16
-WIDTH = 8
-"""Bytes of an amount in rows."""
 
 
 class Table(NamedTuple):
@@ -70,6 +68,8 @@ class Table(NamedTuple):
     pieces: Sequence[Rows]
     info: SummaryInfo | None
     """Columns to join by group or layer."""
+    width: int
+    """Bytes of an amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,12 @@ class Asked:
         text = orjson.dumps([digests, values, form], option=orjson.OPT_SORT_KEYS)
         hashed = hashlib.blake2b(_ALGORITHM + text, digest_size=16)
         return f'"{hashed.hexdigest()}"'
+
+    @property
+    def width(self) -> int:
+        """Bytes of an amount: those of the sets, unless others are asked for."""
+        own: int = max(each.value["float_width"] for each in self.sets)
+        return self.query.float_width or own
 
     @property
     def subject(self) -> bytes:
@@ -147,36 +153,36 @@ class Answers:
         sets = [self.source.open(record) for record in asked.sets]
         prepared = self._prepared(asked, sets)
         layered = None if query.programme is None else self._layered(asked, prepared, sets)
-        yield from self._rolled(query, prepared, layered)
+        yield from self._rolled(asked, prepared, layered)
         if layered is not None:
             rows = {"layers": layer_rows, "summary": layer_rows, "recoveries": recovery_rows}
             if query.report in rows:
                 report = RECOVERIES if query.report == "recoveries" else LAYERS
-                pieces = list(rows[query.report](layered.recoveries, WIDTH))
-                yield Table(report, pieces, names_of(layered.recoveries.programme))
+                pieces = list(rows[query.report](layered.recoveries))
+                yield Table(report, pieces, names_of(layered.recoveries.programme), asked.width)
         for each in sets:
             # What a disk did not deliver was read as zeros.
             each.losses.check()
 
-    def _rolled(self, query: Query, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
+    def _rolled(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
         """Yield the tables of groups, of the losses that are asked for."""
-        grouping, subject = prepared
-        question = _question(query, subject)
+        grouping, whole = prepared
+        query, question = asked.query, _question(asked, whole)
         if not question.reports:
             return
         if layered is None or query.of == "gross":
-            rolled = roll_up(subject, question, OrderedCalls(self.engine))
+            rolled = roll_up(whole, question, OrderedCalls(self.engine))
         else:
             losses = OF[query.of](layered.recoveries)
-            whole = (0, len(grouping.keys))
-            cells = cells_of(losses, layered.subject.parts, whole[1])
-            of_cells = report_cells(cells, subject.calendar, subject.samples, whole, question)
+            cells = cells_of(losses, layered.subject.parts, whole.groups)
+            groups = (0, whole.groups)
+            of_cells = report_cells(cells, whole.calendar, whole.samples, groups, question)
             rolled = chain(*zip(*of_cells, strict=True))
         found: dict[str, list[Rows]] = {name: [] for name in question.reports}
         for report, rows in rolled:
             found[report].append(_numbered(rows, grouping))
         for name, pieces in found.items():
-            yield Table(REPORTED[name], pieces, grouping.info)
+            yield Table(REPORTED[name], pieces, grouping.info, asked.width)
 
     def _layered(self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]) -> Layered:
         """Run the programme over all groups."""
@@ -218,7 +224,8 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
 """Reports of groups, by what is asked for."""
 
 
-def _question(query: Query, whole: Whole) -> Question:
+def _question(asked: Asked, whole: Whole) -> Question:
+    query = asked.query
     reports = list(_REPORTS.get(query.report, ()))
     letters = set(query.curves)
     if "ept" in reports and letters & _PER_SAMPLE:
@@ -230,7 +237,7 @@ def _question(query: Query, whole: Whole) -> Question:
         _check_years(query, whole)
         years = ReturnPeriods(np.array(sorted(query.return_periods, reverse=True), np.int32))
     options = RunOptions(query.confidence, query.curves, query.tvar)
-    return Question(tuple(reports), years, options, WIDTH)
+    return Question(tuple(reports), years, options, asked.width)
 
 
 def _check_years(query: Query, whole: Whole) -> None:
@@ -267,8 +274,8 @@ def encode(tables: Sequence[Table], form: str) -> Iterator[bytes]:
             f"{form} holds one table, and the answer has {names}",
             hint="Ask for one report, with curves of samples (W, w) apart, or for JSON",
         )
-    report, pieces, info = tables[0]
-    encoder = table_encoder(form, report, WIDTH, info)
+    report, pieces, info, width = tables[0]
+    encoder = table_encoder(form, report, width, info)
     yield encoder.begin()
     for rows in _slices(pieces):
         yield bytes(encoder.encode(rows))
@@ -287,9 +294,9 @@ def encode_json(asked: Asked, tables: Sequence[Table]) -> Iterator[bytes]:
     sets = [{"id": each.id, "digest": each.digest} for each in asked.sets]
     begin = {"report": asked.query.report, "of": asked.query.of, "loss_sets": sets}
     yield orjson.dumps(begin)[:-1] + b',"tables":{'
-    for number, (report, pieces, info) in enumerate(tables):
+    for number, (report, pieces, info, width) in enumerate(tables):
         yield (b"," if number else b"") + orjson.dumps(report.name) + b":["
-        encoder = table_encoder("ndjson", report, WIDTH, info)
+        encoder = table_encoder("ndjson", report, width, info)
         comma = b""
         for rows in _slices(pieces):
             lines = bytes(encoder.encode(rows)).rstrip(b"\n").replace(b"\n", b",")

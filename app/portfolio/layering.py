@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,22 @@ from .contents import OpenSet
 from .files import STAGE
 from .query import SUMMARY, Query
 
-LAYER = integer("Layer", "ReinsNumber of the layer")
+_LAYER = integer("Layer", "ReinsNumber of the layer")
+_money, _share = partial(amount, decimals=6, dtype="f8"), partial(number, decimals=6, dtype="f8")
 LAYERS = Report(
     name="layers",
     title="Layers",
     columns=(
-        LAYER,
+        _LAYER,
         SAMPLE_TYPE,
-        amount("ExpectedLoss", 6, "Mean of what the placed share recovers in a period"),
-        amount("SDLoss", 6, "Standard deviation of that"),
-        number("Attachment", 9, "Probability that it recovers anything in a period"),
-        number("Exhaustion", 9, "Probability that it pays its limit of a period"),
-        amount("Premium", 6, "Premium of the placed share"),
-        amount("ReinstatementPremium", 6, "Expected premium of reinstatements"),
-        number("RateOnLine", 9, "Premium over limit"),
-        number("LossOnLine", 9, "Expected loss over placed limit"),
+        _money("ExpectedLoss", description="Mean of what the placed share recovers in a period"),
+        _money("SDLoss", description="Standard deviation of that"),
+        _share("Attachment", description="Probability that it recovers anything in a period"),
+        _share("Exhaustion", description="Probability that it pays its limit of a period"),
+        _money("Premium", description="Premium of the placed share"),
+        _money("ReinstatementPremium", description="Expected premium of reinstatements"),
+        _share("RateOnLine", description="Premium over limit"),
+        _share("LossOnLine", description="Expected loss over placed limit"),
     ),
     scope="run",
     key="Layer",
@@ -45,15 +47,16 @@ RECOVERIES = Report(
     name="recoveries",
     title="Recoveries by period and sample",
     columns=(
-        LAYER,
+        _LAYER,
         integer("Period", "Period"),
         integer("SampleId", "Sample; 0 is the numerical mean"),
-        amount("CededLoss", 6, "What the placed share recovers"),
-        amount("ReinstatementPremium", 6, "Premium of reinstatements that is due"),
+        _money("CededLoss", description="What the placed share recovers"),
+        _money("ReinstatementPremium", description="Premium of reinstatements that is due"),
     ),
     scope="run",
     key="Layer",
 )
+_WIDTH = 8
 
 
 def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
@@ -117,12 +120,12 @@ def join(
     return join_parts(dict(zip(labels, losses, strict=True)), calendar, samples, values)
 
 
-def layer_rows(recoveries: Recoveries, width: int) -> Iterator[Rows]:
+def layer_rows(recoveries: Recoveries) -> Iterator[Rows]:
     """Yield the rows of ``LAYERS``."""
     rows = [
         (result.number, 1 if result.mean else 2, *result[3:]) for result in recoveries.results()
     ]
-    yield np.array(rows, LAYERS.dtype(width))
+    yield np.array(rows, LAYERS.dtype(_WIDTH))
 
 
 def names_of(programme: Programme) -> SummaryInfo:
@@ -132,9 +135,9 @@ def names_of(programme: Programme) -> SummaryInfo:
     return SummaryInfo(numbers, {"Name": np.array([layer.name for layer in layers], np.str_)})
 
 
-def recovery_rows(recoveries: Recoveries, width: int) -> Iterator[Rows]:
+def recovery_rows(recoveries: Recoveries) -> Iterator[Rows]:
     """Yield the rows of ``RECOVERIES`` that are not 0, layer by layer."""
-    dtype, subject = RECOVERIES.dtype(width), recoveries.subject
+    dtype, subject = RECOVERIES.dtype(_WIDTH), recoveries.subject
     for k, layer in enumerate(recoveries.programme.layers):
         ceded, premiums = recoveries.ceded(k), recoveries.reinstatement_premiums(k)
         for a, b in slices(len(ceded), STAGE, 1 << 17):

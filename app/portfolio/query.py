@@ -96,6 +96,7 @@ class Query(BaseModel):
         "gross", description="Losses of averages, curves and periods: before or after the programme"
     )
     insured_value: str | None = given("Dimension with the insured values, where groups are risks")
+    float_width: Literal[4, 8] | None = given("Bytes of an amount; those of the sets without")
     seed: Seed = Field(0, description="Of resampled periods")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
 

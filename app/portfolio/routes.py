@@ -142,14 +142,15 @@ async def delete_loss_set(service: PortfolioService, ident: str, who: IdentityDe
     return Response(status_code=204)
 
 
+_Form = Literal["json", "csv", "ndjson", "arrow", "parquet", "bin", "svg", "png"]
+
+
 class QueryOptions(BaseModel):
     """Options of the answer to a question."""
 
     model_config = ConfigDict(extra="forbid")
 
-    format: Literal["json", "csv", "ndjson", "arrow", "parquet", "bin", "svg", "png"] | None = (
-        given("Format of the answer; overrides Accept")
-    )
+    format: _Form | None = given("Format of the answer; overrides Accept")
     theme: Theme = Field("light", description="Pictures: colours")
 
 
