@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
+from ..errors import ThalwegError
+from ..files.outputs import write_file
 from ..files.state import PathLike
 from ..losses.requests import InputLike, input_bytes, put_input
 from ..runs.description import Perspective, RunLike
 from ..runs.requests import RunRequests
 from ..transport.async_channel import AsyncCalls, pages
 from ..transport.async_streams import AsyncItems
+from ..transport.requests import Reply, Request
 from .requests import (
     SETS,
     LossSet,
@@ -23,6 +26,9 @@ from .requests import (
     question,
     set_request,
 )
+
+_LONGEST = 1 << 31
+"""Bytes of an answer at most."""
 
 
 class AsyncPortfolios(AsyncCalls):
@@ -115,33 +121,65 @@ class AsyncPortfolios(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             TypeError: there is no such option.
         """
-        request = query_request(question(loss_sets, report, options))
-        return PortfolioAnswer.parse(await self._connector.call(request))
+        reply = await self._answer(query_request(question(loss_sets, report, options)))
+        return PortfolioAnswer.parse(reply)
+
+    async def fetch(
+        self,
+        loss_sets: SetLike | Sequence[SetLike],
+        report: str,
+        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        **options: Unpack[QueryOptions],
+    ) -> bytes:
+        """The answer to a question as the bytes of a file.
+
+        Args:
+            loss_sets: as for ``query``.
+            report: as for ``query``.
+            format: json, csv, ndjson, arrow, parquet, bin, svg or png.
+            **options: as for ``query``.
+
+        Raises:
+            ProblemError, ConnectionFailed, TypeError: as for ``query``.
+            ValueError: there is no such format.
+        """
+        request = query_request(question(loss_sets, report, options), format)
+        return (await self._answer(request)).body
 
     async def save(
         self,
         loss_sets: SetLike | Sequence[SetLike],
         report: str,
         path: PathLike,
-        format: str | None = None,  # noqa: A002 - its name everywhere in the contract
+        format: str | None = None,  # noqa: A002 - as above
         **options: Unpack[QueryOptions],
     ) -> int:
-        """Write the answer to a question to a file; its size in bytes.
+        """Write the answer to a question to a file, in place of one that is there; its size.
 
         Args:
             loss_sets: as for ``query``.
             report: as for ``query``.
-            path: of the file, which is replaced.
-            format: json, csv, ndjson, arrow, parquet, bin, svg or png; by default the extension
-                of the path.
+            path: of the file.
+            format: as for ``fetch``; by default the extension of the path.
             **options: as for ``query``.
 
         Raises:
-            ProblemError, ConnectionFailed, TypeError: as for ``query``.
-            ValueError: there is no such format.
+            ProblemError, ConnectionFailed, TypeError, ValueError: as for ``fetch``.
             OSError: the file cannot be written.
         """
         form = format or Path(path).suffix.removeprefix(".") or "csv"
-        request = query_request(question(loss_sets, report, options), form)
-        reply = await self._connector.call(request)
-        return Path(path).write_bytes(reply.body)
+        data = await self.fetch(loss_sets, report, form, **options)
+        write_file(Path(path), data)
+        return len(data)
+
+    async def _answer(self, request: Request) -> Reply:
+        """Ask until there is an answer, which may be long."""
+        async with self._connector.channel() as channel:
+            backoff = channel.backoff()
+            while True:
+                try:
+                    head = await channel.open(request)
+                    return Reply(head, await channel.read(_LONGEST))
+                except ThalwegError as error:
+                    delay = backoff.delay(error)
+                await channel.pause(delay)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
@@ -165,14 +164,3 @@ def creation(run: str, options: Mapping[str, Any]) -> Request:
     given = {name: value for name, value in options.items() if value is not None}
     return json_request(SETS, {"run": run, **given})
 
-
-def programme_of(text: str) -> Mapping[str, Any]:
-    """A programme from its JSON.
-
-    Raises:
-        ValueError: it is not a JSON object.
-    """
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError('a programme is a JSON object, {"layers": [{…}]}')
-    return value
