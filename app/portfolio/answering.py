@@ -59,6 +59,8 @@ _ALGORITHM = b"portfolio 1"
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
 _AT_ONCE = 1 << 16
+_USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
+"""Return periods of a summary that names none."""
 
 
 class Table(NamedTuple):
@@ -232,10 +234,12 @@ def _question(asked: Asked, whole: Whole) -> Question:
         reports.append("psept")
         if letters <= _PER_SAMPLE:
             reports.remove("ept")
-    years = None
-    if query.return_periods is not None:
+    wanted = query.return_periods
+    if wanted is not None:
         _check_years(query, whole)
-        years = ReturnPeriods(np.array(sorted(query.return_periods, reverse=True), np.int32))
+    elif query.report == "summary":
+        wanted = [years for years in _USUAL if years <= whole.calendar.periods]
+    years = ReturnPeriods(np.array(sorted(wanted, reverse=True), np.int32)) if wanted else None
     options = RunOptions(query.confidence, query.curves, query.tvar)
     return Question(tuple(reports), years, options, asked.width)
 

@@ -163,4 +163,3 @@ def creation(run: str, options: Mapping[str, Any]) -> Request:
     """Make a loss set of a run."""
     given = {name: value for name, value in options.items() if value is not None}
     return json_request(SETS, {"run": run, **given})
-
