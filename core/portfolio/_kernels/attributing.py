@@ -101,8 +101,9 @@ def locate(
             for _ in range(counts[blocks[i]]):
                 row = -1 + ZERO
                 if first < last:
-                    of_whole = (starts, of_cells, of_rows)
-                    row = _row_of(samples[at], occurrences[i], first, last, *of_whole)
+                    row = _row_of(
+                        samples[at], occurrences[i], first, last, starts, of_cells, of_rows
+                    )
                 located[at] = row
                 at += 1
 
