@@ -29,6 +29,7 @@ from .pipelines.operation import BuildContext, Operation, Sample
 from .pipelines.operations import OPERATIONS
 from .pipelines.spec import parse_spec
 from .pipelines.stage import StageSpec
+from .portfolio.warm import use_roll_ups
 from .portfolio.warm_layers import use_layers
 from .rng.keys import SMALL, Permutation, below, bits, derive, uniform
 from .tiles._kernels.correct import are_delivered, copy, correct, farthest
@@ -57,6 +58,7 @@ def tasks() -> list[Task]:
         Task("losses", use_all_losses),
         Task("ledgers", use_ledgers),
         Task("summaries", use_all_summaries),
+        Task("roll-ups", use_roll_ups),
         Task("tiles", use_reading),
         Task("reductions", use_reductions),
         Task("random numbers", use_random_numbers),

@@ -13,6 +13,7 @@ small for that refuses it before it is taken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..losses._kernels.cells import Cells
 from ..losses.finishing import ParallelMap
 from ..slices import grouped
 from ..sorting import COUNTS, PROGRESS
-from ._kernels import adding
+from ._kernels import adding, attributing
 from ._kernels.references import count_references, find_pairs, group_blocks, place_references
 from .joining import Joint, Member, join
 from .losses import Int32s, LossTable, OccurrenceLosses
@@ -236,6 +237,35 @@ class Subject:
             _check_finite(losses[of])
         periods = np.repeat(pairs.periods, sizes)
         return OccurrenceLosses(of_cells, periods, samples, occurrences, losses)
+
+    def whole(self) -> Subject:
+        """The same with one group, of all that have one."""
+        members = [replace(m, groups=np.minimum(m.groups, 0)) for m in self.members]
+        return Subject(members, 1, self.seed)
+
+    def located(
+        self, whole: OccurrenceLosses, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[Int32s, Indices, Indices, Floats]]:
+        """Find the rows of groups among those of a whole.
+
+        Args:
+            whole: occurrence losses with the same calendar.
+            first: group.
+            last: group after the last; None for all from ``first`` on.
+
+        Yields:
+            Groups of some pairs, the first row of each, and of each row its row of the whole,
+            -1 if it has none, and its loss; valid until the next.
+        """
+        pairs = self.pairs(first, self.groups if last is None else last)
+        of_whole = (whole.starts, whole.periods, whole.samples, whole.occurrences)
+        for a, b, references, rows, _ in self._loads(pairs, (0, len(pairs.groups))):
+            of_rows = pairs.rows[a : b + 1] - pairs.rows[a]
+            of_pairs = (pairs.starts[a : b + 1] - pairs.starts[a], pairs.periods[a:b])
+            given = (self._occurrences[references], self._blocks[references], self._counts)
+            located = np.empty(int(of_rows[-1]), np.int64)
+            attributing.locate(*of_pairs, *given, rows.samples, *of_whole, located)
+            yield pairs.groups[a:b], of_rows, located, rows.losses
 
     def _loads(
         self, pairs: Pairs, task: tuple[int, int], *, with_losses: bool = True

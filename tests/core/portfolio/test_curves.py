@@ -25,9 +25,10 @@ def test_a_group_for_each_summary_has_the_ordinary_reports(
     case = random_set(rng, width=width)
     years = tuple(np.unique(rng.integers(1, 2 * case.periods, 6, endpoint=True))[::-1].tolist())
     run = as_run(case, years if at_returns else ())
-    wanted = compute(run, reports=REPORTS, tvar=tvar)
+    options = RunOptions(tvar=tvar)
+    wanted = compute(run, reports=REPORTS, options=options)
     returns = ReturnPeriods(np.array(years, np.int32)) if at_returns else None
-    question = Question(REPORTS, returns, RunOptions(tvar=tvar), width)
+    question = Question(REPORTS, returns, options, width)
     found = {name: [np.zeros(0, REPORTED[name].dtype(width))] for name in REPORTS}
     for name, rows in roll_up(Subject([case.member()], len(case.summaries)), question):
         found[name].append(rows)
