@@ -68,7 +68,9 @@ def _of_occurrence(layer: Layer, loss: float) -> float:
     return min(above, _amount(layer, "OccLimit", math.inf))
 
 
-def _partitions(items: Sequence[int], dates: Sequence[float], days: float) -> Iterator[list[list[int]]]:
+def _partitions(
+    items: Sequence[int], dates: Sequence[float], days: float
+) -> Iterator[list[list[int]]]:
     """Every way to cut items into runs that last less than so many days."""
     if not items:
         yield []
@@ -91,13 +93,19 @@ def _windows(
     for peril in dict.fromkeys(perils):
         items = [i for i in range(len(dates)) if perils[i] == peril]
         if clause.get("Start") == "cedant":
+            recovered = {
+                tuple(map(tuple, cut)): sum(
+                    _of_occurrence(layer, sum(losses[i] for i in run)) for run in cut
+                )
+                for cut in _partitions(items, dates, days)
+            }
+            most = max(recovered.values())
+            # Of equal ones, that with the longest last window, then the longest before it.
             best = max(
-                _partitions(items, dates, days),
-                key=lambda cut: (
-                    round(sum(_of_occurrence(layer, sum(losses[i] for i in run)) for run in cut), 6)
-                ),
+                (cut for cut, total in recovered.items() if total >= most * (1 - 1e-10)),
+                key=lambda cut: [len(run) for run in reversed(cut)],
             )
-            windows += best
+            windows += map(list, best)
             continue
         while items:
             run = [i for i in items if dates[i] - dates[items[0]] < days]
@@ -160,7 +168,7 @@ def _premium(layer: Layer, paid: float, limit: float) -> float:
 
 
 def run_year(layers: Sequence[Layer], rows: Sequence[Row]) -> Year:
-    """Run a programme over the rows of a period and sample, which are in order of date and event."""
+    """Run a programme over the rows of a period and sample, in order of date and event."""
     year = Year([row.loss for row in rows])
     for priority in sorted({layer.get("InuringPriority", 1) for layer in layers}):
         taken = [0.0] * len(rows)
@@ -170,7 +178,9 @@ def run_year(layers: Sequence[Layer], rows: Sequence[Row]) -> Year:
                 taken = [a + b for a, b in zip(taken, parts, strict=True)]
         if any(t > n * (1 + 1e-6) for t, n in zip(taken, year.net, strict=True)):
             raise ValueError(priority)
-        year.net = [max(n - t, 0) for n, t in zip(year.net, taken, strict=True)]
+        left = [n - t for n, t in zip(year.net, taken, strict=True)]
+        # What is left by rounding is nothing.
+        year.net = [x if x > 1e-12 * n else 0.0 for x, n in zip(left, year.net, strict=True)]
     return year
 
 
@@ -185,7 +195,10 @@ class Averages(NamedTuple):
 
 
 def average(
-    number: int, years: Mapping[tuple[int, int], Year], weights: Sequence[float], samples: Sequence[int]
+    number: int,
+    years: Mapping[tuple[int, int], Year],
+    weights: Sequence[float],
+    samples: Sequence[int],
 ) -> Averages:
     """Averages over every period, whose weights are given, and these samples."""
     n = len(weights) * len(samples)
@@ -197,11 +210,9 @@ def average(
             w = weights[period - 1] / len(samples)
             values[period, sample] = year.ceded.get(number, 0.0)
             mean += w * values[period, sample]
-            attachment += w * (year.whole.get(number, 0.0) > 0)
+            attachment += w * (year.whole.get(number, 0.0) > 1e-9)
             exhaustion += w * year.exhausted.get(number, False)
             premium += w * year.premiums.get(number, 0.0)
-    squares = sum(
-        weights[p - 1] / len(samples) * (x - mean) ** 2 for (p, _), x in values.items()
-    )
+    squares = sum(weights[p - 1] / len(samples) * (x - mean) ** 2 for (p, _), x in values.items())
     deviation = math.sqrt(squares * n / (n - 1)) if n > 1 else math.nan
     return Averages(mean, deviation, attachment, exhaustion, premium)

@@ -45,8 +45,8 @@ class Subject(NamedTuple):
     """Labels of the parts, which layers have in their scope; empty if there are none."""
     parts: Int32s = np.zeros(0, np.int32)
     """Index of each row's label; empty if there are none."""
-    values: Floats = np.zeros(0)
-    """Insured value of the risk of each row; empty if rows are not risks, or it is not known."""
+    values: Floats | None = None
+    """Insured value of the risk of each row; None if rows are no risks, or it is not known."""
 
 
 class Perils(NamedTuple):
@@ -108,8 +108,8 @@ def _joined(
         np.concatenate([part.occurrences for part in parts.values()])[order],
         np.concatenate([part.losses for part in parts.values()])[order],
     )
-    insured = np.array([values[name] for name in parts]) if values else np.zeros(0)
-    return Subject(losses, tuple(parts), labels, insured[labels] if values else insured)
+    insured = np.array([values[name] for name in parts])[labels] if values else None
+    return Subject(losses, tuple(parts), labels, insured)
 
 
 def run_programme(
@@ -169,8 +169,9 @@ def _longest(starts: Indices) -> int:
 
 def _rows(subject: Subject) -> kernel.Rows:
     losses = subject.losses
-    for a, b in slices(len(subject.values), _STAGE):
-        if not (np.isfinite(subject.values[a:b]) & (subject.values[a:b] > 0)).all():
+    values = np.zeros(0) if subject.values is None else subject.values
+    for a, b in slices(len(values), _STAGE):
+        if not (np.isfinite(values[a:b]) & (values[a:b] > 0)).all():
             raise InputError(
                 "an insured value is not above 0 and finite",
                 hint="Give every risk its insured value.",
@@ -179,7 +180,7 @@ def _rows(subject: Subject) -> kernel.Rows:
         read_only(losses.starts, np.int64),
         read_only(losses.occurrences, np.int32),
         read_only(subject.parts, np.int32),
-        read_only(subject.values, np.float64),
+        read_only(values, np.float64),
         read_only(losses.losses, np.float64),
     )
 
@@ -223,7 +224,7 @@ def _layers(
             layer.reverse_franchise, layer.attachment, layer.limit, layer.aggregate_attachment,
             layer.aggregate_limit, layer.placed,
         )  # fmt: skip
-        if layer.of_risks and not len(subject.values):
+        if layer.of_risks and subject.values is None:
             raise InputError(
                 f"{layer.place} has terms of risks, and the losses are of no risks whose insured"
                 " value is known",
@@ -231,7 +232,7 @@ def _layers(
                 parameter="programme",
             )
         length = window_length(layer, calendar)
-        joined = layer.of_risks or length or len(subject.names) or len(subject.values)
+        joined = layer.of_risks or length or len(subject.names) or subject.values is not None
         plain = not joined and bool(insures[k].all())
         surplus = layer.kind == "SS"
         rules[k] = plain, layer.of_risks, surplus, length, layer.start == "cedant"

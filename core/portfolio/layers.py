@@ -28,6 +28,8 @@ from .losses import Calendar, OccurrenceLosses
 from .programme import Layer, Programme
 
 _STAGE = "layers"
+_ROUNDING = 1e-12
+"""A weight that is the rounding of a sum."""
 
 
 class LayerResult(NamedTuple):
@@ -111,16 +113,17 @@ class Recoveries:
 
     def results(self) -> list[LayerResult]:
         """Annual results of each layer, of samples and then of the mean."""
-        made = []
+        made, weights, periods = [], self.calendar.weights, self.calendar.periods
+        samples = np.array([self.samples, 1])
+        divisors = samples * (math.fsum(weights) if len(weights) else periods)
         for k, layer in enumerate(self.programme.layers):
             first = self._moments(k, np.zeros(2))
-            samples, periods = np.array([self.samples, 1]), self.calendar.periods
-            divisors = samples * (1 if len(self.calendar.weights) else periods)
             with np.errstate(divide="ignore", invalid="ignore"):
                 first /= divisors[:, np.newaxis]
                 means = np.nan_to_num(first[:, averages.SUM])
                 squares = self._moments(k, means)[:, averages.SQUARES] / divisors
-            squares += (1 - first[:, averages.WEIGHT]) * means**2
+            absent = 1 - first[:, averages.WEIGHT]
+            squares += np.where(absent > _ROUNDING, absent, 0) * means**2
             made += [
                 _result(layer, first[i], squares[i], periods * int(samples[i]), mean=i == 1)
                 for i in range(2)
@@ -157,8 +160,8 @@ def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: boo
         mean=mean,
         expected_loss=float(moments[averages.SUM]) * layer.placed,
         standard_deviation=deviation * layer.placed,
-        attachment=float(moments[averages.ATTACHED]),
-        exhaustion=float(moments[averages.EXHAUSTED]) if layer.exhaustible else math.nan,
+        attachment=min(float(moments[averages.ATTACHED]), 1.0),
+        exhaustion=min(float(moments[averages.EXHAUSTED]), 1.0) if layer.exhaustible else math.nan,
         premium=premium * layer.placed,
         reinstatement_premium=(
             premium * layer.placed * float(moments[averages.PREMIUM]) / layer.line

@@ -55,7 +55,8 @@ TOO_MANY = 3
 """Occurrences that a cedant could join in too many ways."""
 STATE = 4
 """Length of a state: a status, cell, row, and layer."""
-_ROUNDING = 1e-9
+_TOLERANCE = 1e-9
+_ROUNDING = 1e-12
 MOST_STEPS = 1 << 21
 
 
@@ -122,7 +123,7 @@ def _add_plain(net: Floats, terms: Floats, taken: Floats) -> tuple[float, bool]:
     """Cede rows to a plain layer; return what it recovers, and whether it is exhausted."""
     share, placed, limit = terms[SHARE], terms[PLACED], terms[LIMIT]
     deductible, left = terms[AGGREGATE_ATTACHMENT], terms[AGGREGATE_LIMIT]
-    bounded = left < np.inf
+    least, bounded = left * _ROUNDING, left < np.inf
     full = False
     recovered = 0.0
     for r in range(len(net)):
@@ -134,7 +135,7 @@ def _add_plain(net: Floats, terms: Floats, taken: Floats) -> tuple[float, bool]:
         left -= ceded
         recovered += ceded
         taken[r] += ceded * placed
-    return recovered, left == 0.0 if bounded else full
+    return recovered, left <= least if bounded else full
 
 
 @subkernel
@@ -175,7 +176,7 @@ def _bring(
 def _cede_windows(items: Items, count: int, terms: Floats) -> tuple[float, bool]:
     """Turn the totals of windows into what part of each is ceded; return as ``_add_plain``."""
     deductible, left = terms[AGGREGATE_ATTACHMENT], terms[AGGREGATE_LIMIT]
-    bounded = left < np.inf
+    least, bounded = left * _ROUNDING, left < np.inf
     full = False
     recovered = 0.0
     for i in range(count):
@@ -193,7 +194,7 @@ def _cede_windows(items: Items, count: int, terms: Floats) -> tuple[float, bool]
             # What overflows must not end as 0.
             recovered += ceded if items.totals[i] < np.inf else np.inf
             items.totals[i] = ceded * terms[PLACED] / items.totals[i]
-    return recovered, left == 0.0 if bounded else full
+    return recovered, left <= least if bounded else full
 
 
 @subkernel
@@ -225,9 +226,10 @@ def _leave(net: Floats, taken: Floats) -> int:
     """Take from the rows what was ceded of them; return a row that had less, or -1."""
     for r in range(len(net)):
         left = net[r] - taken[r]
-        if left < -_ROUNDING * net[r]:
+        if left < -_TOLERANCE * net[r]:
             return r
-        net[r] = max(left, 0.0)
+        # What is left by rounding is no loss to the layers that follow.
+        net[r] = left if left > _ROUNDING * net[r] else 0.0
     return -1
 
 
@@ -286,7 +288,8 @@ def cede(
                         return _stop(state, TOO_MANY, cell, first, k)
                 if not recovered < np.inf:
                     return _stop(state, INFINITE, cell, first, k)
-                results.recovered[k, cell] = recovered
+                # Or else what is there by rounding would attach the layer.
+                results.recovered[k, cell] = recovered if recovered > _ROUNDING * gross else 0.0
                 results.exhausted[k, cell] = exhausted
                 work += end - first
             row = _leave(net, taken)

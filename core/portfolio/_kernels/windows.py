@@ -31,6 +31,9 @@ TERMS = 10
 """Columns of the terms of layers: amounts, infinite where there is no limit, and shares."""
 
 
+_ROUNDING = 1e-12
+
+
 class Items(NamedTuple):
     """Scratch for the occurrences of one cell; each as long as the largest cell has rows."""
 
@@ -91,13 +94,13 @@ def as_cedant_chooses(
     """Choose the windows that recover most together; return the steps taken, -1 if too many.
 
     Aggregate terms grow with the sum of what windows recover, so the largest sum is best with
-    them, too. Of windows that recover the same, the longest is taken.
+    them, too. Of windows that recover the same but for rounding, the longest last one is taken.
     """
     steps = 0
     for i in range(count):
         date = dates[items.occurrences[i]]
         total = 0.0
-        best = -1.0
+        best = 0.0
         j = i
         while j >= 0 and date - dates[items.occurrences[j]] < length:
             total += items.losses[j]
@@ -105,8 +108,8 @@ def as_cedant_chooses(
             recovered = occurrence_loss(total, terms)
             if before >= 0:
                 recovered += items.best[before]
-            if recovered >= best:
-                best = recovered
+            if recovered >= best * (1.0 - _ROUNDING):
+                best = max(best, recovered)
                 items.chosen[i] = j
             j = before
             steps += 1
