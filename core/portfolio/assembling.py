@@ -88,7 +88,12 @@ def starts_by(*ordered: Indices) -> Indices:
     return np.flatnonzero(new)
 
 
-def table_of(events: Indices, summaries: Indices, samples: Indices, losses: Floats) -> LossTable:
+def table_of(
+    events: Indices,
+    summaries: Indices,
+    samples: Indices,
+    losses: npt.NDArray[np.floating[Any]],
+) -> LossTable:
     """Make a loss table of rows in order of event, summary and sample, shape (n,) each."""
     starts = starts_by(events, summaries)
     of_block = events[starts[:-1]]

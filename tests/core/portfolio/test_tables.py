@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -343,7 +342,7 @@ def test_rows_in_any_order_make_the_same(
         for (event, summary, sample), loss in rows.items()
         for period in when.get(event, ())
     ]
-    random.Random(seed).shuffle(lines)
+    np.random.default_rng(seed).shuffle(lines)
     expected = {
         (event, summary, max(sample, 0)): loss
         for (event, summary, sample), loss in rows.items()
