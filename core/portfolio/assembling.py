@@ -88,7 +88,12 @@ def starts_by(*ordered: Indices) -> Indices:
     return np.flatnonzero(new)
 
 
-def table_of(events: Indices, summaries: Indices, samples: Indices, losses: Floats) -> LossTable:
+def table_of(
+    events: Indices,
+    summaries: Indices,
+    samples: Indices,
+    losses: npt.NDArray[np.floating[Any]],
+) -> LossTable:
     """Make a loss table of rows in order of event, summary and sample, shape (n,) each."""
     starts = starts_by(events, summaries)
     of_block = events[starts[:-1]]
@@ -108,8 +113,8 @@ def table_of(events: Indices, summaries: Indices, samples: Indices, losses: Floa
 def occurrences_of(periods: Indices, events: Indices, dates: Indices) -> Occurrences:
     """Bring occurrences into the order of a calendar."""
     order = order_by(periods, dates, events)
-    ids, numbers = events[order].astype(np.int32), periods[order].astype(np.int32)
-    return Occurrences(numbers, ids, dates[order])
+    ids, numbers = (picked(v, order).astype(np.int32) for v in (events, periods))
+    return Occurrences(numbers, ids, picked(dates, order))
 
 
 def calendar_of(occurrence: Occurrence, weights: Floats | None = None) -> Calendar:

@@ -62,6 +62,7 @@ class Table:
 
     def refuse(self, row: int, text: str, hint: str | None = None) -> InputError:
         """Make the error about one row."""
+        hint = hint or f"The columns are {','.join((*self.columns, *self.dimensions))[:200]}"
         return InputError(f"{self.place(row)}: {text}", hint=hint, source=self.source)
 
     def require(self, name: str, good: Mask, text: str, hint: str | None = None) -> None:

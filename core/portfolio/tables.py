@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from datetime import date
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, Floats, Indices
-from ..budget import Scope
 from ..errors import InputError
-from ..losses.inputs import Data, Occurrence, SummaryInfo, day_ids, parse_occurrence
+from ..losses.inputs import Occurrence, SummaryInfo, parse_occurrence
 from ..losses.inputs.rows import INT_MAX
 from ..slices import slices
 from .assembling import (
@@ -43,20 +43,22 @@ from .assembling import (
     starts_by,
     table_of,
 )
-from .columns import Field, Table, read_table
+from .columns import Field, Table
 from .losses import Calendar, LossTable, Occurrences
 
-_ROW_BYTES = 200
-"""What a row takes while a table is sorted and checked."""
 _LOWEST_SPECIAL = -5
 _WEIGHT_DIGITS = 5e-7
 """Error of a weight that a csv has with six decimals."""
-_EPOCH = int(day_ids(np.array([1970]), np.array([1]), np.array([1]))[0])
+_FIRST = 305
+"""Days from 1 March of year 0 to the day before 1 January of year 1."""
 _PERIOD, _LOSS = Field("Period", needed=True), Field("Loss", "number", needed=True)
 _EVENT, _SUMMARY = Field("EventId"), Field("SummaryId")
 _OTHERS = (Field("SummarySetId"), Field("ImpactedExposure", "ignored"))
 _DATE = tuple(map(Field, ("Year", "Month", "Day", "Hour", "Minute")))
 _WEIGHT = Field("PeriodWeight", "number")
+
+
+Frequency = Literal["poisson", "negative-binomial"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,12 @@ class Given:
     """What the summaries are, of tables with summaries."""
     apart: bool = False
     """Whether each occurrence is an event of its own, numbered from 1 on by period, date, event."""
+    seed: int = 0
+    """Of what is simulated."""
+    frequency: Frequency = "poisson"
+    """Distribution of the number of events in a period, where that is simulated."""
+    dispersion: float | None = None
+    """Variance over mean of a negative binomial frequency, above 1."""
 
 
 class Imported(NamedTuple):
@@ -88,23 +96,13 @@ class Imported(NamedTuple):
     """Rows that are not in it, by the reason."""
 
 
-def import_table(form: str, data: Data, given: Given, source: str | None = None) -> Imported:
-    """Make a loss set of a table.
+class Form(NamedTuple):
+    """What a table has, and what becomes of it."""
 
-    Args:
-        form: one of ``FORMS``.
-        data: csv with a header, or columns.
-        given: what is said besides.
-        source: name of the file, for messages.
-
-    Raises:
-        InputError: the table is not of this form, contradicts itself or what is said besides.
-    """
-    fields, dimensions, make = _FORMS[form]
-    with Scope("input", 8 * len(data) if isinstance(data, bytes) else 0) as budget:
-        table = read_table(data, fields, source, dimensions=dimensions)
-        budget.hold("input", _ROW_BYTES * table.rows)
-        return make(table, given)
+    fields: Sequence[Field]
+    make: Callable[[Table, Given], Imported]
+    dimensions: bool = False
+    """Whether it may have columns of any other name."""
 
 
 def _read_rows(table: Table, given: Given, events: Indices) -> tuple[LossRows, int, dict[str, int]]:
@@ -145,7 +143,7 @@ def _samples(table: Table, given: Given) -> tuple[Indices, int]:
     return np.where(ids == -1, 0, ids), count
 
 
-def _require_unique(table: Table, rows: LossRows, same: Sequence[Array]) -> None:
+def require_unique(table: Table, rows: LossRows, same: Sequence[Array]) -> None:
     """Raise ``InputError`` about the first of ordered rows whose keys came before."""
     again = np.flatnonzero(np.all([key[1:] == key[:-1] for key in same], axis=0)) + 1
     if len(again):
@@ -167,10 +165,10 @@ def _of_events(table: Table, given: Given) -> Imported:
         )
     events = table.integers("EventId", 0)
     rows, samples, left_out = _read_rows(table, given, events)
-    summaries, dimensions = _summaries(table, given)
+    summaries, dimensions = summaries_of(table, given)
     rows = replace(rows, summaries=picked(summaries, rows.numbers))
     rows = rows.take(order_by(rows.events << 32 | rows.summaries, rows.samples))
-    _require_unique(table, rows, (rows.events, rows.summaries, rows.samples))
+    require_unique(table, rows, (rows.events, rows.summaries, rows.samples))
     happens = among(rows.events, given.occurrence.events())
     if not happens.any():
         hint = "Give the occurrence of the same model"
@@ -190,12 +188,12 @@ def _of_periods(table: Table, given: Given, *, repeated: bool = False) -> Import
         given: what is said besides.
         repeated: whether an event that is there twice in a period happens twice.
     """
-    count = _count_periods(table, given)
+    count = count_periods(table, given)
     periods = table.integers("Period", 1, count)
     # Without events, a period is one: its losses of all summaries happen together.
     events = table.integers("EventId", 0) if "EventId" in table else periods
     rows, samples, left_out = _read_rows(table, given, events)
-    summaries, dimensions = _summaries(table, given)
+    summaries, dimensions = summaries_of(table, given)
     rows = replace(rows, summaries=picked(summaries, rows.numbers))
     rows = replace(rows, periods=picked(periods, rows.numbers))
     dates, granular = _dates(table)
@@ -230,7 +228,7 @@ def _separated(table: Table, rows: LossRows, *, apart: bool) -> tuple[LossTable,
     order = order_by(rows.events, rows.periods, rows.dates, cells)
     rows, cells = rows.take(order), cells[order]
     when = (rows.events, rows.periods, rows.dates)
-    _require_unique(table, rows, (*when, cells))
+    require_unique(table, rows, (*when, cells))
     starts = starts_by(*when)
     events, periods, dates = (key[starts[:-1]] for key in when)
     first = _require_same(table, rows, cells, starts, events)
@@ -263,7 +261,8 @@ def _require_same(
     return first
 
 
-def _count_periods(table: Table, given: Given) -> int:
+def count_periods(table: Table, given: Given) -> int:
+    """Number of periods that is given, which has to be."""
     if given.periods is None:
         raise InputError(
             "the table does not tell how many periods there are, as some have no loss",
@@ -313,24 +312,23 @@ def _days(table: Table) -> Indices:
     for a, b in slices(len(texts), "input", 1 << 14):
         for row in range(a, b):
             try:
-                days[row] = np.datetime64(str(texts[row]), "D").astype(np.int64) + _EPOCH
+                days[row] = date.fromisoformat(str(texts[row])).toordinal() + _FIRST
             except ValueError:
                 text = f"Date {str(texts[row])[:60]!r} is not a date such as 2031-05-28"
                 raise table.refuse(row, text) from None
-    table.require("Date", days >= 0, "is before year 1")
     return days
 
 
-def _summaries(table: Table, given: Given) -> tuple[Indices, SummaryInfo | None]:
+def summaries_of(table: Table, given: Given) -> tuple[Indices, SummaryInfo | None]:
     """Summary of each row, and what the summaries are."""
     if "SummaryId" in table:
         if table.dimensions:
             hint = "Describe summaries in a summary info, or leave SummaryId out"
             message = f"it has SummaryId and {', '.join(table.dimensions)[:200]}"
             raise InputError(message, hint=hint, source=table.source)
-        return table.integers("SummaryId", 1), given.info
+        return _described(table.integers("SummaryId", 1), given, table), given.info
     if not table.dimensions:
-        return np.ones(table.rows, np.int64), given.info
+        return _described(np.ones(table.rows, np.int64), given, table), given.info
     numbers: dict[tuple[str, ...], int] = {}
     summaries = np.empty(table.rows, np.int64)
     for a, b in slices(table.rows, "input", 1 << 14):
@@ -339,6 +337,17 @@ def _summaries(table: Table, given: Given) -> tuple[Indices, SummaryInfo | None]
     columns = zip(*numbers, strict=True)
     described = {n: np.array(c) for n, c in zip(table.dimensions, columns, strict=True)}
     return summaries, SummaryInfo(np.arange(1, len(numbers) + 1, dtype=np.int32), described)
+
+
+def _described(summaries: Indices, given: Given, table: Table) -> Indices:
+    """The same summaries, of which the summary info has to have each."""
+    if given.info is not None:
+        known = among(summaries, given.info.summary_ids)
+        if not known.all():
+            row = int(np.argmin(known))
+            text = f"summary {summaries[row]} is not described in the summary info"
+            raise table.refuse(row, text, "Describe it there")
+    return summaries
 
 
 def _renamed(table: Table, names: Mapping[str, str]) -> Table:
@@ -375,7 +384,6 @@ _ALONE = frozenset(
     ("occupants", "residents", "affectedpop", "injured", "number", "area", "claim", "reinsurance")
 )
 """Loss types of people and buildings, and what is part of other losses."""
-Make = Callable[[Table, Given], Imported]
 _SAMPLED = tuple(Field(name, needed=True) for name in ("EventId", "SummaryId", "SampleId"))
 _YLT = (_PERIOD, _LOSS, _EVENT, _SUMMARY, Field("SampleId"), *_DATE, Field("Date", "date"), _WEIGHT)
 _YEAR, _OF_YEAR = Field("year", needed=True), Field("EventId", needed=True)
@@ -385,12 +393,15 @@ _ASIDE = (
 )
 _OPENQUAKE = (_OF_YEAR, _YEAR, Field("loss", "number", needed=True))
 _CLIMADA = (_OF_YEAR, _YEAR, Field("at_event", "number", needed=True))
-_FORMS: Final[Mapping[str, tuple[Sequence[Field], bool, Make]]] = {
-    "splt": ((_PERIOD, *_SAMPLED, _LOSS, *_DATE, _WEIGHT, *_OTHERS), False, _of_periods),
-    "selt": ((*_SAMPLED, _LOSS, *_OTHERS), False, _of_events),
-    "ylt": ((*_YLT, *_OTHERS), True, _of_periods),
-    "openquake": ((*_OPENQUAKE, *(Field(name, "ignored") for name in _ASIDE)), True, _of_openquake),
-    "climada": (_CLIMADA, False, _of_climada),
+FORMS: Final[Mapping[str, Form]] = {
+    "splt": Form(
+        (_PERIOD, *_SAMPLED, _LOSS, *_DATE, _WEIGHT, *_OTHERS), _of_periods, dimensions=False
+    ),
+    "selt": Form((*_SAMPLED, _LOSS, *_OTHERS), _of_events, dimensions=False),
+    "ylt": Form((*_YLT, *_OTHERS), _of_periods, dimensions=True),
+    "openquake": Form(
+        (*_OPENQUAKE, *(Field(name, "ignored") for name in _ASIDE)), _of_openquake, dimensions=True
+    ),
+    "climada": Form(_CLIMADA, _of_climada, dimensions=False),
 }
-FORMS = tuple(_FORMS)
-"""Names of the forms of tables."""
+"""By name."""
