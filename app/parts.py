@@ -51,6 +51,7 @@ from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService
 from app.portfolio.answering import Answers
+from app.portfolio.exchanging import Importing
 from app.portfolio.kept import Kept
 from app.portfolio.making import Making
 from app.portfolio.records import LossSets
@@ -258,9 +259,14 @@ class Parts:
         source = SetSource(sets, Kept(ledger, settings.portfolio_bytes // 2))
         prepared: Kept[Any] = Kept(ledger, settings.portfolio_bytes // 2)
         self.portfolios = PortfolioService(
-            *(sets, Making(sets, streams, self.losses)),
-            Answers(source, prepared, self.threads, settings.max_groups),
-            *(self.threads, self.tiles.reducing, self.bodies, self.addresses),
+            sets=sets,
+            making=Making(sets, streams, self.losses),
+            importing=Importing(sets, self.losses, self.decoders),
+            answers=Answers(source, prepared, self.threads, settings.max_groups),
+            threads=self.threads,
+            waiting=self.tiles.reducing,
+            bodies=self.bodies,
+            addresses=self.addresses,
         )
 
     def _add_operations(self, board: Board) -> None:

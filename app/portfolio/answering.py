@@ -8,35 +8,34 @@ occurrence that a programme is applied to. So another programme, as of a slider,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
 
 from app.engine.base import Engine
-from app.errors import InvalidOptionError, NotAcceptableError
+from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
-from app.losses.pictures.drawing import PictureCollector
-from app.losses.pictures.options import PictureForm, PictureOptions, Theme, can_draw
-from app.losses.tables import table_encoder
+from app.losses.pictures.options import PictureForm, PictureOptions, Theme
 from core.arrays import Rows
 from core.budget import current
 from core.errors import InputError
-from core.losses.inputs import ReturnPeriods, SummaryInfo
-from core.losses.reports import Report
+from core.losses.inputs import ReturnPeriods
 from core.losses.reports.report import RunOptions
 from core.portfolio.combining import Subject as Whole
+from core.portfolio.contributions import CONTRIBUTIONS, KEYS, Aim, contribute
 from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
 from core.portfolio.inuring import Subject, run_programme
 from core.portfolio.layers import Recoveries
 from core.portfolio.netting import cells_of
+from core.portfolio.uncertainty import BANDS, Doubt, bands
 
 from .contents import OpenSet
-from .files import STAGE
+from .encoding import Table
 from .grouping import Grouping, check_currencies, group
 from .kept import Kept
 from .layering import (
@@ -54,24 +53,14 @@ from .query import Query
 from .records import LossSet
 from .sources import SetSource
 
+T = TypeVar("T")
 _ALGORITHM = b"portfolio 1"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
-_AT_ONCE = 1 << 16
+_WIDEST = 8
 _USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
 """Return periods of a summary that names none."""
-
-
-class Table(NamedTuple):
-    """Rows of an answer."""
-
-    report: Report
-    pieces: Sequence[Rows]
-    info: SummaryInfo | None
-    """Columns to join by group or layer."""
-    width: int
-    """Bytes of an amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +83,22 @@ class Asked:
         """Bytes of an amount: those of the sets, unless others are asked for."""
         own: int = max(each.value["float_width"] for each in self.sets)
         return self.query.float_width or own
+
+    def about(self) -> dict[str, Any]:
+        """Return what is said of the answer besides its tables."""
+        sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
+        return {"report": self.query.report, "of": self.query.of, "loss_sets": sets}
+
+    def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
+        """Return how its curves are drawn."""
+        about = self.sets[0].value
+        return PictureOptions(
+            form=form,
+            theme=theme,
+            perspective=about["perspective"],
+            currency=self.query.currency or about["currency"],
+            tail_means=True,
+        )
 
     @property
     def subject(self) -> bytes:
@@ -154,8 +159,15 @@ class Answers:
         query = asked.query
         sets = [self.source.open(record) for record in asked.sets]
         prepared = self._prepared(asked, sets)
-        layered = None if query.programme is None else self._layered(asked, prepared, sets)
-        yield from self._rolled(asked, prepared, layered)
+        layered = None
+        if query.programme is not None and query.report != "contributions":
+            layered = self._layered(asked, prepared, sets)
+        if query.report == "contributions":
+            yield from self._contributions(asked, prepared, sets)
+        elif query.report == "uncertainty":
+            yield self._uncertainty(asked, prepared)
+        else:
+            yield from self._rolled(asked, prepared, layered)
         if layered is not None:
             rows = {"layers": layer_rows, "summary": layer_rows, "recoveries": recovery_rows}
             if query.report in rows:
@@ -186,35 +198,74 @@ class Answers:
         for name, pieces in found.items():
             yield Table(REPORTED[name], pieces, grouping.info, asked.width)
 
+    def _contributions(
+        self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]
+    ) -> Iterator[Table]:
+        """Yield what groups contribute to the points of the whole, and what is behind them."""
+        query, (grouping, subject) = asked.query, prepared
+        losses = self._kept(asked, "whole", lambda: subject.whole().occurrence_losses())
+        amounts = None
+        if query.of != "gross":
+            programme = read_programme(query, sets)
+            recoveries = run_programme(programme, losses, subject.calendar, subject.samples)
+            amounts = OF[query.of](recoveries).losses
+        years = tuple(_years(query, subject) or ())
+        found = [
+            contribute(
+                subject,
+                losses,
+                Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out),
+                amounts,
+            )
+            for kind in _kinds(query)
+        ]
+        rows = [_numbered(each.rows, grouping) for each in found]
+        yield Table(CONTRIBUTIONS, rows, grouping.info, _WIDEST)
+        yield Table(KEYS, [each.keys for each in found], None, _WIDEST)
+
+    def _uncertainty(self, asked: Asked, prepared: Prepared) -> Table:
+        """Return the bands of averages and points of groups."""
+        query, (grouping, subject) = asked.query, prepared
+        years = tuple(_years(query, subject) or ())
+        doubt = Doubt(years, query.confidence, query.tolerance, seed=query.seed)
+        pieces = bands(subject, doubt, OrderedCalls(self.engine))
+        rows = [_numbered(piece, grouping) for piece in pieces]
+        return Table(BANDS, rows, grouping.info, _WIDEST)
+
+    def _kept(self, asked: Asked, what: str, make: Callable[[], T]) -> T:
+        """Return something of the losses that count, which costs what it holds."""
+
+        def measured() -> tuple[T, int]:
+            before = current().held
+            return make(), current().held - before
+
+        found: T = self.prepared.get((what, asked.subject), measured)
+        return found
+
     def _layered(self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]) -> Layered:
         """Run the programme over all groups."""
         grouping, whole = prepared
         programme = read_programme(asked.query, sets)
         values = insured_values(asked.query, sets, grouping.labels)
-        key = ("subject of layers", asked.query.insured_value, asked.subject)
 
-        def make() -> tuple[Subject, int]:
-            before = current().held
+        def make() -> Subject:
             losses = [whole.occurrence_losses(number) for number in range(whole.groups)]
-            made = join(losses, grouping.labels, whole.calendar, whole.samples, values)
-            return made, current().held - before
+            return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
-        subject: Subject = self.prepared.get(key, make)
+        subject = self._kept(asked, f"layers {asked.query.insured_value}", make)
         return Layered(subject, run_programme(programme, subject, whole.calendar, whole.samples))
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
 
-        def prepare() -> tuple[Prepared, int]:
-            before = current().held
+        def prepare() -> Prepared:
             check_currencies(asked.query, sets)
             grouping = group(asked.query, sets, self.max_groups)
             seeds = [p.pairing_seed for p in asked.query.loss_sets if p.pairing_seed is not None]
             whole = Whole(grouping.members, len(grouping.keys), next(iter(seeds), 0))
-            return Prepared(grouping, whole), current().held - before
+            return Prepared(grouping, whole)
 
-        found: Prepared = self.prepared.get(("groups", asked.subject), prepare)
-        return found
+        return self._kept(asked, "groups", prepare)
 
 
 _REPORTS: Mapping[str, tuple[str, ...]] = {
@@ -234,14 +285,28 @@ def _question(asked: Asked, whole: Whole) -> Question:
         reports.append("psept")
         if letters <= _PER_SAMPLE:
             reports.remove("ept")
-    wanted = query.return_periods
-    if wanted is not None:
-        _check_years(query, whole)
-    elif query.report == "summary":
-        wanted = [years for years in _USUAL if years <= whole.calendar.periods]
+    wanted = _years(query, whole)
     years = ReturnPeriods(np.array(sorted(wanted, reverse=True), np.int32)) if wanted else None
     options = RunOptions(query.confidence, query.curves, query.tvar)
     return Question(tuple(reports), years, options, asked.width)
+
+
+def _years(query: Query, whole: Whole) -> list[int] | None:
+    """Return the return periods; the usual ones where a report needs some and none are named."""
+    if query.return_periods is not None:
+        _check_years(query, whole)
+    elif query.report in {"summary", "contributions", "uncertainty"}:
+        return [years for years in _USUAL if years <= whole.calendar.periods]
+    return query.return_periods
+
+
+def _kinds(query: Query) -> list[Literal["oep", "aep"]]:
+    """Return the kinds of curves that letters name: capital ones are AEP."""
+    named: dict[Literal["oep", "aep"], bool] = {
+        "oep": any(map(str.islower, query.curves)),
+        "aep": any(map(str.isupper, query.curves)),
+    }
+    return [kind for kind, is_named in named.items() if is_named]
 
 
 def _check_years(query: Query, whole: Whole) -> None:
@@ -264,75 +329,3 @@ def _numbered(rows: Rows, grouping: Grouping) -> Rows:
         rows = rows.copy()
         rows["SummaryId"] = np.array(grouping.keys, np.int32)[:, 0][rows["SummaryId"] - 1]
     return rows
-
-
-def encode(tables: Sequence[Table], form: str) -> Iterator[bytes]:
-    """Yield the bytes of an answer of one table.
-
-    Raises:
-        NotAcceptableError: there are several.
-    """
-    if len(tables) != 1:
-        names = " and ".join(table.report.name for table in tables)
-        raise NotAcceptableError(
-            f"{form} holds one table, and the answer has {names}",
-            hint="Ask for one report, with curves of samples (W, w) apart, or for JSON",
-        )
-    report, pieces, info, width = tables[0]
-    encoder = table_encoder(form, report, width, info)
-    yield encoder.begin()
-    for rows in _slices(pieces):
-        yield bytes(encoder.encode(rows))
-    yield encoder.end()
-
-
-def _slices(pieces: Sequence[Rows]) -> Iterator[Rows]:
-    for rows in pieces:
-        for begin in range(0, len(rows), _AT_ONCE):
-            current().check(STAGE)
-            yield rows[begin : begin + _AT_ONCE]
-
-
-def encode_json(asked: Asked, tables: Sequence[Table]) -> Iterator[bytes]:
-    """Yield an answer as a JSON object: its sets, and a list of rows for each table."""
-    sets = [{"id": each.id, "digest": each.digest} for each in asked.sets]
-    begin = {"report": asked.query.report, "of": asked.query.of, "loss_sets": sets}
-    yield orjson.dumps(begin)[:-1] + b',"tables":{'
-    for number, (report, pieces, info, width) in enumerate(tables):
-        yield (b"," if number else b"") + orjson.dumps(report.name) + b":["
-        encoder = table_encoder("ndjson", report, width, info)
-        comma = b""
-        for rows in _slices(pieces):
-            lines = bytes(encoder.encode(rows)).rstrip(b"\n").replace(b"\n", b",")
-            if lines:
-                yield comma + lines
-                comma = b","
-        yield b"]"
-    yield b"}}"
-
-
-def draw(asked: Asked, tables: Sequence[Table], form: PictureForm, theme: Theme) -> bytes:
-    """Draw the curves of an answer.
-
-    Raises:
-        NotAcceptableError: it has none.
-        CoreError: they cannot be drawn.
-    """
-    curves = next((table for table in tables if table.report.name == "ept"), None)
-    if curves is None or not can_draw():
-        raise NotAcceptableError(
-            "there is no picture of this answer",
-            hint="Pictures are of the report curves, by a server with the extra plot",
-        )
-    about = asked.sets[0].value
-    options = PictureOptions(
-        form=form,
-        theme=theme,
-        perspective=about["perspective"],
-        currency=asked.query.currency or about["currency"],
-        tail_means=True,
-    )
-    collector = PictureCollector("ept", options)
-    for rows in _slices(curves.pieces):
-        collector.take("ept", rows)
-    return collector.draw(None)

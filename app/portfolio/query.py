@@ -98,6 +98,11 @@ class Query(BaseModel):
     insured_value: str | None = given("Dimension with the insured values, where groups are risks")
     float_width: Literal[4, 8] | None = given("Bytes of an amount; those of the sets without")
     seed: Seed = Field(0, description="Of resampled periods")
+    tolerance: float = Field(
+        0.05, gt=0, lt=1, description="Noise of samples that uncertainty advises for"
+    )
+    band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of the tail")
+    leave_one_out: bool = Field(False, description="Contributions: the whole without each group")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
 
     @model_validator(mode="after")

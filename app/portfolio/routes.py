@@ -27,7 +27,8 @@ from app.losses.schemas import given
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 
-from .answering import Answers, Asked, draw, encode, encode_json
+from .answering import Answers, Asked
+from .encoding import draw, encode, encode_json
 from .making import SetBody
 from .query import Query as QueryBody
 from .service import PortfolioService
@@ -61,6 +62,7 @@ class LossSetAnswer(BaseModel):
     granular: bool = Field(description="Whether dates have hours and minutes")
     catalogue: str = Field(description="Digest of the occurrences and weights")
     dimensions: list[str]
+    left_out: dict[str, int] = Field({}, description="Rows of a table that are not in it")
     digest: str = Field(description="Digest of all content")
     bytes: int
     created: str
@@ -208,9 +210,9 @@ def _begin(answers: Answers, asked: Asked, form: str, theme: Theme) -> Iterator[
     """Compute an answer; yield its bytes."""
     tables = answers.answer(asked)
     if form == "json":
-        return encode_json(asked, tables)
+        return encode_json(asked.about(), tables)
     if form in PICTURE_TYPES:
-        return iter([draw(asked, tables, cast("PictureForm", form), theme)])
+        return iter([draw(tables, asked.picture(cast("PictureForm", form), theme))])
     return encode(tables, form)
 
 

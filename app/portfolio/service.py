@@ -9,6 +9,7 @@ from app.http.addresses import Addresses
 from app.http.json_bodies import JsonBodies
 
 from .answering import Answers
+from .exchanging import Importing
 from .making import Making
 from .records import LossSets
 
@@ -19,6 +20,7 @@ class PortfolioService:
 
     sets: LossSets
     making: Making
+    importing: Importing
     answers: Answers
     threads: Workers
     waiting: Workers

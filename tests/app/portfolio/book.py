@@ -55,7 +55,7 @@ class Book:
                 loss = self.losses.get((event, summary, sample), 0.0)
                 pairs.append((sample or -1, loss))
             blocks.append(Block(event, summary, tuple(sorted(pairs))))
-        return Stream("summary", 4, SAMPLES, tuple(blocks)).encode()
+        return Stream("summary", SAMPLES, 4, tuple(blocks)).encode()
 
     def occurrence(self) -> bytes:
         """The occurrences as a file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import itertools
 import math
@@ -23,17 +24,19 @@ TOWER = {"layers": [{**CXL, "OccAttachment": 200, "OccLimit": 500}]}
 
 
 @pytest.fixture(scope="module")
-async def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = Desk(tmp_path_factory.mktemp("data"))
-    run, info = desk.run(Book()), desk.info()
-    desk.run_id = run
-    for name, currency in (("a", "EUR"), ("nothing", None)):
-        made = await desk.make(run, name=name, currency=currency, summary_info=info)
-        assert made.status_code == 201, made.text
-    made = await desk.make(desk.run(Book(seed=1)), name="twin", currency="USD", summary_info=info)
-    assert made.status_code == 201
-    made = await desk.make(desk.run(Book(seed=2)), name="other", currency="EUR", summary_info=info)
-    assert made.status_code == 201
+    desk.run_id, info = desk.run(Book()), desk.info()
+    twin, other = desk.run(Book()), desk.run(Book(seed=2))
+    sets = [("a", desk.run_id, "EUR"), ("nothing", desk.run_id, None)]
+    sets += [("twin", twin, "USD"), ("other", other, "EUR")]
+
+    async def make() -> None:
+        for name, run, currency in sets:
+            made = await desk.make(run, name=name, currency=currency, summary_info=info)
+            assert made.status_code == 201, made.text
+
+    asyncio.run(make())
     return desk
 
 

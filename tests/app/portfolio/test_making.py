@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from app.http.identity import SINGLE_USER
 from app.portfolio.contents import Shape, open_set, write_contents
 from app.portfolio.records import KIND, blobs_without_sets
 from app.state.base import StoreDamagedError
+from app.state.sweeper import expired_records
 from core.portfolio.building import Part
 from core.portfolio.losses import Calendar, Occurrences
 from tests.app.portfolio.book import SETS, Book, Desk, losses_of
@@ -178,3 +180,15 @@ async def test_quotas_count_loss_sets_and_their_bytes(tmp_path: Path) -> None:
     assert (answer.status_code, answer.json()["code"]) == (429, "quota-exceeded")
     assert answer.json()["setting"] == "THALWEG_QUOTA_LOSS_SETS"
     assert desk.parts.storage.blobs.list(KIND, "two.").blobs == ()
+
+
+async def test_a_set_that_nobody_used_expires(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, loss_set_days=1)
+    await desk.make(desk.run(Book()), name="old")
+    records, now = desk.parts.storage.records, time.time()
+    chore = expired_records(records, KIND, DAY, lambda: now + DAY / 2)
+    chore()
+    assert desk.parts.portfolios.sets.page(SINGLE_USER, "", 9)
+    expired_records(records, KIND, DAY, lambda: now + 2 * DAY)()
+    assert desk.parts.portfolios.sets.page(SINGLE_USER, "", 9) == []
+    assert "expired loss_sets" in desk.parts.sweeper._chores
