@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ..arrays import Floats, Indices
 from ..budget import Scope, current
-from ..errors import InputError, LimitError
+from ..errors import BudgetExceededError, InputError, LimitError
 from ..losses._kernels.cells import Cells
 from ..losses.finishing import ParallelMap
 from ..slices import grouped
@@ -189,7 +189,7 @@ class Subject:
 
         _run(apply, count, pairs)
         ends = np.append(0, np.cumsum(sizes))
-        current().hold("cells", _CELL_BYTES * int(ends[-1]))
+        _hold("cells", _CELL_BYTES * int(ends[-1]))
         samples = np.empty(ends[-1], np.int32)
         sums, largest = np.empty(ends[-1]), np.empty(ends[-1])
         ordered = not any(len(mapped) for mapped in self.joint.mapped)
@@ -223,7 +223,7 @@ class Subject:
             of_pairs = pairs.starts[a : b + 1] - pairs.starts[a]
             adding.count_rows(of_pairs, *given, sizes[a:b], lengths[a:b])
         cells, ends = np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(lengths))
-        current().hold("occurrences", 16 * int(cells[-1]) + _ROW_BYTES * int(ends[-1]))
+        _hold("occurrences", 16 * int(cells[-1]) + _ROW_BYTES * int(ends[-1]))
         of_cells = np.empty(cells[-1] + 1, np.int64)
         of_cells[-1] = ends[-1]
         samples = np.empty(cells[-1], np.int32)
@@ -316,6 +316,14 @@ def _run(apply: ParallelMap[Any, Any], function: Any, pairs: Pairs) -> None:  # 
     tasks: Iterable[tuple[int, int]] = grouped(pairs.rows, "rows", _TASK)
     for _ in apply(function, tasks):
         """Results are written where they belong."""
+
+
+def _hold(stage: str, nbytes: int) -> None:
+    try:
+        current().hold(stage, nbytes)
+    except BudgetExceededError as e:
+        e.hint = "A group is held as a whole: filter, or group by more dimensions"
+        raise
 
 
 def _check_finite(losses: Floats) -> None:
