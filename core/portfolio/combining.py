@@ -258,13 +258,12 @@ class Subject:
             -1 if it has none, and its loss; valid until the next.
         """
         pairs = self.pairs(first, self.groups if last is None else last)
-        of_whole = (whole.starts, whole.periods, whole.samples, whole.occurrences)
         for a, b, references, rows, _ in self._loads(pairs, (0, len(pairs.groups))):
             of_rows = pairs.rows[a : b + 1] - pairs.rows[a]
             of_pairs = (pairs.starts[a : b + 1] - pairs.starts[a], pairs.periods[a:b])
             given = (self._occurrences[references], self._blocks[references], self._counts)
             located = np.empty(int(of_rows[-1]), np.int64)
-            attributing.locate(*of_pairs, *given, rows.samples, *of_whole, located)
+            attributing.locate(*of_pairs, *given, rows.samples, whole, located)
             yield pairs.groups[a:b], of_rows, located, rows.losses
 
     def _loads(
@@ -292,9 +291,8 @@ class Subject:
             self.members, self._tables, self._bases, self.joint.mapped, strict=False
         ):
             current().check("rows")
-            of_table = (table.samples_at, table.losses_at, table.samples, table.losses)
             given = (member.factor, mapped, with_losses, self.samples, rows)
-            if not adding.gather(blocks, self._counts, int(base), *of_table, *given):
+            if not adding.gather(blocks, self._counts, int(base), table, *given):
                 raise InputError(
                     f"a loss set has a sample that is not from 0 to {self.samples}",
                     hint="It is damaged, or another len_sample was stored with it: make it anew",
@@ -307,9 +305,10 @@ _TOO_LARGE = "Give factors under which losses stay below 1.8e308"
 
 def make_scratch(samples: int) -> adding.Scratch:
     """Scratch for pairs of up to so many samples."""
-    floats = (np.zeros(samples + 1) for _ in range(4))
-    lists = (np.zeros(samples + 2, np.int64) for _ in range(4))
-    return adding.Scratch(*floats, *lists, np.zeros(COUNTS, np.int64), np.zeros(PROGRESS, np.int64))
+    now, high, low, largest = np.zeros((4, samples + 1))
+    listed, whole, tally, spare = np.zeros((4, samples + 2), np.int64)
+    sorting = (np.zeros(COUNTS, np.int64), np.zeros(PROGRESS, np.int64))
+    return adding.Scratch(now, high, low, largest, listed, whole, tally, spare, *sorting)
 
 
 def _run(apply: ParallelMap[Any, Any], function: Any, pairs: Pairs) -> None:  # noqa: ANN401 - of tasks
@@ -333,7 +332,7 @@ def _check_finite(losses: Floats) -> None:
 
 def _frozen(table: LossTable) -> LossTable:
     """The same table as read-only arrays, for which kernels are compiled."""
-    return LossTable(*map(_read_only, table))
+    return LossTable._make(_read_only(array) for array in table)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -121,9 +121,12 @@ def _same(a: Calendar, b: Calendar) -> bool:
     if a is b:
         return True
     current().check("calendar")
-    alike = a.periods == b.periods and all(
-        np.array_equal(mine, other)
-        for mine, other in zip(a.occurrences, b.occurrences, strict=True)
+    mine, other = a.occurrences, b.occurrences
+    alike = (
+        a.periods == b.periods
+        and np.array_equal(mine.periods, other.periods)
+        and np.array_equal(mine.event_ids, other.event_ids)
+        and np.array_equal(mine.dates, other.dates)
     )
     if alike and not np.array_equal(a.weights, b.weights):
         raise InputError(
@@ -200,11 +203,11 @@ def _interleave(
         )
         for of, n, count in zip(found, times, counts, strict=True)
     ]
-    joined = [np.concatenate(part) for part in (numbers, dates, ids)]
-    order = _order(*joined)
+    of_all, days, names = np.concatenate(numbers), np.concatenate(dates), np.concatenate(ids)
+    order = _order(of_all, days, names)
     joint = Calendar(
         periods,
-        Occurrences(joined[0][order].astype(np.int32), joined[2][order], joined[1][order]),
+        Occurrences(of_all[order].astype(np.int32), names[order], days[order]),
         np.zeros(0),
         dated=all(calendar.dated for calendar in calendars),
         granular=granular,

@@ -12,7 +12,7 @@ unless most samples are there.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from ...arrays import Array, Floats, Indices
 from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
 from ...sorting import sort_slice
+from ..losses import LossTable
 
 # See core/losses/_kernels/unpacking.py.
 _U = np.uintp
@@ -67,10 +68,7 @@ def gather(
     blocks: Indices,
     counts: Int32s,
     base: int,
-    samples_at: Indices,
-    losses_at: Indices,
-    samples: Int32s,
-    losses: npt.NDArray[Any],
+    table: LossTable,
     factor: float,
     mapped: Int32s,
     with_losses: bool,
@@ -83,10 +81,7 @@ def gather(
         blocks: of the references, of all members.
         counts: rows of the blocks of all members.
         base: number of the member's first block.
-        samples_at: of the member's table, as those that follow.
-        losses_at: of the table.
-        samples: of the table.
-        losses: of the table.
+        table: of the member.
         factor: of the losses.
         mapped: sample that each becomes, by sample; empty if they stay.
         with_losses: whether losses are needed.
@@ -101,8 +96,8 @@ def gather(
     for i in range(len(blocks)):
         count = counts[blocks[i]]
         block = blocks[i] - base
-        if 0 <= block < len(samples_at):
-            source = samples[samples_at[block] : samples_at[block] + count]
+        if 0 <= block < len(table.counts):
+            source = table.samples[table.samples_at[block] : table.samples_at[block] + count]
             target = out.samples[to : to + count]
             for j in range(count):
                 beyond |= np.int32(np.uint32(source[j]) > np.uint32(highest))
@@ -111,7 +106,7 @@ def gather(
             for j in range(count):
                 target[j] = mapped[_U(source[j])] if len(mapped) else source[j]
             if with_losses:
-                values = losses[losses_at[block] : losses_at[block] + count]
+                values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
                 amounts = out.losses[to : to + count]
                 for j in range(count):
                     amounts[j] = max(np.float64(values[j]) * factor, _TINY)
