@@ -57,7 +57,9 @@ class Joint:
     sources: Int32s
     """Number of the catalogue of each occurrence, shape (occurrences,)."""
     mapped: list[Int32s]
-    """Sample that each sample of a member becomes, from 0 on; empty if they stay."""
+    """Sample that each sample of a member becomes, from 0 on."""
+    in_order: bool
+    """Whether all samples stay as they are."""
     unplaced: list[int]
     """Events of each member that have losses and no occurrence: they never happen."""
 
@@ -80,21 +82,23 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
     bases = np.cumsum([0, *(len(member.table.event_ids) for member in members)])
     unplaced = [0 for _ in members]
     found = [[_find(members, m, int(bases[m]), unplaced) for m in c] for c in catalogues]
-    mapped = [np.zeros(0, np.int32) for _ in members]
+    samples = members[0].samples
+    mapped = [np.arange(samples + 1, dtype=np.int32)] * len(members)
     if len(catalogues) == 1:
         calendar = members[0].calendar
         sources = np.zeros(len(calendar.occurrences.periods), np.int32)
-        return Joint(calendar, np.stack(found[0]), sources, mapped, unplaced)
+        return Joint(
+            calendar, np.stack(found[0]), sources, mapped, in_order=True, unplaced=unplaced
+        )
     calendars = [members[c[0]].calendar for c in catalogues]
     _check_pairing(calendars)
     for k, of_catalogue in enumerate(catalogues[1:], 1):
-        samples = members[0].samples
         order = Permutation(samples, derive(seed, "portfolio", k, "samples"))
         drawn = np.append(0, 1 + order.at(np.arange(samples))).astype(np.int32)
         for m in of_catalogue:
             mapped[m] = drawn
     joint, events, sources = _interleave(calendars, found, seed)
-    return Joint(joint, events, sources, mapped, unplaced)
+    return Joint(joint, events, sources, mapped, in_order=False, unplaced=unplaced)
 
 
 def _check(members: Sequence[Member]) -> None:

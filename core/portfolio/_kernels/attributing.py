@@ -11,6 +11,7 @@ from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
 from ...sorting import lower_bound
 from ..losses import OccurrenceLosses
+from .adding import Load
 
 Int32s = npt.NDArray[np.int32]
 
@@ -65,38 +66,24 @@ def _row_of(
 
 
 @kernel
-def locate(
-    pair_starts: Indices,
-    pair_periods: Int32s,
-    occurrences: Int32s,
-    blocks: Indices,
-    counts: Int32s,
-    samples: Int32s,
-    whole: OccurrenceLosses,
-    located: Indices,
-) -> None:
+def locate(load: Load, whole: OccurrenceLosses, located: Indices) -> None:
     """Find the row of the whole that each row of a group belongs to.
 
     Args:
-        pair_starts: first reference of each pair, and the one after the last; from 0.
-        pair_periods: their periods.
-        occurrences: of the references.
-        blocks: of the references.
-        counts: rows of the blocks.
-        samples: of the rows in the buffer.
+        load: pairs of groups.
         whole: occurrence by occurrence.
-        located: receives the row of each in the buffer, or -1.
+        located: receives the row of each, or -1.
     """
     at = ZERO
     periods = whole.periods
-    for pair in range(len(pair_starts) - 1):
-        first = lower_bound(periods, pair_periods[pair], ZERO, len(periods))
-        last = lower_bound(periods, pair_periods[pair] + 1, first, len(periods))
-        for i in range(pair_starts[pair], pair_starts[pair + 1]):
-            for _ in range(counts[blocks[i]]):
+    for pair in range(len(load.periods)):
+        first = lower_bound(periods, load.periods[pair], ZERO, len(periods))
+        last = lower_bound(periods, load.periods[pair] + 1, first, len(periods))
+        for i in range(load.starts[pair], load.starts[pair + 1]):
+            for _ in range(load.counts[i]):
                 row = -1 + ZERO
                 if first < last:
-                    row = _row_of(samples[at], occurrences[i], first, last, whole)
+                    row = _row_of(load.samples[at], load.occurrences[i], first, last, whole)
                 located[at] = row
                 at += 1
 
