@@ -84,7 +84,7 @@ def contributions(
     for cell, rows in by_cell.items():
         counted = list(rows)
         if largest and rows:
-            counted = [max(rows, key=lambda row, of=rows: (math.fsum(of[row].values()), -row))]
+            counted = [max((math.fsum(of.values()), -row) for row, of in rows.items())[1] * -1]
         groups[cell] = {}
         for of_row in (rows[row] for row in counted):
             for group, loss in of_row.items():

@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from ..arrays import Floats, Indices
 from ..budget import Scope, current
-from ..errors import InputError, LimitError
+from ..errors import BudgetExceededError, InputError, LimitError
 from ..losses._kernels.cells import Cells
 from ..losses.finishing import ParallelMap
 from ..slices import grouped
 from ..sorting import COUNTS, PROGRESS
 from ._kernels import adding, attributing
-from ._kernels.references import count_references, find_pairs, group_blocks, place_references
+from ._kernels.references import find_pairs, group_blocks, refer
 from .joining import Joint, Member, join
 from .losses import Int32s, LossTable, OccurrenceLosses
 
@@ -106,16 +106,15 @@ class Subject:
         # An occurrence without an event has index -1, and so the last length, which is 0.
         work = np.append(0, np.cumsum(lengths[events].sum(0) + 1))
         counts = np.zeros(self.groups, np.int64)
+        self._occurrences, self._blocks = np.empty(0, np.int32), np.empty(0, np.int64)
         for a, b in grouped(work, "references", _STEP):
-            count_references(events, starts, groups, a, b, counts)
+            refer(events, starts, groups, a, b, counts, self._occurrences, self._blocks)
         self._starts: Indices = np.append(0, np.cumsum(counts))
-        current().hold("references", _REFERENCE_BYTES * int(self._starts[-1]))
-        self._occurrences = np.empty(self._starts[-1], np.int32)
-        self._blocks = np.empty(self._starts[-1], np.int64)
-        cursors = self._starts[:-1].copy()
-        for a, b in grouped(work, "references", _STEP):
-            given = (events, starts, groups, a, b, cursors)
-            place_references(*given, self._occurrences, self._blocks)
+        total, cursors = int(self._starts[-1]), self._starts[:-1].copy()
+        current().hold("references", _REFERENCE_BYTES * total)
+        self._occurrences, self._blocks = np.empty(total, np.int32), np.empty(total, np.int64)
+        for a, b in grouped(work, "references", _STEP) if total else ():
+            refer(events, starts, groups, a, b, cursors, self._occurrences, self._blocks)
 
     def _block_groups(self) -> Int32s:
         """Group of each block of all members."""
@@ -179,32 +178,31 @@ class Subject:
             WorkStoppedError: the cells do not fit, or nobody waits for the result.
         """
         pairs = self.pairs(first, self.groups if last is None else last)
-        sizes = np.empty(len(pairs.groups), np.int64)
-
-        def count(task: tuple[int, int]) -> None:
-            for a, b, starts, rows, scratch in self._loads(pairs, task, with_losses=False):
-                of_pairs = pairs.starts[a : b + 1] - pairs.starts[a]
-                given = (self._blocks[starts], self._counts, rows.samples, scratch)
-                adding.count_cells(of_pairs, *given, sizes[a:b])
-
-        _run(apply, count, pairs)
-        ends = np.append(0, np.cumsum(sizes))
-        current().hold("cells", _CELL_BYTES * int(ends[-1]))
+        ends, _ = self._count(pairs, apply)
+        _hold("cells", _CELL_BYTES * int(ends[-1]))
         samples = np.empty(ends[-1], np.int32)
         sums, largest = np.empty(ends[-1]), np.empty(ends[-1])
-        ordered = not any(len(mapped) for mapped in self.joint.mapped)
+        ordered = self.joint.in_order
 
         def add(task: tuple[int, int]) -> None:
-            for a, b, starts, rows, scratch in self._loads(pairs, task):
-                given = (self._occurrences[starts], self._blocks[starts], self._counts, rows)
-                of_pairs = pairs.starts[a : b + 1] - pairs.starts[a]
+            for a, b, load, scratch in self._loads(pairs, task):
                 part = slice(ends[a], ends[b])
-                out = (samples[part], sums[part], largest[part])
-                adding.add_up(of_pairs, *given, ordered, scratch, *out)
+                adding.add_up(load, ordered, scratch, samples[part], sums[part], largest[part])
                 _check_finite(sums[part])
 
         _run(apply, add, pairs)
         return Cells(pairs.groups, pairs.periods, ends, samples, sums, largest)
+
+    def _count(self, pairs: Pairs, apply: ParallelMap[Any, Any]) -> tuple[Indices, Indices]:
+        """First cell, and first loss of an occurrence, of each pair, and the numbers of all."""
+        sizes, lengths = np.empty((2, len(pairs.groups)), np.int64)
+
+        def count(task: tuple[int, int]) -> None:
+            for a, b, load, scratch in self._loads(pairs, task):
+                adding.count_pairs(load, scratch, sizes[a:b], lengths[a:b])
+
+        _run(apply, count, pairs)
+        return np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(lengths))
 
     def occurrence_losses(self, group: int = 0) -> OccurrenceLosses:
         """Losses of a group, occurrence by occurrence.
@@ -216,27 +214,18 @@ class Subject:
             WorkStoppedError: they do not fit, or nobody waits for the result.
         """
         pairs = self.pairs(group, group + 1)
-        whole = (0, len(pairs.groups))
-        sizes, lengths = (np.empty(len(pairs.groups), np.int64) for _ in range(2))
-        for a, b, starts, rows, scratch in self._loads(pairs, whole):
-            given = (self._occurrences[starts], self._blocks[starts], self._counts, rows, scratch)
-            of_pairs = pairs.starts[a : b + 1] - pairs.starts[a]
-            adding.count_rows(of_pairs, *given, sizes[a:b], lengths[a:b])
-        cells, ends = np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(lengths))
-        current().hold("occurrences", 16 * int(cells[-1]) + _ROW_BYTES * int(ends[-1]))
-        of_cells = np.empty(cells[-1] + 1, np.int64)
-        of_cells[-1] = ends[-1]
-        samples = np.empty(cells[-1], np.int32)
+        cells, ends = self._count(pairs, map)
+        _hold("occurrences", 16 * int(cells[-1]) + _ROW_BYTES * int(ends[-1]))
+        starts, samples = np.empty(cells[-1] + 1, np.int64), np.empty(cells[-1], np.int32)
+        starts[-1] = ends[-1]
         occurrences, losses = np.empty(ends[-1], np.int32), np.empty(ends[-1])
-        for a, b, starts, rows, scratch in self._loads(pairs, whole):
-            given = (self._occurrences[starts], self._blocks[starts], self._counts, rows, scratch)
-            of_pairs = pairs.starts[a : b + 1] - pairs.starts[a]
-            part, of = slice(cells[a], cells[b]), slice(ends[a], ends[b])
-            out = (of_cells[part], samples[part], occurrences[of], losses[of])
-            adding.list_occurrences(of_pairs, *given, int(ends[a]), *out)
-            _check_finite(losses[of])
-        periods = np.repeat(pairs.periods, sizes)
-        return OccurrenceLosses(of_cells, periods, samples, occurrences, losses)
+        for a, b, load, scratch in self._loads(pairs, (0, len(pairs.groups))):
+            of_cells, rows = slice(cells[a], cells[b]), slice(ends[a], ends[b])
+            given = (starts[of_cells], samples[of_cells], occurrences[rows], losses[rows])
+            adding.list_occurrences(load, scratch, int(ends[a]), *given)
+            _check_finite(losses[rows])
+        periods = np.repeat(pairs.periods, np.diff(cells))
+        return OccurrenceLosses(starts, periods, samples, occurrences, losses)
 
     def whole(self) -> Subject:
         """The same with one group, of all that have one."""
@@ -258,43 +247,41 @@ class Subject:
             -1 if it has none, and its loss; valid until the next.
         """
         pairs = self.pairs(first, self.groups if last is None else last)
-        of_whole = (whole.starts, whole.periods, whole.samples, whole.occurrences)
-        for a, b, references, rows, _ in self._loads(pairs, (0, len(pairs.groups))):
-            of_rows = pairs.rows[a : b + 1] - pairs.rows[a]
-            of_pairs = (pairs.starts[a : b + 1] - pairs.starts[a], pairs.periods[a:b])
-            given = (self._occurrences[references], self._blocks[references], self._counts)
-            located = np.empty(int(of_rows[-1]), np.int64)
-            attributing.locate(*of_pairs, *given, rows.samples, *of_whole, located)
-            yield pairs.groups[a:b], of_rows, located, rows.losses
+        for a, b, load, _ in self._loads(pairs, (0, len(pairs.groups))):
+            rows = pairs.rows[a : b + 1] - pairs.rows[a]
+            located = np.empty(int(rows[-1]), np.int64)
+            attributing.locate(load, whole, located)
+            yield pairs.groups[a:b], rows, located, load.losses
 
     def _loads(
-        self, pairs: Pairs, task: tuple[int, int], *, with_losses: bool = True
-    ) -> Iterator[tuple[int, int, slice, adding.Buffer, adding.Scratch]]:
+        self, pairs: Pairs, task: tuple[int, int]
+    ) -> Iterator[tuple[int, int, adding.Load, adding.Scratch]]:
         """Bring the rows of pairs into a buffer, some at a time.
 
         Yields:
-            First pair, the one after the last, their references, rows, and scratch.
+            First pair, the one after the last, what kernels need of them, and scratch.
         """
         first, last = task
-        of_task = pairs.rows[first : last + 1]
-        ranges = list(grouped(of_task, "rows", _ROWS))
-        largest = max((int(of_task[b] - of_task[a]) for a, b in ranges), default=0)
-        with Scope("rows", 12 * largest + _SAMPLE_BYTES * (self.samples + 2)):
-            rows = adding.Buffer(np.empty(largest, np.int32), np.empty(largest))
+        before = pairs.rows[first : last + 1]
+        ranges = [(first + a, first + b) for a, b in grouped(before, "rows", _ROWS)]
+        most = max((int(pairs.rows[b] - pairs.rows[a]) for a, b in ranges), default=0)
+        with Scope("rows", _ROW_BYTES * most + _SAMPLE_BYTES * (self.samples + 2)):
+            samples, losses = np.empty(most, np.int32), np.empty(most)
             scratch = make_scratch(self.samples)
             for a, b in ranges:
-                references = slice(int(pairs.starts[first + a]), int(pairs.starts[first + b]))
-                self._gather(self._blocks[references], rows, with_losses)
-                yield first + a, first + b, references, rows, scratch
+                of = slice(int(pairs.starts[a]), int(pairs.starts[b]))
+                starts, blocks = pairs.starts[a : b + 1] - of.start, self._blocks[of]
+                of_references = (self._occurrences[of], self._counts[blocks].astype(np.int64))
+                load = adding.Load(starts, pairs.periods[a:b], *of_references, samples, losses)
+                self._gather(blocks, load)
+                yield a, b, load, scratch
 
-    def _gather(self, blocks: Indices, rows: adding.Buffer, with_losses: bool) -> None:
+    def _gather(self, blocks: Indices, load: adding.Load) -> None:
         for member, table, base, mapped in zip(
             self.members, self._tables, self._bases, self.joint.mapped, strict=False
         ):
             current().check("rows")
-            of_table = (table.samples_at, table.losses_at, table.samples, table.losses)
-            given = (member.factor, mapped, with_losses, self.samples, rows)
-            if not adding.gather(blocks, self._counts, int(base), *of_table, *given):
+            if not adding.gather(blocks, int(base), table, member.factor, mapped, load):
                 raise InputError(
                     f"a loss set has a sample that is not from 0 to {self.samples}",
                     hint="It is damaged, or another len_sample was stored with it: make it anew",
@@ -307,15 +294,24 @@ _TOO_LARGE = "Give factors under which losses stay below 1.8e308"
 
 def make_scratch(samples: int) -> adding.Scratch:
     """Scratch for pairs of up to so many samples."""
-    floats = (np.zeros(samples + 1) for _ in range(4))
-    lists = (np.zeros(samples + 2, np.int64) for _ in range(4))
-    return adding.Scratch(*floats, *lists, np.zeros(COUNTS, np.int64), np.zeros(PROGRESS, np.int64))
+    now, high, low, largest = np.zeros((4, samples + 1))
+    listed, whole, tally, spare = np.zeros((4, samples + 2), np.int64)
+    sorting = (np.zeros(COUNTS, np.int64), np.zeros(PROGRESS, np.int64))
+    return adding.Scratch(now, high, low, largest, listed, whole, tally, spare, *sorting)
 
 
 def _run(apply: ParallelMap[Any, Any], function: Any, pairs: Pairs) -> None:  # noqa: ANN401 - of tasks
     tasks: Iterable[tuple[int, int]] = grouped(pairs.rows, "rows", _TASK)
     for _ in apply(function, tasks):
         """Results are written where they belong."""
+
+
+def _hold(stage: str, nbytes: int) -> None:
+    try:
+        current().hold(stage, nbytes)
+    except BudgetExceededError as e:
+        e.hint = "A group is held as a whole: filter, or group by more dimensions"
+        raise
 
 
 def _check_finite(losses: Floats) -> None:
@@ -325,7 +321,7 @@ def _check_finite(losses: Floats) -> None:
 
 def _frozen(table: LossTable) -> LossTable:
     """The same table as read-only arrays, for which kernels are compiled."""
-    return LossTable(*map(_read_only, table))
+    return LossTable._make(_read_only(array) for array in table)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -136,7 +136,7 @@ def report_cells(
         groups: first group, and the one after the last.
         question: reports wanted.
     """
-    starts = starts_of(cells.summaries)
+    starts = starts_of(cells.summaries.astype(np.int64))
     numbers = cells.summaries[starts[:-1]] + np.int32(1)
     batch = Batch(numbers, starts, cells.periods, _NOTHING, {"cells": cells})
     # Averages are of all groups, and 0 where there is no loss; curves only of those with one.
@@ -165,7 +165,8 @@ def report_cells(
         yield RolledUp(name, first), RolledUp(name, last)
 
 
-_NOTHING = Stretches(make_arena(0), *(np.zeros(0, np.int64) for _ in range(3)), samples=0, width=4)
+_EMPTY = np.zeros(0, np.int64)
+_NOTHING = Stretches(make_arena(0), _EMPTY, _EMPTY, _EMPTY, samples=0, width=4)
 
 
 def _calculator(name: str, calendar: Calendar, samples: int, question: Question) -> Calculator:

@@ -57,7 +57,11 @@ class Joint:
     sources: Int32s
     """Number of the catalogue of each occurrence, shape (occurrences,)."""
     mapped: list[Int32s]
-    """Sample that each sample of a member becomes, from 0 on; empty if they stay."""
+    """Sample that each sample of a member becomes, from 0 on."""
+    in_order: bool
+    """Whether all samples stay as they are."""
+    unplaced: list[int]
+    """Events of each member that have losses and no occurrence: they never happen."""
 
 
 def join(members: Sequence[Member], seed: int = 0) -> Joint:
@@ -76,21 +80,25 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
         else:
             own.append(m)
     bases = np.cumsum([0, *(len(member.table.event_ids) for member in members)])
-    found = [[_find(members[m], int(bases[m])) for m in c] for c in catalogues]
-    mapped = [np.zeros(0, np.int32) for _ in members]
+    unplaced = [0 for _ in members]
+    found = [[_find(members, m, int(bases[m]), unplaced) for m in c] for c in catalogues]
+    samples = members[0].samples
+    mapped = [np.arange(samples + 1, dtype=np.int32)] * len(members)
     if len(catalogues) == 1:
         calendar = members[0].calendar
         sources = np.zeros(len(calendar.occurrences.periods), np.int32)
-        return Joint(calendar, np.stack(found[0]), sources, mapped)
+        return Joint(
+            calendar, np.stack(found[0]), sources, mapped, in_order=True, unplaced=unplaced
+        )
     calendars = [members[c[0]].calendar for c in catalogues]
     _check_pairing(calendars)
     for k, of_catalogue in enumerate(catalogues[1:], 1):
-        samples = members[0].samples
         order = Permutation(samples, derive(seed, "portfolio", k, "samples"))
         drawn = np.append(0, 1 + order.at(np.arange(samples))).astype(np.int32)
         for m in of_catalogue:
             mapped[m] = drawn
-    return _interleave(calendars, found, mapped, seed)
+    joint, events, sources = _interleave(calendars, found, seed)
+    return Joint(joint, events, sources, mapped, in_order=False, unplaced=unplaced)
 
 
 def _check(members: Sequence[Member]) -> None:
@@ -117,9 +125,12 @@ def _same(a: Calendar, b: Calendar) -> bool:
     if a is b:
         return True
     current().check("calendar")
-    alike = a.periods == b.periods and all(
-        np.array_equal(mine, other)
-        for mine, other in zip(a.occurrences, b.occurrences, strict=True)
+    mine, other = a.occurrences, b.occurrences
+    alike = (
+        a.periods == b.periods
+        and np.array_equal(mine.periods, other.periods)
+        and np.array_equal(mine.event_ids, other.event_ids)
+        and np.array_equal(mine.dates, other.dates)
     )
     if alike and not np.array_equal(a.weights, b.weights):
         raise InputError(
@@ -146,28 +157,31 @@ def _check_pairing(calendars: Sequence[Calendar]) -> None:
             )
 
 
-def _find(member: Member, base: int) -> Int32s:
+def _find(members: Sequence[Member], m: int, base: int, unplaced: list[int]) -> Int32s:
     """Index of the event of each occurrence; -1 if it has no losses or does not count."""
+    member = members[m]
     wanted, known = member.calendar.occurrences.event_ids, member.table.event_ids
     current().hold("calendar", 4 * len(wanted))
     found = np.full(len(wanted), -1, np.int32)
     if len(known) == 0:
         return found
+    happens = np.zeros(len(known), np.bool_)
     for a, b in slices(len(wanted), "calendar", 1 << 17):
         at = np.minimum(np.searchsorted(known, wanted[a:b]), len(known) - 1)
         there = known[at] == wanted[a:b]
+        happens[at[there]] = True
         if member.kept is not None:
             there &= member.kept[a:b]
         found[a:b] = np.where(there, at + base, -1)
+    unplaced[m] = int(np.count_nonzero(~happens))
     return found
 
 
 def _interleave(
     calendars: Sequence[Calendar],
     found: Sequence[Sequence[Int32s]],
-    mapped: list[Int32s],
     seed: int,
-) -> Joint:
+) -> tuple[Calendar, Int32s, Int32s]:
     """Occurrences of several catalogues, by period, date, event and catalogue."""
     periods = max(calendar.periods for calendar in calendars)
     times = [periods // calendar.periods for calendar in calendars]
@@ -193,17 +207,17 @@ def _interleave(
         )
         for of, n, count in zip(found, times, counts, strict=True)
     ]
-    joined = [np.concatenate(part) for part in (numbers, dates, ids)]
-    order = _order(*joined)
+    of_all, days, names = np.concatenate(numbers), np.concatenate(dates), np.concatenate(ids)
+    order = _order(of_all, days, names)
     joint = Calendar(
         periods,
-        Occurrences(joined[0][order].astype(np.int32), joined[2][order], joined[1][order]),
+        Occurrences(of_all[order].astype(np.int32), names[order], days[order]),
         np.zeros(0),
         dated=all(calendar.dated for calendar in calendars),
         granular=granular,
     )
     sources = np.repeat(np.arange(len(counts)), counts)[order].astype(np.int32)
-    return Joint(joint, np.take(np.concatenate(events, axis=1), order, axis=1), sources, mapped)
+    return joint, np.take(np.concatenate(events, axis=1), order, axis=1), sources
 
 
 def _paired(calendar: Calendar, periods: int, seed: int | None, catalogue: int) -> Indices:

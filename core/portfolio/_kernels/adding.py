@@ -12,7 +12,7 @@ unless most samples are there.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from ...arrays import Array, Floats, Indices
 from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
 from ...sorting import sort_slice
+from ..losses import LossTable
 
 # See core/losses/_kernels/unpacking.py.
 _U = np.uintp
@@ -34,10 +35,19 @@ _SPARSE = 32
 """Samples for each that is there, from which on these are sorted instead of looked for."""
 
 
-class Buffer(NamedTuple):
-    """Rows of some references, one after the other."""
+class Load(NamedTuple):
+    """Some pairs, their references, and the rows of these one after the other."""
 
+    starts: Indices
+    """First reference of each pair, and the one after the last; from 0."""
+    periods: Int32s
+    """Of the pairs."""
+    occurrences: Int32s
+    """Of the references."""
+    counts: Indices
+    """Rows of each."""
     samples: Int32s
+    """Of the rows; perhaps longer than they are many."""
     losses: Floats
 
 
@@ -50,7 +60,7 @@ class Scratch(NamedTuple):
     low: Floats
     largest: Floats
     listed: Indices
-    """Samples of an occurrence."""
+    """Samples of an occurrence; one longer, as those that follow."""
     all: Indices
     """Samples of a pair."""
     tally: Indices
@@ -64,57 +74,39 @@ class Scratch(NamedTuple):
 
 @kernel
 def gather(
-    blocks: Indices,
-    counts: Int32s,
-    base: int,
-    samples_at: Indices,
-    losses_at: Indices,
-    samples: Int32s,
-    losses: npt.NDArray[Any],
-    factor: float,
-    mapped: Int32s,
-    with_losses: bool,
-    highest: int,
-    out: Buffer,
+    blocks: Indices, base: int, table: LossTable, factor: float, mapped: Int32s, load: Load
 ) -> bool:
-    """Copy the rows of a member's blocks into the buffer.
+    """Copy the rows of a member's blocks to where they belong.
 
     Args:
         blocks: of the references, of all members.
-        counts: rows of the blocks of all members.
         base: number of the member's first block.
-        samples_at: of the member's table, as those that follow.
-        losses_at: of the table.
-        samples: of the table.
-        losses: of the table.
+        table: of the member.
         factor: of the losses.
-        mapped: sample that each becomes, by sample; empty if they stay.
-        with_losses: whether losses are needed.
-        highest: sample.
-        out: receives the rows; of blocks of other members, it keeps what it has.
+        mapped: sample that each becomes; those beyond it are damaged.
+        load: receives the rows; of blocks of other members, it keeps what it has.
 
     Returns:
-        Whether all samples are from 0 to the highest, as what adds them up relies on.
+        Whether all samples are among those mapped, as what adds them up relies on.
     """
     to = ZERO
     beyond = np.int32(0)
     for i in range(len(blocks)):
-        count = counts[blocks[i]]
+        count = load.counts[i]
         block = blocks[i] - base
-        if 0 <= block < len(samples_at):
-            source = samples[samples_at[block] : samples_at[block] + count]
-            target = out.samples[to : to + count]
+        if 0 <= block < len(table.counts):
+            source = table.samples[table.samples_at[block] : table.samples_at[block] + count]
             for j in range(count):
-                beyond |= np.int32(np.uint32(source[j]) > np.uint32(highest))
+                beyond |= np.int32(np.uint32(source[j]) >= np.uint32(len(mapped)))
             if beyond != 0:
                 return False
+            target = load.samples[to : to + count]
             for j in range(count):
-                target[j] = mapped[_U(source[j])] if len(mapped) else source[j]
-            if with_losses:
-                values = losses[losses_at[block] : losses_at[block] + count]
-                amounts = out.losses[to : to + count]
-                for j in range(count):
-                    amounts[j] = max(np.float64(values[j]) * factor, _TINY)
+                target[j] = mapped[_U(source[j])]
+            values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
+            amounts = load.losses[to : to + count]
+            for j in range(count):
+                amounts[j] = max(np.float64(values[j]) * factor, _TINY)
         to += count
     return True
 
@@ -137,14 +129,7 @@ def _in_order(listed: Indices, n: int, marked: Array, scratch: Scratch) -> None:
 
 @subkernel
 def _add_occurrence(
-    first: int,
-    at: int,
-    last: int,
-    occurrences: Int32s,
-    blocks: Indices,
-    counts: Int32s,
-    rows: Buffer,
-    scratch: Scratch,
+    first: int, at: int, last: int, load: Load, scratch: Scratch
 ) -> tuple[int, int, int]:
     """Add up the rows of the occurrence of a reference.
 
@@ -155,81 +140,71 @@ def _add_occurrence(
     listed = scratch.listed
     n = ZERO
     i = first
-    while i < last and occurrences[i] == occurrences[first]:
-        end = at + counts[blocks[i]]
+    while i < last and load.occurrences[i] == load.occurrences[first]:
+        end = at + load.counts[i]
         for row in range(at, end):
-            s = _U(rows.samples[row])
-            if now[s] == 0.0:
-                listed[_U(n)] = rows.samples[row]
-                n += 1
-            now[s] += rows.losses[row]
+            s = _U(load.samples[row])
+            listed[_U(n)] = load.samples[row]
+            n += int(now[s] == 0.0)
+            now[s] += load.losses[row]
         at = end
         i += 1
     return i, at, n
 
 
+@subkernel
+def _tally_pair(pair: int, at: int, load: Load, scratch: Scratch) -> tuple[int, int, int]:
+    """Count the occurrences of each sample of a pair.
+
+    Returns:
+        The row after its last, and how many samples and how many losses it has.
+    """
+    i = load.starts[pair]
+    n = ZERO
+    length = ZERO
+    while i < load.starts[pair + 1]:
+        i, at, found = _add_occurrence(i, at, load.starts[pair + 1], load, scratch)
+        length += found
+        for k in range(found):
+            s = _U(scratch.listed[k])
+            scratch.now[s] = 0.0
+            scratch.all[_U(n)] = scratch.listed[k]
+            n += int(scratch.tally[s] == 0)
+            scratch.tally[s] += 1
+    return at, n, length
+
+
 @kernel
-def count_cells(
-    pair_starts: Indices,
-    blocks: Indices,
-    counts: Int32s,
-    samples: Int32s,
-    scratch: Scratch,
-    sizes: Indices,
-) -> None:
-    """Count the samples of pairs.
+def count_pairs(load: Load, scratch: Scratch, sizes: Indices, lengths: Indices) -> None:
+    """Count the samples of pairs, and the losses that these have of occurrences.
 
     Args:
-        pair_starts: first reference of each pair, and the one after the last; from 0.
-        blocks: of the references.
-        counts: rows of the blocks.
-        samples: of the rows in the buffer.
+        load: the pairs.
         scratch: zeros.
         sizes: receives the samples of each pair.
+        lengths: receives its losses.
     """
     at = ZERO
-    tally = scratch.tally
     for pair in range(len(sizes)):
-        first = pair_starts[pair]
-        last = pair_starts[pair + 1]
-        if last == first + 1:
-            sizes[pair] = counts[blocks[first]]
-            at += counts[blocks[first]]
+        first = load.starts[pair]
+        if load.starts[pair + 1] == first + 1:
+            sizes[pair] = load.counts[first]
+            lengths[pair] = load.counts[first]
+            at += load.counts[first]
             continue
-        n = ZERO
-        for i in range(first, last):
-            for row in range(at, at + counts[blocks[i]]):
-                s = _U(samples[row])
-                scratch.all[_U(n)] = samples[row]
-                n += int(tally[s] == 0)
-                tally[s] = 1
-            at += counts[blocks[i]]
-        for k in range(n):
-            tally[_U(scratch.all[k])] = 0
-        sizes[pair] = n
+        at, sizes[pair], lengths[pair] = _tally_pair(pair, at, load, scratch)
+        for k in range(sizes[pair]):
+            scratch.tally[_U(scratch.all[k])] = 0
 
 
 @kernel
 def add_up(
-    pair_starts: Indices,
-    occurrences: Int32s,
-    blocks: Indices,
-    counts: Int32s,
-    rows: Buffer,
-    ordered: bool,
-    scratch: Scratch,
-    samples: Int32s,
-    sums: Floats,
-    largest: Floats,
+    load: Load, ordered: bool, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
 ) -> None:
     """Write the cells of pairs, one after the other.
 
     Args:
-        pair_starts: as :func:`count_cells` has it, as those that follow.
-        occurrences: of the references.
-        blocks: of the references.
-        counts: rows of the blocks.
-        rows: of the references.
+        load: the pairs.
         ordered: whether the samples of a block ascend.
         scratch: zeros.
         samples: receives the sample of each cell, ascending within a pair.
@@ -239,20 +214,20 @@ def add_up(
     at = ZERO
     to = ZERO
     high, low, most, listed = scratch.high, scratch.low, scratch.largest, scratch.all
-    for pair in range(len(pair_starts) - 1):
-        i = pair_starts[pair]
-        last = pair_starts[pair + 1]
+    for pair in range(len(load.starts) - 1):
+        i = load.starts[pair]
+        last = load.starts[pair + 1]
         if ordered and last == i + 1:
-            for row in range(at, at + counts[blocks[i]]):
-                samples[to] = rows.samples[row]
-                sums[to] = rows.losses[row]
-                largest[to] = rows.losses[row]
+            for row in range(at, at + load.counts[i]):
+                samples[to] = load.samples[row]
+                sums[to] = load.losses[row]
+                largest[to] = load.losses[row]
                 to += 1
-            at += counts[blocks[i]]
+            at += load.counts[i]
             continue
         n = ZERO
         while i < last:
-            i, at, found = _add_occurrence(i, at, last, occurrences, blocks, counts, rows, scratch)
+            i, at, found = _add_occurrence(i, at, last, load, scratch)
             for k in range(found):
                 s = _U(scratch.listed[k])
                 x = scratch.now[s]
@@ -275,96 +250,33 @@ def add_up(
 
 
 @kernel
-def count_rows(
-    pair_starts: Indices,
-    occurrences: Int32s,
-    blocks: Indices,
-    counts: Int32s,
-    rows: Buffer,
-    scratch: Scratch,
-    sizes: Indices,
-    lengths: Indices,
-) -> None:
-    """Count the samples of pairs, and the losses that these have of occurrences.
-
-    Args:
-        pair_starts: as :func:`count_cells` has it, as those that follow.
-        occurrences: of the references.
-        blocks: of the references.
-        counts: rows of the blocks.
-        rows: of the references.
-        scratch: zeros.
-        sizes: receives the samples of each pair.
-        lengths: receives its losses.
-    """
-    at = ZERO
-    for pair in range(len(sizes)):
-        i = pair_starts[pair]
-        last = pair_starts[pair + 1]
-        n = ZERO
-        length = ZERO
-        while i < last:
-            i, at, found = _add_occurrence(i, at, last, occurrences, blocks, counts, rows, scratch)
-            length += found
-            for k in range(found):
-                s = _U(scratch.listed[k])
-                scratch.now[s] = 0.0
-                scratch.all[_U(n)] = scratch.listed[k]
-                n += int(scratch.tally[s] == 0)
-                scratch.tally[s] = 1
-        for k in range(n):
-            scratch.tally[_U(scratch.all[k])] = 0
-        sizes[pair] = n
-        lengths[pair] = length
-
-
-@kernel
 def list_occurrences(
-    pair_starts: Indices,
-    occurrences: Int32s,
-    blocks: Indices,
-    counts: Int32s,
-    rows: Buffer,
+    load: Load,
     scratch: Scratch,
     begin: int,
     starts: Indices,
     samples: Int32s,
-    of: Int32s,
+    occurrences: Int32s,
     losses: Floats,
 ) -> None:
     """Write the losses of pairs by sample and occurrence.
 
     Args:
-        pair_starts: as :func:`count_cells` has it, as those that follow.
-        occurrences: of the references.
-        blocks: of the references.
-        counts: rows of the blocks.
-        rows: of the references.
+        load: the pairs.
         scratch: zeros.
         begin: number of the first loss.
         starts: receives the first loss of each cell.
         samples: receives the sample of each cell.
-        of: receives the occurrence of each loss.
+        occurrences: receives the occurrence of each loss.
         losses: receives the losses.
     """
     row = ZERO
     cell = ZERO
     place = ZERO
     tally, listed = scratch.tally, scratch.all
-    for pair in range(len(pair_starts) - 1):
-        first = pair_starts[pair]
-        last = pair_starts[pair + 1]
-        n = ZERO
-        i = first
+    for pair in range(len(load.starts) - 1):
         at = row
-        while i < last:
-            i, at, found = _add_occurrence(i, at, last, occurrences, blocks, counts, rows, scratch)
-            for k in range(found):
-                s = _U(scratch.listed[k])
-                scratch.now[s] = 0.0
-                listed[_U(n)] = scratch.listed[k]
-                n += int(tally[s] == 0)
-                tally[s] += 1
+        row, n, _ = _tally_pair(pair, row, load, scratch)
         _in_order(listed, n, tally, scratch)
         for k in range(n):
             s = _U(listed[k])
@@ -374,17 +286,15 @@ def list_occurrences(
             count = tally[s]
             tally[s] = place
             place += count
-        i = first
-        at = row
-        while i < last:
-            occurrence = occurrences[i]
-            i, at, found = _add_occurrence(i, at, last, occurrences, blocks, counts, rows, scratch)
+        i = load.starts[pair]
+        while i < load.starts[pair + 1]:
+            occurrence = load.occurrences[i]
+            i, at, found = _add_occurrence(i, at, load.starts[pair + 1], load, scratch)
             for k in range(found):
                 s = _U(scratch.listed[k])
-                of[tally[s]] = occurrence
+                occurrences[tally[s]] = occurrence
                 losses[tally[s]] = scratch.now[s]
                 scratch.now[s] = 0.0
                 tally[s] += 1
-        row = at
         for k in range(n):
             tally[_U(listed[k])] = 0

@@ -10,6 +10,8 @@ from ...arrays import Floats, Indices
 from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
 from ...sorting import lower_bound
+from ..losses import OccurrenceLosses
+from .adding import Load
 
 Int32s = npt.NDArray[np.int32]
 
@@ -47,11 +49,10 @@ def _row_of(
     occurrence: int,
     first: int,
     last: int,
-    starts: Indices,
-    samples: Int32s,
-    occurrences: Int32s,
+    whole: OccurrenceLosses,
 ) -> int:
     """Row of a sample and an occurrence among some cells of a period; -1 if there is none."""
+    starts, samples, occurrences = whole.starts, whole.samples, whole.occurrences
     # Mostly all samples have a cell.
     cell = first + sample - int(samples[first])
     if not (first <= cell < last and samples[cell] == sample):
@@ -65,45 +66,24 @@ def _row_of(
 
 
 @kernel
-def locate(
-    pair_starts: Indices,
-    pair_periods: Int32s,
-    occurrences: Int32s,
-    blocks: Indices,
-    counts: Int32s,
-    samples: Int32s,
-    starts: Indices,
-    periods: Int32s,
-    of_cells: Int32s,
-    of_rows: Int32s,
-    located: Indices,
-) -> None:
+def locate(load: Load, whole: OccurrenceLosses, located: Indices) -> None:
     """Find the row of the whole that each row of a group belongs to.
 
     Args:
-        pair_starts: first reference of each pair, and the one after the last; from 0.
-        pair_periods: their periods.
-        occurrences: of the references.
-        blocks: of the references.
-        counts: rows of the blocks.
-        samples: of the rows in the buffer.
-        starts: first row of each cell of the whole.
-        periods: of the cells.
-        of_cells: their samples.
-        of_rows: occurrences of the rows of the whole.
-        located: receives the row of each in the buffer, or -1.
+        load: pairs of groups.
+        whole: occurrence by occurrence.
+        located: receives the row of each, or -1.
     """
     at = ZERO
-    for pair in range(len(pair_starts) - 1):
-        first = lower_bound(periods, pair_periods[pair], ZERO, len(periods))
-        last = lower_bound(periods, pair_periods[pair] + 1, first, len(periods))
-        for i in range(pair_starts[pair], pair_starts[pair + 1]):
-            for _ in range(counts[blocks[i]]):
+    periods = whole.periods
+    for pair in range(len(load.periods)):
+        first = lower_bound(periods, load.periods[pair], ZERO, len(periods))
+        last = lower_bound(periods, load.periods[pair] + 1, first, len(periods))
+        for i in range(load.starts[pair], load.starts[pair + 1]):
+            for _ in range(load.counts[i]):
                 row = -1 + ZERO
                 if first < last:
-                    row = _row_of(
-                        samples[at], occurrences[i], first, last, starts, of_cells, of_rows
-                    )
+                    row = _row_of(load.samples[at], load.occurrences[i], first, last, whole)
                 located[at] = row
                 at += 1
 

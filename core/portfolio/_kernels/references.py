@@ -43,37 +43,8 @@ def group_blocks(summary_ids: Int32s, known: Int32s, groups: Int32s, out: Int32s
 
 
 @kernel
-def count_references(
-    events: npt.NDArray[np.int32],
-    event_starts: Indices,
-    groups: Int32s,
-    first: int,
-    last: int,
-    counts: Indices,
-) -> None:
-    """Count the references of some occurrences.
-
-    Args:
-        events: index of the event of each member at each occurrence, -1 for none;
-            shape (members, occurrences).
-        event_starts: first block of each event.
-        groups: of the blocks.
-        first: occurrence.
-        last: occurrence after the last.
-        counts: increased by the references of each group.
-    """
-    for occurrence in range(first, last):
-        for m in range(events.shape[0]):
-            event = events[m, occurrence]
-            if event >= 0:
-                for block in range(event_starts[event], event_starts[event + 1]):
-                    if groups[block] >= 0:
-                        counts[groups[block]] += 1
-
-
-@kernel
-def place_references(
-    events: npt.NDArray[np.int32],
+def refer(
+    events: Int32s,
     event_starts: Indices,
     groups: Int32s,
     first: int,
@@ -82,16 +53,17 @@ def place_references(
     occurrences: Int32s,
     blocks: Indices,
 ) -> None:
-    """Put the references of some occurrences in place.
+    """Put the references of some occurrences in place, or only count them.
 
     Args:
-        events: as :func:`count_references` has it, as those that follow.
+        events: index of the event of each member at each occurrence, -1 for none;
+            shape (members, occurrences).
         event_starts: first block of each event.
         groups: of the blocks.
         first: occurrence.
         last: occurrence after the last.
-        cursors: next place of each group; moved on.
-        occurrences: receives the occurrence of each reference.
+        cursors: next place of each group, increased by its references.
+        occurrences: receives the occurrence of each reference; empty to count.
         blocks: receives its block.
     """
     for occurrence in range(first, last):
@@ -101,8 +73,9 @@ def place_references(
                 for block in range(event_starts[event], event_starts[event + 1]):
                     group = groups[block]
                     if group >= 0:
-                        occurrences[cursors[group]] = occurrence
-                        blocks[cursors[group]] = block
+                        if len(occurrences):
+                            occurrences[cursors[group]] = occurrence
+                            blocks[cursors[group]] = block
                         cursors[group] += 1
 
 

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.budget import installed
+from core.errors import BudgetExceededError
 from core.portfolio import combining
 from core.portfolio.combining import Subject
+from core.portfolio.curves import Question, roll_up
 from tests import portfolio_oracle as oracle
-from tests.portfolios import random_set
+from tests.portfolios import SetCase, random_set
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -65,3 +68,39 @@ def test_losses_of_occurrences_equal_the_oracle(seed: int) -> None:
     wanted = sorted((p, s, o, loss) for (g, p, s, o), loss in losses.items() if g == 1)
     assert [row[:3] for row in rows] == [row[:3] for row in wanted]
     np.testing.assert_allclose([r[3] for r in rows], [w[3] for w in wanted], rtol=1e-14)
+
+
+class Small:
+    """A budget of so many bytes."""
+
+    check = spend = renew = staticmethod(lambda *_: None)
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self.peak = 0
+
+    def hold(self, stage: str, nbytes: int) -> None:
+        if self.held + nbytes > self.limit:
+            raise BudgetExceededError("too much", stage_name=stage, hint="Ask for less")
+        self.held += nbytes
+        self.peak = max(self.peak, self.held)
+
+    def release(self, nbytes: int) -> None:
+        self.held -= nbytes
+
+
+def test_a_group_that_does_not_fit_is_refused_before_it_is_held() -> None:
+    losses = {(e, 1, s): 1.0 for e in range(1, 201) for s in range(1, 101)}
+    case = SetCase(100, losses, 200, tuple((p, 0, p) for p in range(1, 201)))
+    with installed(budget := Small(1 << 30)):
+        cells = Subject([case.member()], 1).cells()
+        assert budget.held >= sum(column.nbytes for column in cells)
+        before = budget.held
+        for _ in roll_up(Subject([case.member()], 1), Question(("aal", "ept"))):
+            assert budget.held < budget.peak
+        assert budget.held < 2 * before
+    for ask in (Subject.cells, Subject.occurrence_losses):
+        with installed(Small(300_000)), pytest.raises(BudgetExceededError) as caught:
+            ask(Subject([case.member()], 1))
+        assert "more dimensions" in str(caught.value)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.losses.inputs import ReturnPeriods
-from core.losses.reports.report import RunOptions
+from core.losses.reports.report import RunOptions, TailMean
 from core.portfolio.combining import Subject
 from core.portfolio.curves import REPORTED, Question, roll_up
 from tests.portfolios import as_run, random_set
@@ -19,7 +19,7 @@ REPORTS = ("aal", "aal_mean", "ept", "psept")
 
 @given(SEEDS, st.sampled_from([4, 8]), st.booleans(), st.sampled_from(["count", "weight"]))
 def test_a_group_for_each_summary_has_the_ordinary_reports(
-    seed: int, width: int, at_returns: bool, tvar: str
+    seed: int, width: int, at_returns: bool, tvar: TailMean
 ) -> None:
     rng = np.random.default_rng(seed)
     case = random_set(rng, width=width)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_bands_depend_on_the_seed_alone(seed: int) -> None:
     subject = Subject([case.member()], len(case.summaries))
     doubt = Doubt((3, 1), replicates=100, seed=seed)
 
-    def backwards(function, elements):  # noqa: ANN001, ANN202 - as any map
+    def backwards(function: Any, elements: Any) -> Any:  # noqa: ANN401 - as any map
         tasks = list(elements)
         return iter([function(task) for task in reversed(tasks)][::-1])
 
