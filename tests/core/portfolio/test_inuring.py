@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import InputError, LimitError
+from core.budget import installed
+from core.errors import CancelledError, InputError, LimitError
 from core.portfolio import inuring
 from core.portfolio._kernels import layers as kernel
 from core.portfolio.inuring import Perils, Subject, join_parts, run_programme
 from core.portfolio.layers import Recoveries
 from core.portfolio.losses import Calendar, OccurrenceLosses, Occurrences
 from core.portfolio.programme import parse_programme
+from core.slices import slices
 from tests.core.portfolio.programmes import PARTS, Case, Layers, random_case, random_layers, seeded
+from tests.core.test_slices import Counting, Leaving
 from tests.portfolio_programme_oracle import average, run_year
 from tests.scale import examples
 
@@ -291,6 +294,32 @@ def test_parts_are_joined_in_order(seed: int) -> None:
     joined = join_parts(parts, case.calendar, case.samples, values)
     for got, wanted in zip((*joined.losses, *joined[2:]), (*whole.losses, *whole[2:]), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(SEEDS)
+def test_slices_do_not_show(seed: int) -> None:
+    random = seeded(seed)
+    case, layers = random_case(random), random_layers(random)
+    whole = run(case, layers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inuring, "SLICE", 1)
+        patch.setattr(slices, "__defaults__", (1,))
+        cut = run(case, layers)
+        for got, wanted in zip(cut.results(), whole.results(), strict=True):
+            assert got[3:] == pytest.approx(wanted[3:], nan_ok=True, rel=1e-13)
+        for name in ("net", "recovered", "exhausted", "gross_sums", "net_sums"):
+            np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name))
+
+
+def test_a_client_that_leaves_is_noticed_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inuring, "SLICE", 1)
+    case = random_case(seeded(1))
+    with installed(counting := Counting()):
+        run(case, [{**CXL, "OccLimit": 1}])
+    assert counting.asked >= len(case.cells)
+    with installed(Leaving(counting.asked - 1)), pytest.raises(CancelledError):
+        run(case, [{**CXL, "OccLimit": 1}])
 
 
 def test_a_subject_without_a_loss_has_results() -> None:

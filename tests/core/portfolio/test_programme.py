@@ -62,7 +62,7 @@ def test_the_currency_is_that_of_all_layers() -> None:
     given = [{**CXL, "ReinsCurrency": "EUR"}, {**CXL, "ReinsNumber": 2}]
     assert parse_programme({"layers": given}).currency == "EUR"
     given[1]["ReinsCurrency"] = "USD"
-    with pytest.raises(InputError, match="^layers have ReinsCurrency EUR and USD"):
+    with pytest.raises(InputError, match=r"^layers have ReinsCurrency EUR and USD"):
         parse_programme({"layers": given})
 
 
