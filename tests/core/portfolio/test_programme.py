@@ -177,7 +177,6 @@ def test_every_field_of_oed_is_used_or_refused_for_a_reason() -> None:
     used = {
         "ReinsNumber",
         "ReinsName",
-        "ReinsLayerNumber",
         "ReinsPeril",
         "CededPercent",
         "RiskLimit",
