@@ -187,13 +187,8 @@ def _rows(subject: Subject) -> kernel.Rows:
 def _results(layers: int, losses: OccurrenceLosses) -> kernel.Results:
     cells, rows = len(losses.starts) - 1, len(losses.losses)
     current().hold(_STAGE, 8 * rows + cells * (9 * layers + 16))
-    return kernel.Results(
-        np.empty(rows),
-        np.empty((layers, cells)),
-        np.empty((layers, cells), np.uint8),
-        np.empty(cells),
-        np.empty(cells),
-    )
+    by_layer = np.empty((layers, cells)), np.empty((layers, cells), np.uint8)
+    return kernel.Results(np.empty(rows), *by_layer, np.empty(cells), np.empty(cells))
 
 
 def _scratch(longest: int, perils: int) -> kernel.Scratch:

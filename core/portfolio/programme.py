@@ -63,8 +63,8 @@ REFUSED: Mapping[str, str] = {
     "ReinsLayerNumber": "Layers are told apart by ReinsNumber.",
     "AttachmentBasis": "A layer covers the losses that occur in a period, OED's LO.",
     "UseReinsDates": _FORCE,
-    **dict.fromkeys(("PortNumber", "AccNumber", "PolNumber", "LocGroup", "LocNumber"), _SCOPE),
-    **dict.fromkeys(("CedantName", "ProducerName", "LOB", "CountryCode", "ReinsTag"), _SCOPE),
+    **dict.fromkeys(["PortNumber", "AccNumber", "PolNumber", "LocGroup", "LocNumber"], _SCOPE),
+    **dict.fromkeys(["CedantName", "ProducerName", "LOB", "CountryCode", "ReinsTag"], _SCOPE),
 }
 """Fields of OED's ReinsInfo and ReinsScope that are refused."""
 
@@ -73,46 +73,39 @@ class Kind(NamedTuple):
     """What a type of layer may have."""
 
     title: str
-    needs: tuple[str, ...]
+    needs: str
     """Fields of which one is given."""
-    takes: tuple[str, ...]
+    takes: str
     """Further ones, besides those of every layer."""
     of_risks: bool = False
 
+    @property
+    def fields(self) -> list[str]:
+        """All of them."""
+        return f"{self.needs} {self.takes}".split()
 
-_AGGREGATE = ("AggAttachment", "AggLimit")
-_OCCURRENCE = ("OccAttachment", "OccLimit")
-_RISK = ("RiskAttachment", "RiskLimit")
-_FRANCHISES = ("OccFranchiseDed", "OccReverseFranchise")
-_REINSTATED = ("Reinstatement", "ReinstatementCharge")
+
+_AGG = "AggAttachment AggLimit"
+_OCC = "OccAttachment OccLimit"
+_RISK = "RiskAttachment RiskLimit"
+_FRANCHISES = "OccFranchiseDed OccReverseFranchise"
+_MANY = "CededPercent Reinstatement ReinstatementCharge"
+_LOSSES = f"CededPercent {_FRANCHISES} HoursClause"
 KINDS: Mapping[str, Kind] = {
-    "FAC": Kind("a facultative cover", (*_RISK, "CededPercent"), _AGGREGATE, of_risks=True),
-    "QS": Kind(
-        "a quota share", ("CededPercent",),
-        ("RiskLimit", "OccLimit", "AggLimit", *_FRANCHISES, "HoursClause"),
-    ),
-    "SS": Kind("a surplus share", ("RiskAttachment",), ("RiskLimit", "OccLimit", "AggLimit"),
-               of_risks=True),
-    "PR": Kind(
-        "a per-risk excess of loss", _RISK,
-        ("CededPercent", *_OCCURRENCE, *_AGGREGATE, *_REINSTATED), of_risks=True,
-    ),
-    "CXL": Kind(
-        "a catastrophe excess of loss", _OCCURRENCE,
-        ("CededPercent", *_FRANCHISES, *_AGGREGATE, *_REINSTATED, "HoursClause"),
-    ),
-    "AXL": Kind(
-        "an aggregate excess of loss", _AGGREGATE,
-        ("CededPercent", *_FRANCHISES, *_OCCURRENCE, "HoursClause"),
-    ),
-    "SL": Kind("a stop loss", _AGGREGATE, ("CededPercent",)),
-}  # fmt: skip
+    "FAC": Kind("a facultative cover", f"{_RISK} CededPercent", _AGG, of_risks=True),
+    "QS": Kind("a quota share", "CededPercent", f"RiskLimit OccLimit AggLimit {_LOSSES}"),
+    "SS": Kind("a surplus share", "RiskAttachment", "RiskLimit OccLimit AggLimit", of_risks=True),
+    "PR": Kind("a per-risk excess of loss", _RISK, f"{_OCC} {_AGG} {_MANY}", of_risks=True),
+    "CXL": Kind("a catastrophe excess of loss", _OCC, f"{_AGG} {_MANY} {_LOSSES}"),
+    "AXL": Kind("an aggregate excess of loss", _AGG, f"{_OCC} {_LOSSES}"),
+    "SL": Kind("a stop loss", _AGG, "CededPercent"),
+}
 _EVERY = (
-    *("ReinsNumber", "ReinsName", "ReinsType", "InuringPriority", "ReinsPeril", "ReinsPremium"),
-    *("PlacedPercent", "TreatyShare", "ReinsCurrency", "Scope"),
+    "ReinsNumber ReinsName ReinsType InuringPriority ReinsPeril ReinsPremium PlacedPercent"
+    " TreatyShare ReinsCurrency Scope"
 )
-FIELDS: Sequence[str] = tuple(
-    dict.fromkeys((*_EVERY, *(f for kind in KINDS.values() for f in (*kind.needs, *kind.takes))))
+FIELDS = list(
+    dict.fromkeys([*_EVERY.split(), *(f for kind in KINDS.values() for f in kind.fields)])
 )
 """Fields of a layer."""
 ALL_PERILS = "AA1"
@@ -294,18 +287,19 @@ class _Parser:
         return kind
 
     def _check_names(self, kind: str) -> None:
-        title, needs, takes, _ = KINDS[kind]
+        row = KINDS[kind]
         for name in sorted(map(str, self._given)):
             if name in REFUSED:
                 self._refuse(name, "is not supported", REFUSED[name])
             if name not in FIELDS:
                 hint = f"{nearest(name, FIELDS)}Use {', '.join(FIELDS)}."
                 self._refuse(name[:_MAX_LABEL], "is no field of a layer", hint)
-            if name not in (*_EVERY, *needs, *takes):
-                hint = f"{kind} takes {', '.join((*needs, *takes))}."
-                self._refuse(name, f"is no term of {title}", hint)
+            if name not in (*_EVERY.split(), *row.fields):
+                hint = f"{kind} takes {', '.join(dict.fromkeys(row.fields))}."
+                self._refuse(name, f"is no term of {row.title}", hint)
+        needs = row.needs.split()
         if not any(name in self._given for name in needs):
-            fault = f"is missing: {title} would take every loss whole"
+            fault = f"is missing: {row.title} would take every loss whole"
             self._refuse(needs[0], fault, f"Give {' or '.join(needs)}.")
 
     def _number(self, name: str, value: object, most: float, hint: str) -> float:

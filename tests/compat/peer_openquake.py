@@ -11,9 +11,9 @@ import json
 import sys
 from typing import Any
 
-import pandas as pd
-from openquake.baselib.general import BASE183
-from openquake.risklib import reinsurance
+import pandas as pd  # type: ignore[import-untyped]
+from openquake.baselib.general import BASE183  # type: ignore[import-not-found]
+from openquake.risklib import reinsurance  # type: ignore[import-not-found]
 
 
 def run(case: dict[str, Any]) -> dict[str, dict[str, float]]:

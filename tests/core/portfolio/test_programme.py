@@ -168,7 +168,7 @@ def test_no_layer(given: dict[str, Any], message: str) -> None:
 
 def test_each_type_takes_what_it_needs_alone() -> None:
     for name, kind in KINDS.items():
-        for field in kind.needs:
+        for field in kind.needs.split():
             layer = {"ReinsNumber": 1, "ReinsType": name, field: 0.5}
             assert len(parse_programme({"layers": [layer]}).layers) == 1
 
