@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import untouched
 from ..arrays import Array, Floats, Indices
 from ..budget import current
-from ..errors import InputError, LimitError, names_hint
+from ..errors import InputError, LimitError
 from ..slices import SLICE, slices
 from ..sorting import order_of, starts_of
 from ._kernels import layers as kernel
@@ -29,7 +28,7 @@ from ._kernels.windows import TERMS, Items
 from .hours import window_length
 from .layers import Recoveries, read_only
 from .losses import Calendar, Int32s, OccurrenceLosses
-from .programme import Layer, Programme
+from .programme import Layer, Programme, nearest
 
 MOST_IN_CELL = 1 << 23
 """Rows of a period and sample, times layers: what one call of the kernel may come to."""
@@ -188,13 +187,8 @@ def _rows(subject: Subject) -> kernel.Rows:
 def _results(layers: int, losses: OccurrenceLosses) -> kernel.Results:
     cells, rows = len(losses.starts) - 1, len(losses.losses)
     current().hold(_STAGE, 8 * rows + cells * (9 * layers + 16))
-    return kernel.Results(
-        untouched.zeros(rows, np.dtype(np.float64)),
-        untouched.zeros(layers * cells, np.dtype(np.float64)).reshape(layers, cells),
-        untouched.zeros(layers * cells, np.dtype(np.uint8)).reshape(layers, cells),
-        untouched.zeros(cells, np.dtype(np.float64)),
-        untouched.zeros(cells, np.dtype(np.float64)),
-    )
+    by_layer = np.empty((layers, cells)), np.empty((layers, cells), np.uint8)
+    return kernel.Results(np.empty(rows), *by_layer, np.empty(cells), np.empty(cells))
 
 
 def _scratch(longest: int, perils: int) -> kernel.Scratch:
@@ -217,13 +211,9 @@ def _layers(
     insures = np.zeros((len(layers), len(peril_names)), np.uint8)
     terms, rules = np.zeros((len(layers), TERMS)), np.zeros((len(layers), kernel.RULES), np.int64)
     for k, layer in enumerate(layers):
-        covers[k] = _chosen(layer, "Scope", layer.scope, subject.names, "part of the losses")
+        covers[k] = _chosen(layer, "Scope", layer.scope, subject.names, "part")
         insures[k] = _chosen(layer, "ReinsPeril", layer.perils, perils and perils.names, "peril")
-        terms[k] = (
-            layer.risk_attachment, layer.risk_limit, layer.share, layer.franchise,
-            layer.reverse_franchise, layer.attachment, layer.limit, layer.aggregate_attachment,
-            layer.aggregate_limit, layer.placed,
-        )  # fmt: skip
+        terms[k] = list(layer.terms.values())
         if layer.of_risks and subject.values is None:
             raise InputError(
                 f"{layer.place} has terms of risks, and the losses are of no risks whose insured"
@@ -235,7 +225,7 @@ def _layers(
         joined = layer.of_risks or length or len(subject.names) or subject.values is not None
         plain = not joined and bool(insures[k].all())
         surplus = layer.kind == "SS"
-        rules[k] = plain, layer.of_risks, surplus, length, layer.start == "cedant"
+        rules[k] = plain, layer.of_risks, surplus, length, layer.cedant
     return kernel.Layers(starts_of(priorities), terms, rules, covers, insures)
 
 
@@ -247,22 +237,19 @@ def _chosen(
         return np.ones(max(len(known or ()), 1), np.uint8)
     missing = sorted(set(wanted).difference(known or ()))
     if missing:
-        near = names_hint(missing[0], known).split("? ")[0] + "?" if known else ""
+        others = f"The {what}s have other labels." if known else f"Here no {what} has a label."
         raise InputError(
             f"{layer.place}.{field} has {missing[0]!r}, which no {what} is",
-            hint=near if near.startswith("Did") else f"The {what}s have other labels."
-            if known else f"Leave it out: no {what} has a label here.",
+            hint=nearest(missing[0], known or ()).strip() or others,
             parameter="programme",
-        )  # fmt: skip
+        )
     covered = set(wanted)
     return np.array([name in covered for name in known or ()], np.uint8)
 
 
 def _perils(layers: Sequence[Layer], perils: Perils | None, calendar: Calendar) -> Array:
     if perils is None:
-        return read_only(
-            untouched.zeros(len(calendar.occurrences.dates), np.dtype(np.int32)), np.int32
-        )
+        return read_only(np.zeros(len(calendar.occurrences.dates), np.int32), np.int32)
     asked = [layer for layer in layers if layer.perils or layer.hours]
     of_occurrences = perils.of_occurrences.copy()
     for a, b in slices(len(of_occurrences), _STAGE):
@@ -290,7 +277,7 @@ def _fault(
     layer = programme.layers[number]
     if status == kernel.EXCEEDED:
         priority = layer.priority
-        named = [one.describe() for one in programme.layers if one.priority == priority]
+        named = [str(one) for one in programme.layers if one.priority == priority]
         event = int(calendar.occurrences.event_ids[losses.occurrences[row]])
         return InputError(
             f"the layers of priority {priority} cede more than the loss of event {event} {place}: "
@@ -301,11 +288,11 @@ def _fault(
         )
     if status == kernel.INFINITE:
         return InputError(
-            f"the losses to {layer.describe()} {place} add up to more than a number can hold",
+            f"the losses to {layer} {place} add up to more than a number can hold",
             hint="Give losses in a larger unit.",
         )
     return LimitError(
-        f"the occurrences {place} are too many for the windows of {layer.describe()}",
+        f"the occurrences {place} are too many for the windows of {layer}",
         limit="steps of choosing windows",
         allowed=kernel.MOST_STEPS,
         hint="Use first-loss, or fewer hours.",

@@ -17,6 +17,11 @@ PARTS = ("north", "south", "west")
 Layers = list[dict[str, Any]]
 
 
+def seeded(seed: int) -> Random:
+    """Random numbers for what follows."""
+    return Random(seed)  # noqa: S311 - they guard nothing
+
+
 @dataclass
 class Case:
     """Losses of a subject, as both sides take them."""
@@ -120,27 +125,30 @@ def _terms(random: Random, kind: str) -> dict[str, Any]:
     def amount(low: float, high: float) -> float:
         return float(random.choice([round(random.uniform(low, high)), random.uniform(low, high)]))
 
+    def sometimes(kinds: str, name: str, value: object, chance: float = 1.0) -> None:
+        if kind in kinds.split() and random.random() < chance:
+            layer[name] = value
+
     layer: dict[str, Any] = {"ReinsType": kind}
-    if kind in {"QS", "FAC"} or (random.random() < 0.2 and kind != "SS"):
-        layer["CededPercent"] = random.choice([0.25, 0.6, 1.0])
-    if kind in {"CXL", "AXL"} and random.random() < 0.3:
-        layer["OccFranchiseDed"] = amount(0, 30)
-        layer["OccReverseFranchise"] = amount(200, 300)
-    if kind in {"PR", "SS"}:
-        layer["RiskAttachment"] = amount(0, 60)
-        layer["RiskLimit"] = amount(1, 60)
-    if kind in {"CXL", "AXL"}:
-        layer["OccAttachment"] = amount(0, 80)
-    if kind == "CXL" or (kind in {"QS", "SS", "PR"} and random.random() < 0.3):
-        layer["OccLimit"] = amount(1, 80)
-    if kind in {"AXL", "SL"} or (kind in {"CXL", "FAC", "PR"} and random.random() < 0.4):
-        layer["AggAttachment"] = amount(0, 100)
-    if kind in {"AXL", "SL", "CXL", "QS"} and random.random() < 0.5:
-        layer["AggLimit"] = amount(1, 300)
-    if kind in {"CXL", "PR"} and random.random() < 0.7:
-        layer["Reinstatement"] = random.randint(0, 3)
+    share = random.choice([0.25, 0.6, 1.0])
+    sometimes("QS FAC", "CededPercent", share)
+    sometimes("PR CXL AXL SL", "CededPercent", share, 0.2)
+    if random.random() < 0.3:
+        sometimes("CXL AXL", "OccFranchiseDed", amount(0, 30))
+        sometimes("CXL AXL", "OccReverseFranchise", amount(200, 300))
+    sometimes("PR SS", "RiskAttachment", amount(0, 60))
+    sometimes("PR SS", "RiskLimit", amount(1, 60))
+    sometimes("CXL AXL", "OccAttachment", amount(0, 80))
+    sometimes("CXL", "OccLimit", amount(1, 80))
+    sometimes("QS SS PR", "OccLimit", amount(1, 80), 0.3)
+    sometimes("AXL SL", "AggAttachment", amount(0, 100))
+    sometimes("CXL FAC PR", "AggAttachment", amount(0, 100), 0.4)
+    sometimes("AXL SL CXL QS", "AggLimit", amount(1, 300), 0.5)
+    count = random.randint(0, 3)
+    sometimes("CXL PR", "Reinstatement", count, 0.7)
+    if "Reinstatement" in layer:
         layer["ReinsPremium"] = 7.0
-        if layer["Reinstatement"]:
-            each = [random.choice([0, 0.5, 1.25]) for _ in range(layer["Reinstatement"])]
+        if count:
+            each = [random.choice([0, 0.5, 1.25]) for _ in range(count)]
             layer["ReinstatementCharge"] = random.choice([1, each])
     return layer
