@@ -170,7 +170,7 @@ def _happen(given: Given, rates: Floats, periods: int, key: Key) -> tuple[Indice
         raise InputError(message, hint="Simulate another number of periods, or correct the rates")
     budget = current()
     budget.hold("event loss table", int(_OCCURRENCE_BYTES * total * periods))
-    counts_below = _count_table(given, total)
+    counts_below = count_table(given, total)
     last = int(np.flatnonzero(rates)[-1])
     periods_key, events_key = key.child("periods"), key.child("events")
     found, happening, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
@@ -185,7 +185,7 @@ def _happen(given: Given, rates: Floats, periods: int, key: Key) -> tuple[Indice
     return np.concatenate(happening), np.concatenate(found)
 
 
-def _count_table(given: Given, mean: float) -> Floats:
+def count_table(given: Given, mean: float) -> Floats:
     """Chance that a period has at most 0, 1, 2 ... events."""
     dispersion = 1.0 if given.frequency == "poisson" else given.dispersion or 0.0
     binomial = given.frequency != "poisson"

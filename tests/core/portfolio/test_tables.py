@@ -133,7 +133,7 @@ def test_names_of_columns_come_in_any_case_and_order() -> None:
 
 
 def test_columns_make_what_their_csv_makes() -> None:
-    columns = {
+    columns: dict[str, Array] = {
         "Period": np.array([1, 2], np.int64),
         "Loss": np.array([2.5, 3.0], np.float32),
         "EventId": np.array([5, 4], np.uint16),
