@@ -79,8 +79,8 @@ def test_beta_quantiles_and_moments_are_those_of_r() -> None:
     assert np.abs(out - quantiles).max() < 1e-5
     assert (np.abs(out - quantiles) / spread).max() < 1e-5
     # Where the beta function itself is too small for a number, actuar has no moment.
-    told = np.isfinite(second)
-    assert told.mean() > 0.5
+    told = sums < 300
+    assert told.sum() > 100
     np.testing.assert_allclose(second[told], (spread**2 + means**2)[told], rtol=1e-9)
 
 
