@@ -48,11 +48,12 @@ FIELDS = (
 )
 """Columns of an event loss table; others are dimensions."""
 MAX_SAMPLES = 100_000
+"""Samples that are simulated."""
 _SAMPLES = 10
 _DRAWS = 1 << 12
 """Losses that are drawn in some ten milliseconds."""
 _PERIODS = 1 << 18
-_MOST_COUNTS = 1 << 20
+MAX_COUNTS = 1 << 20
 """Events of a period at the most."""
 _NEGLIGIBLE = 42
 """Logarithm of one over a chance that no random number tells from 0."""
@@ -193,9 +194,9 @@ def count_table(given: Given, mean: float) -> Floats:
         message = f"the dispersion of a negative binomial frequency is {given.dispersion}"
         raise InputError(message, hint="It is variance over mean, above 1; of 1 it is Poisson")
     most = mean + 12 * np.sqrt(mean * dispersion) + _NEGLIGIBLE * dispersion + 50
-    if not most <= _MOST_COUNTS:
+    if not most <= MAX_COUNTS:
         message = f"a period may have {most:.3g} events"
-        raise InputError(message, hint=f"It may have {_MOST_COUNTS}: correct the rates")
+        raise InputError(message, hint=f"It may have {MAX_COUNTS}: correct the rates")
     counts = np.arange(1, int(most) + 1)
     if binomial:
         size = mean / (dispersion - 1)
