@@ -19,7 +19,7 @@ from ..arrays import Array, Floats, Indices, Mask
 from ..budget import current
 from ..errors import InputError, names_hint
 from ..losses.inputs import Columns, Data
-from ..losses.inputs.rows import INT_MAX, csv_rows, text_of
+from ..losses.inputs.rows import INT_MAX, csv_rows, is_number, text_of
 from ..losses.inputs.text_tables import MAX_COLUMNS, TextTable, decode_texts
 from ..slices import slices
 
@@ -32,11 +32,14 @@ _DTYPES = {"integer": "<i8", "number": "<f8", "ignored": "<f8"}
 _KINDS = {"integer": "iu", "number": "iuf"}
 
 
+Kind = Literal["integer", "number", "date", "ignored"]
+
+
 class Field(NamedTuple):
     """A column that a kind of table may have."""
 
     name: str
-    kind: Literal["integer", "number", "date", "ignored"] = "integer"
+    kind: Kind = "integer"
     needed: bool = False
 
 
@@ -204,14 +207,6 @@ def _numbers(table: TextTable, name: str, texts: Texts) -> Floats:
         try:
             values[a:b] = texts[a:b].astype(np.float64)
         except ValueError:
-            row = next(i for i in range(a, b) if not _is_number(texts[i]))
+            row = next(i for i in range(a, b) if not is_number(texts[i]))
             raise table.refuse(row, f"{name} {texts[row][:_SHOWN]!r} is not a number") from None
     return values
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -48,11 +48,12 @@ FIELDS = (
 )
 """Columns of an event loss table; others are dimensions."""
 MAX_SAMPLES = 100_000
+"""Samples that are simulated."""
 _SAMPLES = 10
 _DRAWS = 1 << 12
 """Losses that are drawn in some ten milliseconds."""
 _PERIODS = 1 << 18
-_MOST_COUNTS = 1 << 20
+MAX_COUNTS = 1 << 20
 """Events of a period at the most."""
 _NEGLIGIBLE = 42
 """Logarithm of one over a chance that no random number tells from 0."""
@@ -170,7 +171,7 @@ def _happen(given: Given, rates: Floats, periods: int, key: Key) -> tuple[Indice
         raise InputError(message, hint="Simulate another number of periods, or correct the rates")
     budget = current()
     budget.hold("event loss table", int(_OCCURRENCE_BYTES * total * periods))
-    counts_below = _count_table(given, total)
+    counts_below = count_table(given, total)
     last = int(np.flatnonzero(rates)[-1])
     periods_key, events_key = key.child("periods"), key.child("events")
     found, happening, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
@@ -185,7 +186,7 @@ def _happen(given: Given, rates: Floats, periods: int, key: Key) -> tuple[Indice
     return np.concatenate(happening), np.concatenate(found)
 
 
-def _count_table(given: Given, mean: float) -> Floats:
+def count_table(given: Given, mean: float) -> Floats:
     """Chance that a period has at most 0, 1, 2 ... events."""
     dispersion = 1.0 if given.frequency == "poisson" else given.dispersion or 0.0
     binomial = given.frequency != "poisson"
@@ -193,9 +194,9 @@ def _count_table(given: Given, mean: float) -> Floats:
         message = f"the dispersion of a negative binomial frequency is {given.dispersion}"
         raise InputError(message, hint="It is variance over mean, above 1; of 1 it is Poisson")
     most = mean + 12 * np.sqrt(mean * dispersion) + _NEGLIGIBLE * dispersion + 50
-    if not most <= _MOST_COUNTS:
+    if not most <= MAX_COUNTS:
         message = f"a period may have {most:.3g} events"
-        raise InputError(message, hint=f"It may have {_MOST_COUNTS}: correct the rates")
+        raise InputError(message, hint=f"It may have {MAX_COUNTS}: correct the rates")
     counts = np.arange(1, int(most) + 1)
     if binomial:
         size = mean / (dispersion - 1)

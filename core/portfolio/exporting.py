@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Indices, Rows
+from ..budget import Scope
 from ..errors import OptionError, names_hint
 from ..losses.inputs import Occurrence, calendar_dates
 from ..losses.reports.event_tables import PIECE, SELT, SPLT
@@ -30,6 +31,8 @@ def _without_exposure(report: Report) -> Report:
 
 
 _ZERO = np.zeros(1, np.int64)
+_PER_BLOCK, _PER_OCCURRENCE = 40, 80
+"""Bytes of the indices that rows are found by."""
 _SELT, _SPLT = _without_exposure(SELT), _without_exposure(SPLT)
 _IN_YEARS = ("Period", "PeriodWeight", "SummaryId", "SampleId", "Loss")
 EXPORTS: Final[Mapping[str, Report]] = {
@@ -63,10 +66,15 @@ def export_rows(form: str, table: LossTable, calendar: Calendar) -> Iterator[Row
     """
     if form not in EXPORTS:
         raise OptionError(f"there is no export {form[:60]!r}", hint=names_hint(form, EXPORTS))
-    if form == "selt":
-        return _of_events(table)
-    rows = _of_occurrences(table, calendar)
-    return rows if form == "splt" else map(_added_up, rows)
+    rows = _of_events(table) if form == "selt" else _of_occurrences(table, calendar)
+    return _charged(table, calendar, map(_added_up, rows) if form == "ylt" else rows)
+
+
+def _charged(table: LossTable, calendar: Calendar, rows: Iterator[Rows]) -> Iterator[Rows]:
+    """The same rows, while what finds them is held."""
+    indices = _PER_BLOCK * len(table.counts) + _PER_OCCURRENCE * len(calendar.occurrences.dates)
+    with Scope("export", indices):
+        yield from rows
 
 
 def occurrence_of(calendar: Calendar) -> Occurrence:

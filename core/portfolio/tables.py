@@ -43,7 +43,7 @@ from .assembling import (
     starts_by,
     table_of,
 )
-from .columns import Field, Table
+from .columns import Field, Kind, Table
 from .losses import Calendar, LossTable, Occurrences
 
 _LOWEST_SPECIAL = -5
@@ -51,13 +51,6 @@ _WEIGHT_DIGITS = 5e-7
 """Error of a weight that a csv has with six decimals."""
 _FIRST = 305
 """Days from 1 March of year 0 to the day before 1 January of year 1."""
-_PERIOD, _LOSS = Field("Period", needed=True), Field("Loss", "number", needed=True)
-_EVENT, _SUMMARY = Field("EventId"), Field("SummaryId")
-_OTHERS = (Field("SummarySetId"), Field("ImpactedExposure", "ignored"))
-_DATE = tuple(map(Field, ("Year", "Month", "Day", "Hour", "Minute")))
-_WEIGHT = Field("PeriodWeight", "number")
-
-
 Frequency = Literal["poisson", "negative-binomial"]
 
 
@@ -105,22 +98,33 @@ class Form(NamedTuple):
     """Whether it may have columns of any other name."""
 
 
-def _read_rows(table: Table, given: Given, events: Indices) -> tuple[LossRows, int, dict[str, int]]:
-    """Rows with a loss, the number of samples, and what is left out."""
+class _Read(NamedTuple):
+    """Rows with a loss, and what is told of all."""
+
+    rows: LossRows
+    dimensions: SummaryInfo | None
+    samples: int
+    left_out: dict[str, int]
+
+
+def _read(table: Table, given: Given, periods: Indices | None = None) -> _Read:
+    """Read the rows of a table; without events, a period is one."""
     losses = table.amounts("Loss")
     _check_set(table)
     samples, count = _samples(table, given)
-    kept = np.flatnonzero((losses > 0) & (samples >= 0))
-    zeros = np.zeros(len(losses), np.int64)
-    rows = LossRows(np.arange(len(losses)), events, zeros, samples, losses, zeros, zeros)
-    left_out = {
-        "special samples": int((samples < 0).sum()),
-        "no loss": int(((losses == 0) & (samples >= 0)).sum()),
-    }
-    if not len(kept):
+    summaries, dimensions = summaries_of(table, given)
+    numbers, zeros = np.arange(table.rows), np.zeros(table.rows, np.int64)
+    when = zeros if periods is None else periods
+    events = table.integers("EventId", 0) if "EventId" in table else when
+    rows = LossRows(numbers, events, summaries, samples, losses, when, zeros)
+    added = samples >= 0
+    kept = (losses > 0) & added
+    if not kept.any():
         hint = "A loss set has losses above 0"
         raise InputError("no row has a loss", hint=hint, source=table.source)
-    return rows.take(kept), count, left_out
+    special = len(added) - int(added.sum())
+    left_out = {"special samples": special, "no loss": len(kept) - special - int(kept.sum())}
+    return _Read(rows.take(kept), dimensions, count, left_out)
 
 
 def _check_set(table: Table) -> None:
@@ -163,10 +167,7 @@ def _of_events(table: Table, given: Given) -> Imported:
             hint="Give an occurrence, or the table of periods",
             source=table.source,
         )
-    events = table.integers("EventId", 0)
-    rows, samples, left_out = _read_rows(table, given, events)
-    summaries, dimensions = summaries_of(table, given)
-    rows = replace(rows, summaries=picked(summaries, rows.numbers))
+    rows, dimensions, samples, left_out = _read(table, given)
     rows = rows.take(order_by(rows.events << 32 | rows.summaries, rows.samples))
     require_unique(table, rows, (rows.events, rows.summaries, rows.samples))
     happens = among(rows.events, given.occurrence.events())
@@ -190,17 +191,11 @@ def _of_periods(table: Table, given: Given, *, repeated: bool = False) -> Import
     """
     count = count_periods(table, given)
     periods = table.integers("Period", 1, count)
-    # Without events, a period is one: its losses of all summaries happen together.
-    events = table.integers("EventId", 0) if "EventId" in table else periods
-    rows, samples, left_out = _read_rows(table, given, events)
-    summaries, dimensions = summaries_of(table, given)
-    rows = replace(rows, summaries=picked(summaries, rows.numbers))
-    rows = replace(rows, periods=picked(periods, rows.numbers))
+    rows, dimensions, samples, left_out = _read(table, given, periods)
     dates, granular = _dates(table)
-    if dates is not None:
-        rows = replace(rows, dates=picked(dates, rows.numbers))
-    elif repeated:
-        rows = replace(rows, dates=_repetitions(rows))
+    if dates is not None or repeated:
+        days = _repetitions(rows) if dates is None else picked(dates, rows.numbers)
+        rows = replace(rows, dates=days)
     made, occurrences = _separated(table, rows, apart=given.apart)
     if dates is None:
         occurrences = occurrences._replace(dates=np.zeros_like(occurrences.dates))
@@ -384,24 +379,29 @@ _ALONE = frozenset(
     ("occupants", "residents", "affectedpop", "injured", "number", "area", "claim", "reinsurance")
 )
 """Loss types of people and buildings, and what is part of other losses."""
-_SAMPLED = tuple(Field(name, needed=True) for name in ("EventId", "SummaryId", "SampleId"))
-_YLT = (_PERIOD, _LOSS, _EVENT, _SUMMARY, Field("SampleId"), *_DATE, Field("Date", "date"), _WEIGHT)
-_YEAR, _OF_YEAR = Field("year", needed=True), Field("EventId", needed=True)
-_ASIDE = (
-    *("rup_id", "ses_id", "rlz_id", "variance", "pla_loss"),
-    *("injured", "fatalities", "homeless", "non_operational", "collapsed"),
-)
-_OPENQUAKE = (_OF_YEAR, _YEAR, Field("loss", "number", needed=True))
-_CLIMADA = (_OF_YEAR, _YEAR, Field("at_event", "number", needed=True))
+_NUMBERS = frozenset(("Loss", "loss", "at_event", "PeriodWeight"))
+_WHEN = "Year Month Day Hour Minute PeriodWeight"
+
+
+def _fields(needed: str, others: str = "", ignored: str = "") -> list[Field]:
+    """Columns by their names."""
+    found = [Field(name, "ignored") for name in ignored.split()]
+    for names, is_needed in ((needed, True), (others, False)):
+        for name in names.split():
+            kind: Kind = "number" if name in _NUMBERS else "date" if name == "Date" else "integer"
+            found.append(Field(name, kind, is_needed))
+    return found
+
+
+_SPLT = "Period EventId SummaryId SampleId Loss"
+_SELT = "EventId SummaryId SampleId Loss"
+_YLT = f"EventId SummaryId SampleId SummarySetId Date {_WHEN}"
+_ASIDE = "rup_id ses_id rlz_id variance pla_loss injured fatalities homeless non_operational"
 FORMS: Final[Mapping[str, Form]] = {
-    "splt": Form(
-        (_PERIOD, *_SAMPLED, _LOSS, *_DATE, _WEIGHT, *_OTHERS), _of_periods, dimensions=False
-    ),
-    "selt": Form((*_SAMPLED, _LOSS, *_OTHERS), _of_events, dimensions=False),
-    "ylt": Form((*_YLT, *_OTHERS), _of_periods, dimensions=True),
-    "openquake": Form(
-        (*_OPENQUAKE, *(Field(name, "ignored") for name in _ASIDE)), _of_openquake, dimensions=True
-    ),
-    "climada": Form(_CLIMADA, _of_climada, dimensions=False),
+    "splt": Form(_fields(_SPLT, f"SummarySetId {_WHEN}", "ImpactedExposure"), _of_periods),
+    "selt": Form(_fields(_SELT, "SummarySetId", "ImpactedExposure"), _of_events),
+    "ylt": Form(_fields("Period Loss", _YLT, "ImpactedExposure"), _of_periods, dimensions=True),
+    "openquake": Form(_fields("EventId year loss", "", _ASIDE), _of_openquake, dimensions=True),
+    "climada": Form(_fields("EventId year at_event"), _of_climada),
 }
 """By name."""

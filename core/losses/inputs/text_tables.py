@@ -130,8 +130,8 @@ def decode_texts(
     _check_columns(text, source)
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
-        header = next(row for row in reader if not (comments and "".join(row).startswith("#")))
-        names = tuple(cell.strip() for cell in header)
+        rows = (row for row in reader if not (comments and "".join(row).startswith("#")))
+        names = tuple(cell.strip() for cell in next(rows, ()))
         cells, lines = _read(reader, names, _kept(names, needed), source)
     except csv.Error as e:
         message = f"line {reader.line_num}: {e}"

@@ -133,7 +133,7 @@ def test_names_of_columns_come_in_any_case_and_order() -> None:
 
 
 def test_columns_make_what_their_csv_makes() -> None:
-    columns = {
+    columns: dict[str, Array] = {
         "Period": np.array([1, 2], np.int64),
         "Loss": np.array([2.5, 3.0], np.float32),
         "EventId": np.array([5, 4], np.uint16),
@@ -362,3 +362,32 @@ def test_rows_in_any_order_make_the_same(
 
 def test_every_form_is_tested() -> None:
     assert set(GOOD) | {"elt"} == set(ALL_FORMS)
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.sampled_from(sorted(GOOD)),
+    st.integers(0, 10**6),
+    st.integers(0, 9),
+    st.sampled_from(
+        ["", ",", "\n", "\r", '"', "#", "nan", "-1", "1e999", "9" * 30, "\x00", "é", "T"]
+    ),
+    st.booleans(),
+)
+def test_damaged_tables_are_refused_or_read_whole(
+    form: str, at: int, cut: int, put: str, weighted: bool
+) -> None:
+    text = GOOD[form] + GOOD[form].splitlines()[-1].replace("7", "2") + "\n"
+    place = at % len(text)
+    weights = np.full(10, 0.1) if weighted else None
+    try:
+        made = read(
+            form, text[:place] + put + text[place + cut :], periods=10, occurrence=OCCURRENCE,
+            weights=weights,
+        )  # fmt: skip
+    except InputError:
+        return
+    losses = losses_of(made.table)
+    assert losses
+    assert all(0 < loss < np.inf for loss in losses.values())
+    assert all(0 <= sample <= made.samples for _, _, sample in losses)
