@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from app.engine.request_budget import keep_for_request
 from app.state.base import damaged
-from app.state.blobs import BlobStore
+from app.state.blobs import GrowingBlobs
 from core.losses.indexing import LossColumns
 from core.losses.inputs import SummaryInfo
 from core.portfolio.building import Part, TableBuilder
@@ -149,7 +149,7 @@ class OpenSet:
         return samples
 
 
-def open_set(blobs: BlobStore, record: LossSet) -> OpenSet:
+def open_set(blobs: GrowingBlobs, record: LossSet) -> OpenSet:
     """Open a loss set.
 
     Raises:
@@ -183,7 +183,7 @@ _TEXT_COPIES = 4
 """Copies of a table in memory while it is read, those of texts as objects among them."""
 
 
-def _table(blobs: BlobStore, record: LossSet, part: str) -> dict[str, Any]:
+def _table(blobs: GrowingBlobs, record: LossSet, part: str) -> dict[str, Any]:
     size = record.size(part)
     if size is None:
         return {}

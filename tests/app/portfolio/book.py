@@ -105,13 +105,11 @@ class Desk:
             "summary_xref": str(put(SINGLE_USER, "summary_xref", xref).digest),
         }
         made = self.uploads.run(["aal"], inputs, no_of_periods=book.periods)
-        items = {1: 1, 2: 2, 4: 3}
-        blocks = [
-            Block(event, item, tuple((s or -1, x) for s in range(4) if (x := loss(event, old, s))))
-            for event in range(1, 9)
-            for old, item in items.items()
-            for loss in [lambda e, i, s: book.losses.get((e, i, s), 0.0)]
-        ]
+        blocks = []
+        for event, (item, old) in itertools.product(range(1, 9), enumerate((1, 2, 4), 1)):
+            losses = [book.losses.get((event, old, sample), 0.0) for sample in range(4)]
+            pairs = [(sample or -1, loss) for sample, loss in enumerate(losses) if loss]
+            blocks.append(Block(event, item, tuple(pairs)))
         parts = [[b for b in blocks if b.event % 2 == k] for k in (0, 1)]
         self.uploads.upload(made, *(Stream("loss", 3, 4, tuple(part)).encode() for part in parts))
         expected: Losses = defaultdict(float)
@@ -122,7 +120,7 @@ class Desk:
     async def make(self, run: str, **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
         return await self.uploads.post(SETS, json={"run": run, **body})
 
-    async def ask(self, form: str = "json", **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+    async def ask(self, form: str = "json", /, **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
         """A question about the set ``a``, unless others are named."""
         query = {"loss_sets": [{"id": "a"}], **body}
         return await self.uploads.post(f"{QUERY}?format={form}", json=query)

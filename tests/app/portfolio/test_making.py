@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pytest
 
 from app.http.identity import SINGLE_USER
 from app.portfolio.contents import Shape, open_set, write_contents
-from app.portfolio.records import KIND, blobs_without_sets
+from app.portfolio.records import KIND, SetWriter, blobs_without_sets
 from app.state.base import StoreDamagedError
 from app.state.sweeper import expired_records
 from core.portfolio.building import Part
@@ -143,12 +145,18 @@ async def test_streams_of_items_are_added_up_into_one_summary_set(desk: Desk) ->
 def test_a_block_longer_than_a_batch_is_read_into_memory(desk: Desk) -> None:
     count = 200_000
     samples, losses = np.arange(count, dtype=np.int32), np.ones(count, np.float32)
-    part = Part(*(np.array([n], np.int32) for n in (3, 1, count)), samples, losses)
+    event, summary, counts = (np.array([n], np.int32) for n in (3, 1, count))
+    part = Part(event, summary, counts, samples, losses)
     happens = Occurrences(np.array([1], np.int32), np.array([3], np.int32), np.zeros(1, np.int64))
     calendar = Calendar(1, happens, np.zeros(0))
 
-    def content(writer: object) -> object:
-        about = {"currency": None, "perspective": None, "summary_set": None, "events": 1}
+    def content(writer: SetWriter) -> Mapping[str, Any]:
+        about: dict[str, Any] = {
+            "currency": None,
+            "perspective": None,
+            "summary_set": None,
+            "events": 1,
+        }
         return about | write_contents(writer, [part], Shape(count, 4), calendar, None)
 
     sets = desk.parts.portfolios.sets

@@ -82,9 +82,9 @@ def test_answers_are_saved_in_the_format_of_their_ending(
 def test_what_is_no_question_is_refused_before_it_is_sent(connect: Connect) -> None:
     client = connect("http://127.0.0.1:1")
     with pytest.raises(TypeError, match="group_bye"):
-        client.portfolios.query("a", "averages", group_bye=["Region"])
+        client.portfolios.query("a", "averages", group_bye=["Region"])  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="loss set"):
-        client.portfolios.query([3], "averages")
+        client.portfolios.query([3], "averages")  # type: ignore[list-item]
     with pytest.raises(ValueError, match="format"):
         client.portfolios.fetch("a", "averages", "xls")
 
