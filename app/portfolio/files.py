@@ -39,7 +39,7 @@ from core.sorting import order_of
 BATCH = (1 << 20) - (1 << 12)
 """Bytes of the columns of a batch at most: with its description it fits a piece of a file."""
 _BLOCK_BYTES = 16
-_READ = 64 << 20
+_READ = 16 << 20
 """Bytes that are checked at a time."""
 _INDEX_BYTES = 88
 """Memory for each block while the index is made."""
