@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from app.engine.base import Engine
+from app.engine.kept import Kept
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
@@ -37,7 +38,6 @@ from core.portfolio.uncertainty import BANDS, Doubt, bands
 from .contents import OpenSet
 from .encoding import Table
 from .grouping import Grouping, check_currencies, group
-from .kept import Kept
 from .layering import (
     LAYERS,
     OF,

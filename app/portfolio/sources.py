@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.engine.kept import Kept
 from app.http.identity import Identity
 from app.state.base import StoreDamagedError
 
 from .contents import OpenSet, open_set
-from .kept import Kept
 from .records import LossSet, LossSets
 
 
