@@ -37,7 +37,7 @@ from core.portfolio.uncertainty import BANDS, Doubt, bands
 
 from .contents import OpenSet
 from .encoding import Table
-from .grouping import Grouping, check_currencies, group
+from .grouping import Grouping, group
 from .layering import (
     LAYERS,
     OF,
@@ -260,7 +260,6 @@ class Answers:
         """Return which losses count, by group, and when they happen."""
 
         def prepare() -> Prepared:
-            check_currencies(asked.query, sets)
             grouping = group(asked.query, sets, self.max_groups)
             seeds = [p.pairing_seed for p in asked.query.loss_sets if p.pairing_seed is not None]
             whole = Whole(grouping.members, len(grouping.keys), next(iter(seeds), 0))

@@ -76,6 +76,7 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
         TooLargeError: there are too many groups.
     """
     _check_sets(sets)
+    _check_currencies(query, sets)
     names = query.group_by
     if SUMMARY in names and (len(names) > 1 or len(sets) > 1):
         raise InvalidOptionError(
@@ -223,12 +224,8 @@ def _rate(query: Query, each: OpenSet) -> float:
     return query.rates[own]
 
 
-def check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
-    """Refuse to add amounts of several currencies as they are.
-
-    Raises:
-        InvalidOptionError: the sets have several, and the query none.
-    """
+def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
+    """Refuse to add amounts of several currencies as they are."""
     own = sorted({str(each.record.value["currency"]) for each in sets})
     if query.currency is None and len(own) > 1:
         raise InvalidOptionError(

@@ -39,13 +39,6 @@ _QUERY: dict[str, dict[str, Any]] = {
     "insured_value": {"metavar": "NAME", "help": "dimension with insured values of risks"},
     "seed": {"type": int, "metavar": "N", "help": "of resampled periods"},
 }
-_EXAMPLES = """examples:
-  thalweg portfolio create RUN --name wind --currency EUR --summary-info info.csv
-  thalweg portfolio query wind --report curves --group-by Region --return-periods 250,100,50
-  thalweg portfolio query wind quake --rate USD=0.9 --currency EUR --where Region=North
-  thalweg portfolio query wind --report curves --of net --programme tower.json -o net.svg
-  thalweg portfolio price tower.json wind
-"""
 
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -73,9 +66,6 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     price.add_argument("programme", type=Path, metavar="FILE", help="layers, as JSON")
     price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
     _add_choices(price)
-    for each in (create, query, price):
-        each.formatter_class = argparse.RawDescriptionHelpFormatter
-        each.epilog = _EXAMPLES
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,8 @@ def run(server: ServerProcess) -> str:
             "gul", ["aal", "ept"], inputs={"occurrence": book.occurrence()}, no_of_periods=20
         )
         client.runs.upload(made, book.stream())
-        client.runs.seal(made)
+        with pytest.warns(UserWarning, match="never occur|in no stream"):
+            client.runs.seal(made)
         return made.id
 
 
@@ -119,7 +120,7 @@ def test_the_command_makes_asks_prices_and_deletes(
     asked = ["query", "c", "--report", "curves", "--of", "net", "--programme", str(tower)]
     assert thalweg(*asked, "--return-periods", "10,5", "-o", str(out)) == ""
     assert out.read_text().startswith("SummaryId,EPCalc")
-    assert main(["--url", server.url, "portfolio", *asked, "-o", str(out)]) == 1
+    assert main(["--url", server.url, "portfolio", *asked, "-o", str(out)]) == 2
     assert b"--force" in capsysbinary.readouterr().err
     assert json.loads(thalweg("query", "c*0.5"))["report"] == "summary"
     thalweg("delete", "c")
@@ -130,5 +131,5 @@ def test_a_mistake_in_the_command_says_what_is_meant(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--url", server.url, "portfolio", "query", "x", "--where", "Region"]
-    assert main(words) == 1
+    assert main(words) == 2
     assert "NAME=VALUE" in capsys.readouterr().err
