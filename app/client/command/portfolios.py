@@ -46,7 +46,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     about = "loss sets of runs: roll-ups, curves and layers of any group, without another run"
     group = new_group(commands, "portfolio", about)
     create = new_command(group, "create", _create, "make a loss set of a sealed run")
-    create.add_argument("run", metavar="RUN", help="id of the run, as thalweg run list prints it")
+    create.add_argument("id", metavar="RUN", help="id of the run, as thalweg run list prints it")
     add_options(create, _CREATE)
     new_command(group, "list", _list, "print your loss sets")
     for name, run, text in (
@@ -93,7 +93,7 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(args: argparse.Namespace, client: Client) -> None:
-    made = client.portfolios.create(args.run, **given(args, _CREATE))
+    made = client.portfolios.create(args.id, **given(args, _CREATE))
     about = made.document
     say(f"{about['events']:,} events, {about['rows']:,} losses, {about['periods']:,} periods")
     sys.stdout.write(f"{made.id}\n")
