@@ -197,7 +197,8 @@ def test_every_field_of_oed_is_used_or_refused_for_a_reason() -> None:
 
 JUNK = [
     [], {}, [[]], [{}], "", ";", "x" * 20_000, True, -1, 0, 0.5, 1, 1e308, 10**400, -math.inf,
-    math.nan, {"Hours": []}, {"Hours": {}}, {"Hours": "72"}, {"Hours": 72, "Start": []}, ["a", 1], "\ud800",
+    math.nan, {"Hours": []}, {"Hours": {}}, {"Hours": "72"}, {"Hours": 72, "Start": []},
+    ["a", 1], "\ud800",
 ]  # fmt: skip
 
 
