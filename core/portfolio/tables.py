@@ -28,6 +28,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from ..arrays import Array, Floats, Indices
+from ..budget import current
 from ..errors import InputError
 from ..losses.inputs import Occurrence, SummaryInfo, parse_occurrence
 from ..losses.inputs.rows import INT_MAX
@@ -284,6 +285,7 @@ def _weights(table: Table, given: Given, count: int, periods: Indices) -> Floats
 
 def _dates(table: Table) -> tuple[Indices | None, bool]:
     """Dates of rows, None if there are none; and whether they are minutes."""
+    current().check("input")
     if "Date" in table:
         return _days(table), False
     names = [name for name in ("Year", "Month", "Day", "Hour", "Minute") if name in table]
@@ -296,6 +298,7 @@ def _dates(table: Table) -> tuple[Indices | None, bool]:
         return None, False
     granular = any(table.columns[name].any() for name in names[3:])
     parts = {f"occ_{n.lower()}": table.columns[n] for n in (names if granular else names[:3])}
+    current().check("input")
     ones = np.ones(table.rows, np.int64)
     parts = {"event_id": ones, "period_no": ones, **parts}
     return parse_occurrence(parts, 1, table.source).dates, granular
