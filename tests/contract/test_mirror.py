@@ -53,6 +53,7 @@ _SUMMARIES = ("tests/core/losses/summaries/test_summariser.py",)
 _SUMMARISE = ("tests/app/command/test_summarise.py",)
 _LEDGER = ("tests/core/losses/ledger/test_ledger.py",)
 _WHOLE_RUNS = ("tests/core/losses/reports/test_whole_runs.py",)
+_PROGRAMMES = ("tests/core/portfolio/test_inuring.py",)
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
@@ -255,6 +256,12 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/core/losses/summaries/test_set_reports.py",
     ),
     "core/losses/warm.py": _WARM,
+    "core/portfolio/_kernels/averages.py": _PROGRAMMES,
+    "core/portfolio/_kernels/layers.py": _PROGRAMMES,
+    "core/portfolio/_kernels/windows.py": _PROGRAMMES,
+    "core/portfolio/hours.py": _PROGRAMMES,
+    "core/portfolio/layers.py": _PROGRAMMES,
+    "core/portfolio/warm_layers.py": _WARM,
     "core/pipelines/": _PIPELINE,
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/tiles/_kernels/correct.py": (*_READING, "tests/core/tiles/test_ranges.py"),
@@ -310,6 +317,7 @@ ACROSS: dict[str, str] = {
     "tests/app/server/lanes/test_moves.py": "connections that move between lanes",
     "tests/app/state/test_stores.py": "every store, under one contract",
     "tests/core/losses/ledger/test_curves.py": "long curves, against NumPy",
+    "tests/core/portfolio/test_worked_examples.py": "programmes that others have published",
     "tests/core/losses/reports/test_whole_runs.py": "reports of whole runs, against the oracle",
     "tests/core/compat/infinibatch/test_checkpoints.py": "every iterator, under one contract",
     "tests/core/compat/test_dataio.py": "the package, under the names it has elsewhere",
