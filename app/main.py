@@ -29,6 +29,8 @@ from app.http.site import Site
 from app.losses import routes as losses_routes
 from app.parts import Parts
 from app.pipelines import routes as pipelines_routes
+from app.portfolio import routes as portfolio_routes
+from app.portfolio import routes_tables as portfolio_tables_routes
 from app.runs.routes import reports as run_reports_routes
 from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
@@ -57,6 +59,8 @@ ROUTERS: tuple[Routes[Any], ...] = (
     runs_routes.router,
     run_reports_routes.router,
     runs_routes.rows_router,
+    portfolio_routes.router,
+    portfolio_tables_routes.router,
     routes_reductions.router,
     routes_tokens.router,
     console_routes.router,
@@ -92,7 +96,7 @@ class Application(FastAPI):
         console = Console(pages, parts.runs, parts.datasets, parts)
         has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
-        others = (parts.tokens, operations, console)
+        others = (parts.portfolios, parts.tokens, operations, console)
         services = {type(service): service for service in (*products, *others)}
         routers = [each for each in ROUTERS if has_console or each.service is not Console]
         for routes in routers:

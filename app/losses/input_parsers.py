@@ -59,6 +59,14 @@ _STREAMS = {aggregation.to_bytes(3, "little") + bytes([kind]) for kind, aggregat
 _MAX_PERIODS = 2**31 - 1
 
 
+def refuse_packed(data: bytes | bytearray | memoryview, source: str | None) -> None:
+    """Raise ``InputError`` about a file that holds others."""
+    head = bytes(data[:4])
+    for magic, (found, hint) in _PACKED.items():
+        if head.startswith(magic):
+            raise InputError(f"it is {found}", hint=hint, source=source)
+
+
 def parse_input(
     name: str, data: Data, periods: int | None = None, source: str | None = None
 ) -> Any:  # noqa: ANN401 - the class of the file's content
@@ -74,10 +82,7 @@ def parse_input(
         InputError: the content is not valid; the hint says so if it looks like another input.
     """
     if isinstance(data, bytes | bytearray | memoryview):
-        head = bytes(data[:4])
-        for magic, (found, hint) in _PACKED.items():
-            if head.startswith(magic):
-                raise InputError(f"it is {found}", hint=hint, source=source)
+        refuse_packed(data, source)
     try:
         return PARSERS[name](data, periods, source)
     except InputError as e:

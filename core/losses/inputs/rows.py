@@ -36,6 +36,8 @@ MAX_POINTS: Final = 100_000
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
 
+_ROWS: Final = 1 << 17
+"""Rows whose memory is taken at a time."""
 _BLOCK: Final = 1 << 16
 """Characters that are read at a time."""
 _SHOWN: Final = 60
@@ -205,7 +207,9 @@ def column_rows(columns: Columns, layouts: Sequence[np.dtype[np.void]], source: 
                 f"column {name} has values of type {values.dtype}, not {_TYPES[layout[name].kind]}"
             )
             raise InputError(message, hint=hint, source=source)
-        data[name] = values
+        # Memory comes with the first column.
+        for a, b in slices(count, "input", _ROWS):
+            data[name][a:b] = values[a:b]
     return Rows(data, Origin(source, hint, "row", titled=True))
 
 
@@ -385,7 +389,7 @@ def _layout_of(
 ) -> tuple[np.dtype[np.void], bool]:
     """Layout of a csv by its first line, and whether that line is a header."""
     cells = [cell.strip().strip('"') for cell in line.split(",")]
-    if not all(cell.isidentifier() and not _is_number(cell) for cell in cells):
+    if not all(cell.isidentifier() and not is_number(cell) for cell in cells):
         fitting = [layout for layout in layouts if len(layout.names or ()) == len(cells)]
         return (fitting or list(layouts))[0], False
     wanted = sorted(cell.lower() for cell in cells)
@@ -403,9 +407,10 @@ def _columns(layout: np.dtype[np.void]) -> str:
     return ",".join(layout.names or ())
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a number; nan is one here: a bad value, not a column."""
     try:
-        float(text)  # nan is a number here: a bad value, not a column
+        float(text)
     except ValueError:
         return False
     return True
