@@ -66,7 +66,14 @@ _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
 _WARM = ("tests/core/test_warmup.py",)
 
+_LOSS_TABLES = ("tests/core/portfolio/test_tables.py",)
+
 ELSEWHERE: dict[str, tuple[str, ...] | str] = {
+    "core/portfolio/_kernels/beta.py": ("tests/core/portfolio/test_elt.py",),
+    "core/portfolio/assembling.py": _LOSS_TABLES,
+    "core/portfolio/columns.py": _LOSS_TABLES,
+    "core/portfolio/importing.py": _LOSS_TABLES,
+    "core/portfolio/losses.py": _TYPES,
     "app/client/command/completion.py": ("tests/client/command/test_listing.py",),
     "app/client/command/": ("tests/client/command/test_main.py",),
     "app/client/datasets/": ("tests/client/datasets/test_blocking.py",),
