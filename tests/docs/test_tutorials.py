@@ -28,6 +28,7 @@ def free_port() -> int:
     ("name", "has_torch"),
     [
         ("losses", False),
+        ("portfolio", False),
         ("scan", False),
         ("batches", False),
         pytest.param("batches", True, marks=NEEDS_TORCH),
@@ -41,4 +42,4 @@ def test_a_tutorial_runs_as_it_is_written(name: str, tmp_path: Path, *, has_torc
 
 
 def test_there_is_no_other_tutorial() -> None:
-    assert {path.stem for path in PAGES.glob("*.md")} == {"losses", "scan", "batches"}
+    assert {path.stem for path in PAGES.glob("*.md")} == {"losses", "portfolio", "scan", "batches"}
