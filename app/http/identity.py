@@ -182,6 +182,7 @@ _RULES = (
     _Rule("/v1/tokens"),
     _Rule("/zarr"),
     _Rule("/console/samples/scan", (REGISTER,)),
+    _Rule("/console/files", (REGISTER,)),
     _Rule("/console/runs", (RUNS,), looks=1),
     _Rule("/console/pipelines", (PIPELINES,), looks=1),
     _Rule("/console"),

@@ -52,7 +52,7 @@ DECLARED = {
         POST /v1/datasets       GET /v1/datasets/{ident}/files/{number}
         POST /v1/datasets/{ident}/tiles GET /v1/datasets/{ident}/views/{name}/tiles
         GET /v1/datasets/{ident}/views/{name}/raw       GET /v1/pipelines/{ident}/batches
-        GET /console/runs/{ident}/about
+        GET /console/runs/{ident}/about         GET /console/files
         POST /v1/datasets/{ident}/reduce
     """,
 }

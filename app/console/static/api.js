@@ -1,4 +1,5 @@
 // Requests to the service. A problem is an Error with the members of RFC 9457.
+import { words } from "./hints.js";
 
 export class Problem extends Error {
   constructor(status, body) {
@@ -29,10 +30,11 @@ export const post = (path, value, options = {}) =>
     headers: { "Content-Type": "application/json", ...options.headers },
   });
 
-// Shows a problem in an element with role="alert"; names are text, never markup.
-export function show(element, problem) {
-  element.textContent = problem instanceof TypeError ? "The service does not answer." : problem.message;
-  if (problem.hint) element.append(document.createElement("br"), problem.hint);
+// Shows a problem in an element with role="alert", in the words of a form; names are text, never markup.
+export function show(element, problem, form) {
+  const { message, hint } = words(problem, form);
+  element.textContent = problem instanceof TypeError ? "The service does not answer." : message;
+  if (hint) element.append(document.createElement("br"), hint);
   if (problem.code) {
     const link = document.createElement("a");
     link.href = at(`/problems/${encodeURIComponent(problem.code)}`);

@@ -71,6 +71,9 @@ export function union(curves) {
   });
 }
 
+// Whether curves have points at a return period, or losses there are between two of them.
+export const isPoint = (curves, period) => curves.every((curve) => curve.periods.includes(period));
+
 // Return periods for a table: those of the curves where they are few, else usual ones.
 export function tabled(periods) {
   if (periods.length <= 40) return [...periods];

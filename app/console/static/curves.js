@@ -2,7 +2,7 @@
 // is in the address, so that a link shows the same.
 import { at, json, make, post, show, state } from "./api.js";
 import { chart, clear, colours } from "./chart.js";
-import { CALCULATIONS, TYPES, lossesAt, readCurves, tabled, union } from "./curve.js";
+import { CALCULATIONS, TYPES, isPoint, lossesAt, readCurves, tabled, union } from "./curve.js";
 import { readLines, readRecords } from "./records.js";
 import { picker } from "./picker.js";
 import { table, written } from "./tables.js";
@@ -87,19 +87,45 @@ function toggleType(type, on) {
   change({ types: Object.keys(TYPES).filter((each) => wanted.has(each)).join(",") });
 }
 
+// How people tell runs: what of, when, how much.
+const title = ({ id, perspective, created, streams }) => `${short(id)} · ${perspective}, ${created.slice(0, 16).replace("T", " ")}, ${streams} ${streams === 1 ? "stream" : "streams"}`;
+const titleOf = ({ described }) => title({ ...described, streams: Object.values(described.streams).reduce((a, b) => a + b) });
+const others = []; // runs that are done, as far as they were listed
+let next = ""; // the id after which there are more; null if there are none
+let chooser = null;
+
+async function listRuns() {
+  const after = next;
+  next = null;
+  try {
+    const page = await json(`/v1/runs?${new URLSearchParams({ limit: "100", after })}`);
+    others.push(...page.runs.filter((run) => run.state === "done" && run.id !== own));
+    next = page.after;
+    others.sort((one, other) => other.created.localeCompare(one.created));
+  } catch (error) { show(problem, error); }
+  offerRuns();
+}
+
+function offerRuns() {
+  const shown = runs();
+  const left = others.filter(({ id }) => !shown.includes(id));
+  chooser.replaceChildren(make("option", { value: "" }, left.length ? "a run" : "no other run is done"),
+    ...left.map((run) => make("option", { value: run.id }, title(run))),
+    ...(next ? [make("option", { value: "more" }, "more runs …")] : []));
+}
+
 function otherRuns() {
-  const input = make("input", { placeholder: "id of another run", size: "34", "aria-label": "Run to lay over" });
-  const add = make("form", { class: "joined", onsubmit: (event) => {
-    event.preventDefault();
-    const id = input.value.trim().split("/").pop();
-    if (id) change({ runs: [...new Set([...list("runs"), id])].join(",") });
-    input.value = "";
-  } }, input, make("button", { class: "plain" }, "Lay over"));
+  chooser = make("select", { id: "lay-over", onchange: () => {
+    if (chooser.value === "more") listRuns();
+    else if (chooser.value) change({ runs: [...new Set([...list("runs"), chooser.value])].join(",") });
+  } });
+  offerRuns();
+  if (next === "") listRuns();
   const chips = runs().slice(1).map((run) => make("button", {
     class: "chip", "aria-label": `Remove run ${run}`,
     onclick: () => change({ runs: without(run) }),
-  }, short(run), " ×"));
-  return make("span", {}, ...chips, add);
+  }, facts.has(run) ? titleOf(facts.get(run)) : short(run), " ×"));
+  return make("span", {}, ...chips, make("label", {}, "Lay over", chooser));
 }
 
 const controls = make("div", { class: "controls" });
@@ -218,10 +244,11 @@ function drawNumbers(years, series) {
     const [one, other] = (each.parts ?? [each.curve]).map((curve) => lossesAt(curve, at));
     return other ? one.map((loss, k) => loss === null || other[k] === null ? null : loss - other[k]) : one;
   });
-  const rows = at.map((year, k) => [written(year), ...columns.map((column) => written(column[k]))])
+  const exact = series.map((each) => at.map((year) => isPoint(each.parts ?? [each.curve], year)));
+  const rows = at.map((year, k) => [written(year), ...columns.map((column, c) => column[k] === null || exact[c][k] ? written(column[k]) : `≈ ${written(column[k])}`)])
     .filter((_row, k) => columns.some((column) => column[k] !== null)).reverse();
   numbers.replaceChildren(table(["Return period (years)", ...series.map((each) => each.name)], rows,
-    "Losses on these curves; between two points, linear in the return period."));
+    `Losses on these curves${exact.flat().every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
 }
 
 function drawLinks(ids) {

@@ -1,5 +1,7 @@
 // The first page: throughput while it is looked at, and samples to try the service with.
 import { at, json, post, request, show } from "./api.js";
+import { offerDrop } from "./dropping.js";
+import { size } from "./tables.js";
 
 const find = (id) => document.getElementById(id);
 const problem = find("problem");
@@ -22,14 +24,6 @@ function sums(text) {
   return found;
 }
 
-function shown(key, number) {
-  if (key === "requests") return number.toFixed(1);
-  const unit = ["B", "kB", "MB", "GB"];
-  let step = 0;
-  while (number >= 1000 && step < 3) { number /= 1000; step += 1; }
-  return `${number.toFixed(step ? 1 : 0)} ${unit[step]}`;
-}
-
 let before = null;
 async function poll() {
   if (document.hidden) { before = null; return; }
@@ -39,7 +33,7 @@ async function poll() {
     if (before) {
       const seconds = (now.at - before.at) / 1000;
       for (const key of Object.keys(COUNTERS)) {
-        find(key).textContent = shown(key, Math.max(now[key] - before[key], 0) / seconds);
+        find(key).textContent = (key === "requests" ? (n) => n.toFixed(1) : size)(Math.max(now[key] - before[key], 0) / seconds);
       }
     }
     before = now;
@@ -120,6 +114,7 @@ async function nameDataset() {
   find("batches-line").textContent = `curl -sS --fail-with-body ${authorization}${address}/v1/pipelines -d '${spec}'`;
 }
 
+offerDrop();
 offer(find("try-run"), tryRun);
 offer(find("try-scan"), tryScan);
 if (!("stranger" in find("live").dataset)) {

@@ -106,6 +106,7 @@ GET    /console/pipelines                           | has | not | has | 403 | ha
 GET    /console/pipelines/{pipeline}                | 200 | 404 | 200 | 403 | 200
 GET    /console/samples/stream.bin                  | 200 | 200 | 200 | 200 | 200
 POST   /console/samples/scan                        | 200 | 200 | 200 | 403 | 403
+GET    /console/files                               | 200 | 200 | 200 | 403 | 403
 GET    /console/operations                          | 200 | 200 | 200 | 200 | 200
 GET    /console/runs/new                            | 200 | 200 | 200 | 403 | 200
 GET    /console/runs/{run}/about                    | 200 | 404 | 404 | 403 | 403
