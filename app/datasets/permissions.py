@@ -46,7 +46,7 @@ def list_files(who: Identity, roots: Roots, path: str) -> dict[str, bool]:
     Names are sorted by the numbers in them. There are none of a bucket, nor outside of the roots.
 
     Raises:
-        PathRefusedError: the caller may not.
+        PathRefusedError: the caller may not, or a link leads out of the roots.
         TooLargeError: there are too many entries to look at.
         BusyError: too many files are open.
     """
