@@ -37,7 +37,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-PLACES = {name: f"/console/{name.lower()}" for name in ("Runs", "Datasets", "Pipelines", "Operations")}
+_NAMES = ("Runs", "Datasets", "Pipelines", "Operations")
+PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
 """Where the navigation of every page leads."""
 _IDLE = re.compile(rb"^\s*(//.*\n\s*)*", re.MULTILINE)
 """What stands before the code of a line: indentation, and lines of comments."""

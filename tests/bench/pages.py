@@ -1,7 +1,7 @@
 """Pages of the console in Chromium: from a choice to the curve, and how long a drawing takes.
 
-``python -m tests.bench.pages`` starts a service and a browser; all times are the browser's own. Of a
-choice it tells, too, how long the page computed, and how long it waited for the service.
+``python -m tests.bench.pages`` starts a service and a browser; all times are the browser's own, in
+milliseconds. Where a choice needs the service, it tells how long the page waited, too.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ CHOICES = 60
 SPEC = SampleSpec(events=2000, summaries=12, samples=50)
 SCAN = (256, 256, 8, 8)
 TIMED = """(async () => {
-    const tasks = [], waits = [];
-    const watch = new PerformanceObserver((list) => tasks.push(...list.getEntries()));
     performance.clearResourceTimings();
     const canvas = document.querySelector('.canvas'), before = canvas.chart;
     const started = performance.now();
     %s
-    while (canvas.chart === before || !canvas.dataset.milliseconds) await new Promise(requestAnimationFrame);
+    const isDrawn = () => canvas.chart !== before && canvas.dataset.milliseconds;
+    while (!isDrawn()) await new Promise(requestAnimationFrame);
     const total = performance.now() - started;
-    const found = performance.getEntriesByType('resource').filter(({ startTime }) => startTime >= started);
-    const waited = Math.max(0, ...found.map(({ responseEnd }) => responseEnd)) - started;
-    return [total, Math.max(0, waited), Number(canvas.dataset.milliseconds)];
+    const ends = performance.getEntriesByType('resource').map(({ responseEnd }) => responseEnd);
+    return [total, Math.max(started, ...ends) - started, Number(canvas.dataset.milliseconds)];
 })()"""
 CALCULATION = """{ const select = document.getElementById('choose-calc');
     select.value = '%d'; select.dispatchEvent(new Event('change')); }"""
@@ -42,7 +40,7 @@ TYPES = "document.querySelectorAll('.controls [type=checkbox]')[%d].click();"
 
 def shown(name: str, milliseconds: list[float]) -> None:
     p50, p95 = np.percentile(milliseconds, [50, 95])
-    print(f"{name:40} p50 {p50:6.1f}  p95 {p95:6.1f}  n {len(milliseconds)}")  # noqa: T201 - a table
+    print(f"{name:40} p50 {p50:6.1f}  p95 {p95:6.1f}  n {len(milliseconds)}")
 
 
 def curves(page: Page, url: str) -> None:
@@ -51,7 +49,8 @@ def curves(page: Page, url: str) -> None:
     page.wait("document.querySelector('.canvas')?.dataset.milliseconds")
     found = []
     for number in range(CHOICES):
-        script = CALCULATION % (2 + number % 3) if number % 2 else TYPES % (1 + 2 * (number // 2 % 2))
+        half = number // 2
+        script = CALCULATION % (2 + half % 3) if number % 2 else TYPES % (1 + 2 * (half % 2))
         found.append(page.run(TIMED % script))
     total, _, drawn = np.array(found).T
     shown("choice among curves it has", list(total))

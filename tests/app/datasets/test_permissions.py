@@ -94,7 +94,7 @@ def test_other_scopes_cover_no_path(roots: Roots) -> None:
             check(roots, scope, files=["w/a.raw"])
 
 
-def test_directories_are_listed_for_who_may_register_everything(roots: Roots, tmp_path: Path) -> None:
+def test_directories_are_listed_for_who_may_register_all(roots: Roots, tmp_path: Path) -> None:
     (tmp_path / "one" / "w" / ".hidden").touch()
     (tmp_path / "one" / "w" / "10.raw").touch()
     (tmp_path / "one" / "w" / "9\n.raw").touch()
