@@ -40,8 +40,8 @@ HEADERS = {
 _NAMES = ("Runs", "Datasets", "Pipelines", "Operations")
 PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
 """Where the navigation of every page leads."""
-_IDLE = re.compile(rb"^\s*(//.*\n\s*)*", re.MULTILINE)
-"""What stands before the code of a line: indentation, and lines of comments."""
+_IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)
+"""Indentation and comments, before the code of a line and after it."""
 
 
 @dataclass(frozen=True, slots=True)

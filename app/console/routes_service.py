@@ -38,7 +38,7 @@ async def sample_scan(console: Console, request: Request, who: IdentityDep) -> R
     threads, path = console.parts.threads, samples.place_of_scan(console.parts.settings)
     created = await threads.start(samples.store_scan, who, path)
     name_resource(request.scope, samples.SCAN)
-    return json_response({"files": [samples.SCAN]}, 201 if created else 200)
+    return json_response(samples.SCAN_SPEC, 201 if created else 200)
 
 
 @router.get("/console/pipelines")

@@ -1,6 +1,6 @@
 // Files that are dropped on the first page: losses are uploaded to a run of their own, and what is to
 // be registered is looked for below the dataset roots.
-import { at, json, make, post, show } from "./api.js";
+import { at, json, make, numbersOf, post, show } from "./api.js";
 import { areOver, drop, kindOf, offerUploads } from "./upload.js";
 
 const find = (id) => document.getElementById(id);
@@ -14,18 +14,21 @@ async function kindOfStream(file) {
   return version && version < 9 && rest.length === 3 && !rest[0] && !rest[1] && rest[2] in KINDS ? rest[2] : 0;
 }
 
-async function start(kind) {
-  if (KINDS[kind]) find("perspective").value = KINDS[kind];
-  const options = { return_periods: find("drop-files").dataset.periods.split(",").map(Number) };
-  const spec = { perspective: find("perspective").value, reports: ["aal", "ept", "melt"], options };
-  const run = await (await post("/v1/runs", spec)).json();
-  const page = at(`/console/runs/${encodeURIComponent(run.id)}`);
-  find("made").querySelector("a").href = page;
+// Makes a run of streams and of what lies beside them; returns its page once all of it is sent.
+export async function upload(streams, inputs, { seal, perspective = find("perspective").value, options } = {}) {
+  const run = await (await post("/v1/runs", { perspective, reports: ["aal", "ept", "melt"], options: options ?? {} })).json();
+  const path = `/v1/runs/${encodeURIComponent(run.id)}`, page = `/console/runs/${encodeURIComponent(run.id)}`;
+  find("made").querySelector("a").href = at(page);
   find("made").hidden = false;
-  find("perspective").disabled = true;
-  // A transfer is over a little after it has said so.
-  const changed = () => setTimeout(() => { if (areOver()) location.href = page; }, 100);
-  uploads = offerUploads({ path: `/v1/runs/${encodeURIComponent(run.id)}`, known: () => new Map(), options: () => ({}), changed });
+  await new Promise((done) => {
+    // A transfer is over a little after it has said so.
+    const changed = () => setTimeout(() => { if (areOver()) done(); }, 100);
+    uploads = offerUploads({ path, known: () => new Map(), options: () => ({}), changed });
+    uploads.addInputs(inputs);
+    uploads.addStreams(streams);
+  });
+  if (seal) await post(`${path}/seal`, {});
+  return page;
 }
 
 const tell = (name, ...said) => find("unknown").append(make("li", { class: "failed" }, make("strong", {}, name), ...said));
@@ -40,6 +43,8 @@ async function explain(file, present) {
   }
 }
 
+const fail = (error) => show(find("problem"), error);
+
 async function take(files, text) {
   find("unknown").replaceChildren();
   if (!files.length && text.trim()) { location.href = registering(text.trim()); return; }
@@ -48,16 +53,17 @@ async function take(files, text) {
     const streams = files.filter((_file, k) => kinds[k]);
     files.filter((_file, k) => Number.isNaN(kinds[k])).forEach((file) => tell(file.name, "cannot be read: folders are not taken, the files in them are."));
     const others = files.filter((_file, k) => kinds[k] === 0);
-    if (streams.length && !uploads) await start(kinds.find((kind) => kind));
-    const inputs = uploads ? others.filter(kindOf) : [];
-    uploads?.addInputs(inputs);
-    uploads?.addStreams(streams);
+    const inputs = streams.length || uploads ? others.filter(kindOf) : [];
+    const kind = KINDS[kinds.find((each) => each)];
+    const options = { return_periods: numbersOf(find("drop-files").dataset.periods) };
+    if (uploads) { uploads.addInputs(inputs); uploads.addStreams(streams); }
+    else if (streams.length) upload(streams, inputs, { ...(kind && { perspective: kind }), options }).then((page) => { location.href = at(page); }, fail);
     const unknown = others.filter((file) => !inputs.includes(file));
     if (!unknown.length) return;
     const listed = await json("/console/files").catch(() => ({ entries: [] }));
     const present = listed.entries.map(({ name }) => name);
     for (const file of unknown) explain(file, present);
-  } catch (error) { show(find("problem"), error); }
+  } catch (error) { fail(error); }
 }
 
 export function offerDrop() {

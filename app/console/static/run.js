@@ -1,5 +1,5 @@
 // The page of a run: how far it has come, as it comes.
-import { at, json, make, post, request, show } from "./api.js";
+import { at, json, make, numbersOf, post, request, show } from "./api.js";
 import { watch } from "./progress.js";
 import { offerRows } from "./rows.js";
 import { draw, fade, remove } from "./streams.js";
@@ -136,7 +136,7 @@ element("streams").addEventListener("click", ({ target }) => {
   if (again) chooseAgain(again);
 });
 element("seal")?.addEventListener("click", () => attempt(() => {
-  const periods = (element("return-periods")?.value ?? "").split(/[\s,;]+/).filter(Boolean).map(Number);
+  const periods = numbersOf(element("return-periods")?.value ?? "");
   return post(`${path}/seal`, periods.length ? { options: { return_periods: periods } } : {});
 }));
 
