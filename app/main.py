@@ -29,6 +29,8 @@ from app.http.site import Site
 from app.losses import routes as losses_routes
 from app.parts import Parts
 from app.pipelines import routes as pipelines_routes
+from app.portfolio import routes as portfolio_routes
+from app.portfolio import routes_tables as portfolio_tables_routes
 from app.runs.routes import reports as run_reports_routes
 from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
@@ -57,6 +59,8 @@ ROUTERS: tuple[Routes[Any], ...] = (
     runs_routes.router,
     run_reports_routes.router,
     runs_routes.rows_router,
+    portfolio_routes.router,
+    portfolio_tables_routes.router,
     routes_reductions.router,
     routes_tokens.router,
     console_routes.router,
@@ -94,7 +98,7 @@ class Application(FastAPI):
         pages = Pages(lambda: parts.api_keys.required, lambda: site.is_built, root)
         console = Console(pages, parts.runs, parts.datasets, parts)
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
-        others = (parts.tokens, operations, console)
+        others = (parts.portfolios, parts.tokens, operations, console)
         services = {type(service): service for service in (*products, *others)}
         for routes in ROUTERS:
             if routes.service is Console and not has_console:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from app.audit import AuditLog
 from app.datasets.catalogue import Catalogue, read_catalogue
@@ -50,6 +50,13 @@ from app.monitoring import (
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService
+from app.portfolio.answering import Answers
+from app.portfolio.exchanging import Importing
+from app.portfolio.kept import Kept
+from app.portfolio.making import Making
+from app.portfolio.records import LossSets
+from app.portfolio.service import PortfolioService
+from app.portfolio.sources import SetSource
 from app.retention import make_quotas, make_sweeper
 from app.runs.reports import RunReportsService
 from app.runs.rows import tokens as row_tokens
@@ -244,6 +251,20 @@ class Parts:
             uploads=Uploads(streams, self.losses, disk, settings.max_upload),
             without_version=settings.uploads_without_version,
             threads=self.threads,
+            bodies=self.bodies,
+            addresses=self.addresses,
+        )
+
+        sets = LossSets(records, storage.blobs)
+        source = SetSource(sets, Kept(ledger, settings.portfolio_bytes // 2))
+        prepared: Kept[Any] = Kept(ledger, settings.portfolio_bytes // 2)
+        self.portfolios = PortfolioService(
+            sets=sets,
+            making=Making(sets, streams, self.losses),
+            importing=Importing(sets, self.losses, self.decoders),
+            answers=Answers(source, prepared, self.threads, settings.max_groups),
+            threads=self.threads,
+            waiting=self.tiles.reducing,
             bodies=self.bodies,
             addresses=self.addresses,
         )

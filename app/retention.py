@@ -8,6 +8,7 @@ from app.datasets import catalogue as datasets
 from app.losses import input_store
 from app.monitoring import measured_quotas, noted_sweeps
 from app.pipelines import registry
+from app.portfolio import records as loss_sets
 from app.runs import records as run_records
 from app.runs import sweeping as run_sweeping
 from app.runs.sweeping import Removal
@@ -53,6 +54,9 @@ def make_quotas(settings: Settings) -> Quotas:
                 "reports", settings.quota_reports, settings.quota_report_bytes
             ),
             input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
+            loss_sets.KIND: Limit(
+                "loss_sets", settings.quota_loss_sets, settings.quota_loss_set_bytes
+            ),
         }
     )
 
@@ -65,6 +69,7 @@ def make_sweeper(
         views.KIND: settings.view_days,
         registry.KIND: settings.pipeline_days,
         datasets.KIND: settings.dataset_days,
+        loss_sets.KIND: settings.loss_set_days,
     }
     chores = {
         f"expired {kind}s": expired_records(storage.records, kind, life * _DAY)
@@ -93,6 +98,9 @@ def make_sweeper(
         named=lambda: {ident for _, ident in run_sweeping.named_inputs(storage.records)},
     )
     chores[f"expired {reductions.KIND}s"] = expired_blobs(storage.blobs, reductions.KIND, seconds)
+    chores["content without loss sets"] = loss_sets.blobs_without_sets(
+        storage.records, storage.blobs
+    )
     chores |= run_sweeping.chores(removal, storage.records, storage.blobs)
     chores["unfinished blobs"] = always_done(storage.blobs.clean)
     chores["ballast"] = always_done(storage.space.restore)

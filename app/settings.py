@@ -37,7 +37,7 @@ metrics reads it when it is imported."""
 OBJECT_SCHEMES = ("s3", "gs", "az")
 """Beginnings of the addresses of object stores."""
 _NO_END = "none"
-_LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days")
+_LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days", "loss_set_days")
 """Settings that may have no end."""
 _PREFIX = "THALWEG_"
 _NO_SETTINGS = re.compile(
@@ -209,6 +209,8 @@ class Settings(BaseSettings):
     """Lifetime of a registered dataset after its last use, in days; ``none`` for no end."""
     run_days: float | None = Field(default=30.0, gt=0)
     """Maximum lifetime of a run after its last change, in days; ``none`` for no end."""
+    loss_set_days: float | None = Field(default=365.0, gt=0)
+    """Lifetime of a loss set after its last use, in days; ``none`` for no end."""
     quota_runs: int = Field(default=10_000, ge=0)
     """Maximum runs per owner."""
     quota_run_bytes: int = Field(default=256 * MIB, ge=0)
@@ -241,6 +243,14 @@ class Settings(BaseSettings):
     """Maximum registered datasets per owner."""
     quota_dataset_bytes: int = Field(default=64 * MIB, ge=0)
     """Maximum bytes of the entries of registered datasets per owner."""
+    quota_loss_sets: int = Field(default=1000, ge=0)
+    """Maximum loss sets per owner."""
+    quota_loss_set_bytes: int = Field(default=256 << 30, ge=0)
+    """Maximum bytes of loss sets per owner."""
+    max_groups: int = Field(default=10_000, ge=1)
+    """Maximum groups of a query of loss sets."""
+    portfolio_bytes: int = Field(default=1024 * MIB, ge=0)
+    """Maximum bytes of opened loss sets and prepared groups that stay in memory."""
     quota_spool_bytes: int = Field(default=256 << 30, ge=0)
     """Maximum bytes of rows per owner that wait on disk, of all requests together."""
     max_samples: int = Field(default=200_000, ge=1, le=2**31 - 1)

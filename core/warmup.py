@@ -29,6 +29,9 @@ from .pipelines.operation import BuildContext, Operation, Sample
 from .pipelines.operations import OPERATIONS
 from .pipelines.spec import parse_spec
 from .pipelines.stage import StageSpec
+from .portfolio._kernels.beta import beta_losses
+from .portfolio.warm import use_roll_ups
+from .portfolio.warm_layers import use_layers
 from .rng.keys import SMALL, Permutation, below, bits, derive, uniform
 from .tiles._kernels.correct import are_delivered, copy, correct, farthest
 from .tiles.formats import FORMATS, Format
@@ -56,10 +59,13 @@ def tasks() -> list[Task]:
         Task("losses", use_all_losses),
         Task("ledgers", use_ledgers),
         Task("summaries", use_all_summaries),
+        Task("roll-ups", use_roll_ups),
         Task("tiles", use_reading),
         Task("reductions", use_reductions),
         Task("random numbers", use_random_numbers),
         Task("tables", use_tables),
+        Task("layers", use_layers),
+        Task("event loss tables", use_event_loss_tables),
     ]
     listed += [
         Task(f"format {form.name}", partial(use_format, form))
@@ -113,6 +119,11 @@ def use_random_numbers() -> None:
     for n in (_FEW, SMALL + 1):
         order = Permutation(n, key)
         order.inverse(order.at(np.arange(_FEW)))
+
+
+def use_event_loss_tables() -> None:
+    """Draw a loss."""
+    beta_losses(np.ones(1), np.ones(1), np.ones(1), np.ones(1), np.empty(1))
 
 
 _SHAPE = (2, 3, 5)

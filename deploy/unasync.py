@@ -23,6 +23,7 @@ MODULES = {
     "datasets/asynchronous.py": "datasets/blocking.py",
     "losses/async_posting.py": "losses/posting.py",
     "losses/asynchronous.py": "losses/blocking.py",
+    "portfolios/asynchronous.py": "portfolios/blocking.py",
     "pipelines/async_streams.py": "pipelines/streams.py",
     "pipelines/asynchronous.py": "pipelines/blocking.py",
     "runs/async_streams.py": "runs/streams.py",

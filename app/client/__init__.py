@@ -37,6 +37,7 @@ from .losses.saving import Progress
 from .pipelines.batch import Batch, Ragged
 from .pipelines.blocking import Batches, Pipeline
 from .pipelines.layout import Field
+from .portfolios.requests import LossSet, PortfolioAnswer
 from .runs.blocking import EventAnswer, RowAnswer
 from .runs.description import Part, Run, Stream
 from .runs.following import RunEvent, RunRows
@@ -79,9 +80,11 @@ __all__ = [
     "EventAnswer",
     "Field",
     "LossOptions",
+    "LossSet",
     "Part",
     "Pipeline",
     "Plan",
+    "PortfolioAnswer",
     "ProblemError",
     "ProducerFailed",
     "Progress",

@@ -14,6 +14,7 @@ from .losses.asynchronous import AsyncLosses
 from .losses.requests import InputLike, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
 from .pipelines.requests import PipelineInfo, creation
+from .portfolios.asynchronous import AsyncPortfolios
 from .runs.asynchronous import AsyncRuns
 from .transport.answers import is_ready
 from .transport.async_channel import AsyncCalls, AsyncClosing
@@ -94,6 +95,7 @@ class AsyncClient(AsyncClosing):
     Attributes:
         losses: event reports from loss streams.
         runs: durable uploads, and the reports of many streams.
+        portfolios: loss sets of runs, and questions about them.
         datasets: tiles of detectors' files.
         inputs: auxiliary files.
         tokens: contents of tokens.
@@ -116,6 +118,7 @@ class AsyncClient(AsyncClosing):
         self._connector = HttpxConnector(url, address, retries, transport)
         self.losses = AsyncLosses(self._connector)
         self.runs = AsyncRuns(self._connector)
+        self.portfolios = AsyncPortfolios(self._connector)
         self.datasets = AsyncDatasets(self._connector)
         self.inputs = AsyncInputs(self._connector)
         self.tokens = AsyncTokens(self._connector)

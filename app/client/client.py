@@ -13,6 +13,7 @@ from .losses.blocking import Losses
 from .losses.requests import InputLike, input_bytes, put_input
 from .pipelines.blocking import Pipeline
 from .pipelines.requests import PipelineInfo, creation
+from .portfolios.blocking import Portfolios
 from .runs.blocking import Runs
 from .transport.answers import is_ready
 from .transport.blocking import SocketConnector
@@ -92,6 +93,7 @@ class Client(Closing):
     Attributes:
         losses: event reports from loss streams.
         runs: durable uploads, and the reports of many streams.
+        portfolios: loss sets of runs, and questions about them.
         datasets: tiles of detectors' files.
         inputs: auxiliary files.
         tokens: contents of tokens.
@@ -113,6 +115,7 @@ class Client(Closing):
         self._connector = SocketConnector(address, retries)
         self.losses = Losses(self._connector)
         self.runs = Runs(self._connector)
+        self.portfolios = Portfolios(self._connector)
         self.datasets = Datasets(self._connector)
         self.inputs = Inputs(self._connector)
         self.tokens = Tokens(self._connector)

@@ -7,7 +7,7 @@ a request may do at all:
     read:<dataset>       read datasets of the operator's catalogue and scans, by id
     register:<path>      register files, by their path below the dataset roots or absolute
     pipelines            register pipelines and read their batches
-    runs                 runs of several streams
+    runs                 runs of several streams, and loss sets of them
     admin                see and delete what any owner has
 
 The two with a colon take a pattern (``*``, ``?`` and ``[…]``, where ``*`` matches slashes
@@ -177,6 +177,7 @@ _RULES = (
     _Rule("/v1/inputs", (LOSSES, RUNS), looks=2),
     _Rule("/v1/pipelines", (PIPELINES,), looks=1),
     _Rule("/v1/runs", (RUNS,), looks=2, again="seal"),
+    _Rule("/v1/portfolios", (RUNS,), looks=2),
     _Rule("/v1/datasets"),
     _Rule("/v1/stages"),
     _Rule("/v1/tokens"),

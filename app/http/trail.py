@@ -42,6 +42,9 @@ CHANGES = {
     ("PATCH", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
     ("POST", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
     ("DELETE", "/v1/runs/{run}/streams/{stream}"): Change("delete", "stream", "stream"),
+    ("POST", "/v1/portfolios/loss-sets"): Change("create", "loss_set"),
+    ("PUT", "/v1/portfolios/loss-sets/{ident}"): Change("create", "loss_set"),
+    ("DELETE", "/v1/portfolios/loss-sets/{ident}"): Change("delete", "loss_set", "ident"),
     ("POST", "/console/samples/scan"): Change("create", "sample"),
     ("DELETE", "/v1/pipelines/{ident}"): Change("delete", "pipeline", "ident"),
 }
@@ -55,6 +58,7 @@ UNCHANGING = {
     ("POST", "/v1/datasets/{ident}/tiles"),
     ("POST", "/v1/datasets/{ident}/plan"),
     ("POST", "/v1/datasets/{ident}/reduce"),
+    ("POST", "/v1/portfolios/query"),
     ("POST", "/console/sign-in"),
     ("POST", "/console/sign-out"),
     ("POST", "/v1/tokens/inspect"),

@@ -51,6 +51,14 @@ _PACKED = {
 """How files begin that hold others."""
 
 
+def refuse_packed(data: bytes | bytearray | memoryview, source: str | None) -> None:
+    """Raise ``InputError`` about a file that holds others."""
+    head = bytes(data[:4])
+    for magic, found in _PACKED.items():
+        if head.startswith(magic):
+            raise InputError(f"it is {found}", hint="Unpack it first", source=source)
+
+
 def parse_input(
     name: str, data: Data, periods: int | None = None, source: str | None = None
 ) -> Any:  # noqa: ANN401 - the class of the file's content
@@ -66,10 +74,7 @@ def parse_input(
         InputError: the content is not valid.
     """
     if isinstance(data, bytes | bytearray | memoryview):
-        head = bytes(data[:4])
-        for magic, found in _PACKED.items():
-            if head.startswith(magic):
-                raise InputError(f"it is {found}", hint="Unpack it first", source=source)
+        refuse_packed(data, source)
     return PARSERS[name](data, periods, source)
 
 

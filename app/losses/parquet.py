@@ -1,4 +1,4 @@
-"""Auxiliary files in parquet, as columns that isolated processes have decoded.
+"""Files in parquet and Arrow, as columns that isolated processes have decoded.
 
 A client's parquet file is never decoded in the service (:mod:`app.decoding`). The body, which is
 in memory, goes to a decoder as a memfd; its columns come back through shared memory, row group by
@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,7 +43,7 @@ ROOM_BYTES = 8 << 20
 ROOM_PER_BYTE = 16
 """Bytes that they may take for each byte of the file."""
 
-_HINT = "It was read as parquet, because it begins with PAR1"
+_HINT = "It was read as parquet or Arrow, as its first bytes say"
 _PLAIN = re.compile(r"[|<][biuf][1248]|<[Mm]8\[(D|s|ms|us|ns)\]")
 _CHARACTER_BYTES = 4
 
@@ -74,12 +74,15 @@ class _Table:
     """(number, rows) of each row group."""
 
 
-def read_parquet(data: bytes, decoders: Decoders) -> Columns:
-    """Decode a parquet file.
+def read_parquet(
+    data: bytes, decoders: Decoders, form: Literal["parquet", "arrow"] = "parquet"
+) -> Columns:
+    """Decode a parquet file, or one of Arrow.
 
     Args:
         data: the whole file.
         decoders: decode it.
+        form: which of them it is.
 
     Returns:
         Its columns by name, shape (rows,) each: numbers as they are, texts as objects.
@@ -93,9 +96,7 @@ def read_parquet(data: bytes, decoders: Decoders) -> Columns:
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
             file.write(data)
-        subject = OpenHandle(
-            f"input {digest_of(data)}", "parquet", {"size": len(data)}, (descriptor,)
-        )
+        subject = OpenHandle(f"input {digest_of(data)}", form, {"size": len(data)}, (descriptor,))
         reading = _Reading(decoders, subject, room_for(len(data)))
         try:
             return reading.columns()
@@ -155,24 +156,28 @@ class _Reading:
         return self._ask("read", {"number": number, "names": names}, parse, effort)
 
     def _ask(self, action: str, arguments: Mapping[str, Any], parse: Parse[T], effort: Effort) -> T:
-        request = Request("the parquet file", self._subject, action, arguments, effort=effort)
+        request = Request(
+            f"the {self._subject.form} file", self._subject, action, arguments, effort=effort
+        )
         try:
             return self._decoders.ask(request, parse)
         except RefusedError as e:
-            message = f"the parquet file is damaged or unusable: {e.message}"
+            message = f"the {self._subject.form} file is damaged or unusable: {e.message}"
             raise InputError(message, hint=_HINT) from e
         except DatasetUnreadableError as e:
-            message = f"the parquet file is damaged or too large: {e}"
+            message = f"the {self._subject.form} file is damaged or too large: {e}"
             raise InputError(message, hint=e.hint or _HINT) from e
         except LibraryMissingError as e:
             raise InputError(
-                f"reading parquet needs the package {e.package}, which is not installed here",
+                f"reading {self._subject.form} needs the package {e.package}, which is not"
+                " installed here",
                 hint="Send csv or packed records",
             ) from e
 
     def _too_large(self) -> InputError:
         return InputError(
-            f"the columns of the parquet file take more than {self._room} bytes, decoded",
+            f"the columns of the {self._subject.form} file take more than {self._room} bytes,"
+            " decoded",
             hint="Send csv or packed records, which may be as large as any input",
         )
 

@@ -70,7 +70,7 @@ class SummaryColumns:
                     f"{report.name.upper()} has a column {name!r} already",
                     hint="Rename it in the summary info",
                 )
-        self._ids = info.summary_ids
+        self._ids, self._key = info.summary_ids, report.key
         self.names = tuple(info.columns)
         """Names of the columns."""
         # The last entry is that of summaries which are not described.
@@ -97,7 +97,7 @@ class SummaryColumns:
         return [pa.field(name, values.type) for name, values in pairs]
 
     def _entries(self, rows: Rows) -> Indices:
-        ids = rows["SummaryId"]
+        ids = rows[self._key]
         found = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         entries: Indices = np.where(self._ids[found] == ids, found, len(self._ids))
         return entries

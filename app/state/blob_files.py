@@ -43,7 +43,14 @@ from .blob_pieces import (
     trim,
     write_new,
 )
-from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, check_blob
+from .blobs import (
+    BlobInfo,
+    BlobMissingError,
+    BlobPage,
+    BlobPieces,
+    GrowingBlobs,
+    check_blob,
+)
 from .durable import as_store_errors, make_directories, opened, sync_directory, write_at
 from .space import Space
 from .turns import take_lock
@@ -214,6 +221,14 @@ class FileBlobStore(GrowingBlobs):
             return b""
         layout.follow(descriptor, mark)
         return bytes(layout.read(descriptor, start, stop))
+
+    def pieces(self, kind: str, blob_id: str) -> BlobPieces:
+        """See BlobStore."""
+        check_blob(kind, blob_id)
+        with self._using(kind, blob_id), self._open(kind, blob_id) as descriptor:
+            layout, mark = self._look(kind, blob_id, descriptor)
+            layout.follow(descriptor, mark)
+            return BlobPieces(os.dup(descriptor), mark.end, layout.data())
 
     def info(self, kind: str, blob_id: str) -> BlobInfo:
         """See BlobStore."""

@@ -254,6 +254,13 @@ class Layout:
                 raise DamageError
         return view[start - first : stop - first]
 
+    def data(self) -> tuple[tuple[int, int], ...]:
+        """Return the place and the length of the data of each piece that was passed."""
+        with self._lock:
+            stops = [*self._starts[1:], self._known.size]
+            found = zip(self._places, self._starts, stops, strict=False)
+            return tuple((place + PIECE_HEADER, stop - start) for place, start, stop in found)
+
     def _around(self, start: int, stop: int) -> tuple[int, list[int], list[int]]:
         """Return the start of the first piece that overlaps, and all starts and places."""
         with self._lock:

@@ -82,6 +82,17 @@ class BlobPage(NamedTuple):
     """Value of ``after`` for the next page; None if this is the last."""
 
 
+class BlobPieces(NamedTuple):
+    """Where the bytes of a blob lie in the file that it is."""
+
+    descriptor: int
+    """The open file, which the caller closes."""
+    size: int
+    """Bytes of the file that belong to the blob."""
+    places: tuple[tuple[int, int], ...]
+    """Offset in the file and length of each piece, in the order of the blob."""
+
+
 class BlobWriter(Protocol):
     """Appends to a blob that nobody else appends to or deletes meanwhile.
 
@@ -212,6 +223,16 @@ class BlobStore(Protocol):
     def clean(self) -> int:
         """Remove what crashed writers left; return the number of files removed."""
 
+    def pieces(self, kind: str, blob_id: str) -> BlobPieces | None:
+        """Open the file of a blob, to map it; None where blobs are no files.
+
+        Its bytes are not checked: whoever maps them reads them by ``range`` once.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+            StoreDamagedError: a header of a piece is damaged.
+        """
+
     def close(self) -> None:
         """Close the store; may be called twice. Other methods then raise StoreError."""
 
@@ -230,6 +251,11 @@ class GrowingBlobs(BlobStore, ABC):
     @abstractmethod
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of all blobs."""
+
+    def pieces(self, kind: str, blob_id: str) -> BlobPieces | None:
+        """See BlobStore."""
+        check_blob(kind, blob_id)
+        return None
 
     @abstractmethod
     def _using(self, kind: str, blob_id: str) -> AbstractContextManager[object]:

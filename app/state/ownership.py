@@ -40,7 +40,7 @@ from .turns import Turn
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
 OWNED_KINDS = (
-    *("dataset", "view", "pipeline", "input"),
+    *("dataset", "view", "pipeline", "input", "loss_set"),
     *("run", "stream", "segment", "report", "sealing", "ahead"),
 )
 _PREFIX_SIZE = 8

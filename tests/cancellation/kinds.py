@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.cancellation import inputs, losses, pipelines, runs, tiles
+from tests.cancellation import inputs, losses, pipelines, portfolios, runs, tiles
 from tests.cancellation.place import Kind
 
-KINDS: Mapping[str, Kind] = losses.TABLE | inputs.TABLE | runs.TABLE | tiles.TABLE | pipelines.TABLE
+KINDS: Mapping[str, Kind] = {
+    **losses.TABLE,
+    **inputs.TABLE,
+    **runs.TABLE,
+    **portfolios.TABLE,
+    **tiles.TABLE,
+    **pipelines.TABLE,
+}
 """What servers work on, by name."""
 
 _RECORD = "reads or writes one record"
@@ -31,6 +38,9 @@ SHORT: Mapping[str, str] = {
     "GET /v1/pipelines/{ident}": _RECORD,
     "DELETE /v1/pipelines/{ident}": _REMOVAL,
     "DELETE /v1/inputs/{name}/{digest}": _REMOVAL,
+    "GET /v1/portfolios/loss-sets": _LIST,
+    "GET /v1/portfolios/loss-sets/{ident}": _RECORD,
+    "DELETE /v1/portfolios/loss-sets/{ident}": _REMOVAL,
     "GET /v1/runs": _LIST,
     "POST /v1/runs": _RECORD,
     "GET /v1/runs/{run}": _RECORD,

@@ -17,6 +17,8 @@ from app.losses.selection import parse_ids
 from core.errors import CoreError
 from core.losses.inputs import parse_occurrence, parse_return_periods
 from core.pipelines.pipeline import parse_pipeline
+from core.portfolio.importing import import_table
+from core.portfolio.tables import Given
 from tests.contract.test_limits import CONSTANTS, ROOT, Row
 
 SOURCE = {"op": "source", "dataset": "a"}
@@ -35,11 +37,18 @@ def mixed(depth: int) -> dict[str, Any]:
     return stage
 
 
+def simulated(rate: str, samples: int = 1) -> object:
+    table = f"EventId,rate,mean,sd_independent,sd_correlated,exposed_value\n1,{rate},1,0,0,1\n"
+    return import_table("elt", table.encode(), Given(periods=1, samples=samples))
+
+
 BEYOND: dict[str, Callable[[int], object]] = {
     "core.losses.inputs.rows:INT_MAX": lambda n: parse_occurrence(b"1,1,1\n", n),
     "core.losses.inputs.rows:MAX_POINTS": lambda n: parse_return_periods(
         "\n".join(["return_period", *map(str, range(n, 0, -1))]).encode()
     ),
+    "core.portfolio.elt:MAX_SAMPLES": lambda n: simulated("1", samples=n),
+    "core.portfolio.elt:MAX_COUNTS": lambda n: simulated(str(n)),
     "app.losses.selection:_MAX_IDS": lambda n: parse_ids(f"1-{n}"),
     # A frame in a single segment, whose window is its length.
     "app.http.decompression:MAX_WINDOW": lambda n: list(

@@ -26,6 +26,8 @@ DECLARED = {
         GET /v1/runs/{run}/streams      OPTIONS /v1/runs/{run}/streams
         GET /v1/runs/{run}/streams/{stream}     DELETE /v1/runs/{run}/streams/{stream}
         OPTIONS /v1/runs/{run}/streams/{stream} DELETE /v1/inputs/{name}/{digest}
+        GET /v1/portfolios/loss-sets    GET /v1/portfolios/loss-sets/{ident}
+        DELETE /v1/portfolios/loss-sets/{ident}
         GET /console/sign-in    POST /console/sign-in   POST /console/sign-out
         GET /console/assets/{digest}/{name}     GET /console/runs       GET /console/runs/{ident}
         GET /console/datasets   GET /console/datasets/{ident}
@@ -49,6 +51,8 @@ DECLARED = {
         POST /v1/runs/{run}/streams/{stream}    PUT /v1/runs/{run}/inputs/{name}
         PUT /v1/inputs/{name}   POST /v1/runs/{run}/seal        POST /v1/runs/{run}/reports
         GET /v1/runs/{run}/reports/{report}     GET /v1/runs/{run}/rows/{report}
+        POST /v1/portfolios/loss-sets   PUT /v1/portfolios/loss-sets/{ident}
+        GET /v1/portfolios/loss-sets/{ident}/losses     POST /v1/portfolios/query
         POST /v1/datasets       GET /v1/datasets/{ident}/files/{number}
         POST /v1/datasets/{ident}/tiles GET /v1/datasets/{ident}/views/{name}/tiles
         GET /v1/datasets/{ident}/views/{name}/raw       GET /v1/pipelines/{ident}/batches

@@ -90,6 +90,12 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/times.py": ("tests/app/test_settings.py",),
     "app/service_error.py": ("tests/app/test_errors.py",),
     "app/retention.py": ("tests/e2e/test_storage.py",),
+    "app/portfolio/": (
+        "tests/app/portfolio/test_answering.py",
+        "tests/app/portfolio/test_making.py",
+    ),
+    "app/client/portfolios/": ("tests/client/portfolios/test_blocking.py",),
+    "core/portfolio/netting.py": ("tests/app/portfolio/test_answering.py",),
     "app/runs/describing.py": _UPLOADS,
     "app/runs/records.py": _RUN_STORE,
     "app/runs/results/files.py": (*_SEALING, "tests/app/runs/test_sweeping.py"),

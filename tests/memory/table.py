@@ -6,7 +6,16 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.memory import datasets, inputs, losses, operations, pipelines, runs, tiles
+from tests.memory import (
+    datasets,
+    inputs,
+    losses,
+    operations,
+    pipelines,
+    portfolios,
+    runs,
+    tiles,
+)
 from tests.memory.desk import Case, Desk
 from tests.memory.measured import BUCKET, Measured, MeasuredService
 
@@ -15,7 +24,7 @@ SLACK = 16 << 20
 
 CASES: tuple[Case, ...] = tuple(
     case
-    for product in (losses, inputs, runs, datasets, tiles, pipelines, operations)
+    for product in (losses, inputs, runs, portfolios, datasets, tiles, pipelines, operations)
     for case in product.TABLE.cases
 )
 

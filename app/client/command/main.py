@@ -25,7 +25,7 @@ from ..errors import ThalwegError
 from ..losses.requests import INPUTS
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
-from . import batches, completion, listing, post, runs, tiles
+from . import batches, completion, listing, portfolios, post, runs, tiles
 from .arguments import CONNECTION_OPTIONS, PIPELINE, add_options, new_command, new_group, spec_of
 from .console import (
     EXIT_BROKEN_PIPE,
@@ -84,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     post.add_command(commands)
     runs.add_commands(commands)
+    portfolios.add_commands(commands)
     tiles.add_commands(commands)
     batches.add_command(commands)
     _add_inputs(commands)

@@ -376,7 +376,7 @@ def _layout_of(
 ) -> tuple[np.dtype[np.void], bool]:
     """Layout of a csv by its first line, and whether that line is a header."""
     cells = [cell.strip().strip('"') for cell in line.split(",")]
-    if not all(cell.isidentifier() and not _is_number(cell) for cell in cells):
+    if not all(cell.isidentifier() and not is_number(cell) for cell in cells):
         fitting = [layout for layout in layouts if len(layout.names or ()) == len(cells)]
         return (fitting or list(layouts))[0], False
     wanted = sorted(cell.lower() for cell in cells)
@@ -394,9 +394,10 @@ def _columns(layout: np.dtype[np.void]) -> str:
     return ",".join(layout.names or ())
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a number; nan is one here: a bad value, not a column."""
     try:
-        float(text)  # nan is a number here: a bad value, not a column
+        float(text)
     except ValueError:
         return False
     return True

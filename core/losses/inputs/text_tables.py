@@ -85,25 +85,33 @@ class TextTable:
         again = order[1:][ordered[1:] == ordered[:-1]]
         if len(again):
             row = int(again.min())
-            earlier = self._place(int(np.argmax(values == values[row])))
+            earlier = self.place(int(np.argmax(values == values[row])))
             raise self.refuse(row, f"{name} {values[row]} is already in {earlier}")
 
-    def _place(self, row: int) -> str:
+    def place(self, row: int) -> str:
+        """Name a row, counted from 0, as a person would."""
         return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
     def refuse(self, row: int, text: str) -> InputError:
         """Make the error about one row."""
         hint = f"The columns are {','.join(self.names)[:200]}"
-        return InputError(f"{self._place(row)}: {text}", hint=hint, source=self.source)
+        return InputError(f"{self.place(row)}: {text}", hint=hint, source=self.source)
 
 
-def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = None) -> TextTable:
+def decode_texts(
+    data: Data,
+    source: str | None,
+    needed: Sequence[str] | None = None,
+    *,
+    comments: bool = False,
+) -> TextTable:
     """Read a csv with a header, or columns of any types.
 
     Args:
         data: the whole file, or its columns.
         source: name of the file, for messages.
         needed: names, in lower case, of the columns to keep; None for all.
+        comments: whether lines before the header that begin with # are no rows.
 
     Raises:
         InputError: it is not csv text, has no row, or a line has more or fewer values than
@@ -122,7 +130,8 @@ def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = 
     _check_columns(text, source)
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
-        names = tuple(cell.strip() for cell in next(reader))
+        rows = (row for row in reader if not (comments and "".join(row).startswith("#")))
+        names = tuple(cell.strip() for cell in next(rows, ()))
         cells, lines = _read(reader, names, _kept(names, needed), source)
     except csv.Error as e:
         message = f"line {reader.line_num}: {e}"

@@ -130,6 +130,8 @@ class Report:
     """Computes it from the ledger, for the scope ``run``; it needs no table then."""
     table_columns: tuple[Column, ...] = ()
     """Columns of the table of the pass that has its name, if they are not its own."""
+    key: str = "SummaryId"
+    """Column of what a row is about, by which texts that describe it are joined."""
     buffer_rows: int = 0
     """Rows that a table of the pass holds before they are handed on. About a megabyte, so
     that they are still in the second-level cache when they are encoded."""
@@ -142,7 +144,7 @@ class Report:
     @property
     def has_summaries(self) -> bool:
         """Whether a row is about one summary."""
-        return any(column.name == "SummaryId" for column in self.columns)
+        return any(column.name == self.key for column in self.columns)
 
     @property
     def header(self) -> str:

@@ -98,6 +98,13 @@ GET    /v1/runs/{run}/progress?follow=false         | 200 | 404 | 404 | 403 | 20
 GET    /v1/runs/{run}/rows/melt                     | 200 | 404 | 404 | 403 | 403
 POST   /v1/runs/{run}/reports                       | 409 | 404 | 404 | 403 | 403
 GET    /v1/runs/{run}/reports/melt                  | 409 | 404 | 404 | 403 | 403
+GET    /v1/portfolios/loss-sets                     | has | not | has | 403 | has
+POST   /v1/portfolios/loss-sets                     | 409 | 404 | 404 | 403 | 403
+PUT    /v1/portfolios/loss-sets/{losses}?form=ylt&no_of_periods=9 | 200 | 201 | 200 | 403 | 403
+GET    /v1/portfolios/loss-sets/{losses}            | 200 | 404 | 200 | 403 | 200
+DELETE /v1/portfolios/loss-sets/{losses}            | 204 | 404 | 204 | 403 | 204
+GET    /v1/portfolios/loss-sets/{losses}/losses     | 200 | 404 | 200 | 403 | 403
+POST   /v1/portfolios/query                         | 200 | 404 | 200 | 403 | 403
 GET    /console/runs                                | has | not | not | 403 | has
 GET    /console/runs/{run}                          | 200 | 404 | 404 | 403 | 200
 GET    /console/datasets                            | has | not | has | not | has
@@ -116,8 +123,9 @@ GET    /metrics                                     | 200 | 200 | 200 | 200 | 20
 
 
 LISTS = {"/v1/datasets", "/v1/pipelines", "/v1/runs", "/console/runs"}
-LISTS |= {"/console/datasets", "/console/pipelines"}
+LISTS |= {"/v1/portfolios/loss-sets", "/console/datasets", "/console/pipelines"}
 RUN = {"perspective": "gul", "reports": ["melt"]}
+SETS, YEARS = "/v1/portfolios/loss-sets", "form=ylt&no_of_periods=9"
 
 
 class Row(NamedTuple):
@@ -148,6 +156,8 @@ class Things(NamedTuple):
     """Token of a batch."""
     run: str
     stream: str
+    losses: str
+    """A loss set."""
 
 
 class Shared:
@@ -201,8 +211,10 @@ class Shared:
         pipeline = self.post(who, "/v1/pipelines", spec(ident))
         run = self.post(who, "/v1/runs", RUN)["id"]
         stream = self.post(who, f"/v1/runs/{run}/streams", None)["id"]
+        losses = self.post(who, f"{SETS}/set-{number}?{YEARS}", years(number), "PUT")["id"]
         tokens = view["token"], pipeline["token"]
-        return Things(ident, stored["digest"], view["id"], pipeline["id"], *tokens, run, stream)
+        made = view["id"], pipeline["id"], *tokens, run, stream, losses
+        return Things(ident, stored["digest"], *made)
 
     def cell(self, row: Row, column: str) -> str:
         """Make one request about new things of alice; what came of it."""
@@ -237,7 +249,7 @@ class Shared:
             return
         while after is not None:
             page = self.ask(WHO[column], "GET", f"{path}?limit=1000&after={after}").json()
-            found = page[path.rpartition("/")[2]]
+            found = page[path.rpartition("/")[2].replace("-", "_")]
             yield from (each["id"] if isinstance(each, dict) else each for each in found)
             after = page["after"]
 
@@ -268,6 +280,10 @@ def quantiles(number: int) -> bytes:
     return f"quantile\n0.5\n{0.6 + number / 100_000:.6f}\n".encode()
 
 
+def years(number: int) -> bytes:
+    return f"Period,Loss\n1,5\n2,{number + 1}\n".encode()
+
+
 def body_of(row: Row, things: Things, number: int) -> object:
     if row.path.startswith("/v1/losses"):
         return good().encode()
@@ -279,6 +295,9 @@ def body_of(row: Row, things: Things, number: int) -> object:
         ("POST", "/v1/datasets/{dataset}/reduce"): {"reduction": {"op": "sum"}},
         ("POST", "/v1/pipelines"): spec(things.dataset),
         ("POST", "/v1/runs"): RUN,
+        ("POST", SETS): {"run": things.run},
+        ("PUT", f"{SETS}/{{losses}}?{YEARS}"): years(number),
+        ("POST", "/v1/portfolios/query"): {"loss_sets": [{"id": things.losses}]},
         ("PUT", "/v1/runs/{run}/inputs/quantiles"): quantiles(number),
         ("POST", "/v1/datasets/{dataset}/tiles?after={tile}"): {},
     }.get((row.method, row.path), {} if row.method == "POST" else None)
@@ -324,7 +343,7 @@ def test_what_is_anothers_is_answered_as_what_is_nowhere(shared: Shared) -> None
     view, digits = things.view[::-1], things.input[::-1]
     nowhere = things._replace(
         dataset=f"nope-{number}", input=digits, view=view, pipeline=things.pipeline[::-1]
-    )
+    )._replace(losses=f"nope-{number}")
     rows = [row for row in ROWS if row.expected[1] in {"404", "410", "412"}]
     assert {row.method for row in rows} == {"GET", "POST", "PUT", "PATCH", "DELETE"}
     for row in rows:

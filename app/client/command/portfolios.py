@@ -1,0 +1,169 @@
+"""The commands ``thalweg portfolio …``: loss sets, and questions about them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..client import Client
+from ..portfolios.requests import FORMATS, LossSet
+from .arguments import add_options, given, names, new_command, new_group, numbers
+from .console import print_json, say
+from .targets import add_force, writing
+
+_REPORTS = (
+    *("averages", "curves", "periods", "layers", "recoveries"),
+    *("contributions", "uncertainty", "summary"),
+)
+_CREATE: dict[str, dict[str, Any]] = {
+    "name": {"help": "id of the set (default: chosen by the service)"},
+    "currency": {"metavar": "CODE", "help": "of its losses, such as EUR"},
+    "perspective": {"choices": ("gul", "il", "ri", "rl"), "help": "default: that of the run"},
+    "summary_set": {"type": int, "metavar": "N", "help": "of the xref, if there are several"},
+    "summary_info": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "what the summaries are: its columns are dimensions to filter and group by",
+    },
+}
+_QUERY: dict[str, dict[str, Any]] = {
+    "group_by": {"type": names, "metavar": "LIST", "help": "dimensions, or SummaryId"},
+    "return_periods": {"type": numbers, "metavar": "LIST", "help": "such as 250,100,50"},
+    "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMm)"},
+    "currency": {"metavar": "CODE", "help": "of the answer"},
+    "of": {"choices": ("gross", "net", "ceded"), "help": "losses to report (default gross)"},
+    "insured_value": {"metavar": "NAME", "help": "dimension with insured values of risks"},
+    "seed": {"type": int, "metavar": "N", "help": "of resampled periods"},
+}
+_EXAMPLES = """examples:
+  thalweg portfolio create RUN --name wind --currency EUR --summary-info info.csv
+  thalweg portfolio query wind --report curves --group-by Region --return-periods 250,100,50
+  thalweg portfolio query wind quake --rate USD=0.9 --currency EUR --where Region=North
+  thalweg portfolio query wind --report curves --of net --programme tower.json -o net.svg
+  thalweg portfolio price tower.json wind
+"""
+
+
+def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
+    """Add the commands to a command line."""
+    about = "loss sets of runs: roll-ups, curves and layers of any group, without another run"
+    group = new_group(commands, "portfolio", about)
+    create = new_command(group, "create", _create, "make a loss set of a sealed run")
+    create.add_argument("run", metavar="RUN", help="id of the run, as thalweg run list prints it")
+    add_options(create, _CREATE)
+    new_command(group, "list", _list, "print your loss sets")
+    for name, run, text in (
+        ("show", _show, "print the description of a loss set"),
+        ("delete", _delete, "delete a loss set; its run stays"),
+    ):
+        command = new_command(group, name, run, text)
+        command.add_argument("id", metavar="SET", help="as create and list print it")
+    query = new_command(group, "query", _query, "answer a question about loss sets")
+    query.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
+    query.add_argument("--report", choices=_REPORTS, default="summary", help="default summary")
+    query.add_argument("--programme", type=Path, metavar="FILE", help="layers, as JSON")
+    _add_choices(query)
+    price = new_command(
+        group, "price", _price, "print what the layers of a programme are expected to cost"
+    )
+    price.add_argument("programme", type=Path, metavar="FILE", help="layers, as JSON")
+    price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
+    _add_choices(price)
+    for each in (create, query, price):
+        each.formatter_class = argparse.RawDescriptionHelpFormatter
+        each.epilog = _EXAMPLES
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    """Add what questions have in common."""
+    add_options(parser, _QUERY)
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only summaries with this value of a dimension; several values: give it again",
+    )
+    parser.add_argument("--events", metavar="LIST", help="only these events, such as 1,5,10-20")
+    parser.add_argument("--months", type=numbers, metavar="LIST", help="only these months, 1 to 12")
+    parser.add_argument(
+        "--rate",
+        action="append",
+        default=[],
+        metavar="CODE=N",
+        help="of a currency in the answer's",
+    )
+    parser.add_argument("--format", choices=FORMATS, help="default: that of -o, or csv")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
+    add_force(parser)
+
+
+def _create(args: argparse.Namespace, client: Client) -> None:
+    made = client.portfolios.create(args.run, **given(args, _CREATE))
+    about = made.document
+    say(f"{about['events']:,} events, {about['rows']:,} losses, {about['periods']:,} periods")
+    sys.stdout.write(f"{made.id}\n")
+
+
+def _list(_args: argparse.Namespace, client: Client) -> None:
+    for each in client.portfolios.list():
+        sys.stdout.write(f"{described(each)}\n")
+
+
+def described(each: LossSet) -> str:
+    """A loss set in one line."""
+    about = each.document
+    currency = about.get("currency") or ""
+    return f"{each.id}  {currency:3}  {about['rows']:,} losses  {about['periods']:,} periods"
+
+
+def _show(args: argparse.Namespace, client: Client) -> None:
+    print_json(client.portfolios.get(args.id).document)
+
+
+def _delete(args: argparse.Namespace, client: Client) -> None:
+    client.portfolios.delete(args.id)
+
+
+def _price(args: argparse.Namespace, client: Client) -> None:
+    args.report = "layers"
+    _query(args, client)
+
+
+def _query(args: argparse.Namespace, client: Client) -> None:
+    options = given(args, _QUERY)
+    if args.programme is not None:
+        options["programme"] = json.loads(args.programme.read_text())
+    options["rates"] = {code: float(rate) for code, rate in map(_pair, args.rate)}
+    options["filter"] = _filter(args)
+    sets = [_weighted(text) for text in args.sets]
+    form = args.format or ("csv" if args.out is None and args.report != "summary" else None)
+    if args.out is None:
+        data = client.portfolios.fetch(sets, args.report, form or "json", **options)
+        sys.stdout.buffer.write(data)
+        return
+    with writing([args.out], None, {}, force=args.force):
+        client.portfolios.save(sets, args.report, args.out, form, **options)
+
+
+def _filter(args: argparse.Namespace) -> Mapping[str, Any]:
+    dimensions: dict[str, list[str]] = {}
+    for name, value in map(_pair, args.where):
+        dimensions.setdefault(name, []).append(value)
+    return {"dimensions": dimensions, **given(args, ("events", "months"))}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _weighted(text: str) -> Mapping[str, Any]:
+    ident, star, weight = text.partition("*")
+    return {"id": ident, "weight": float(weight)} if star else {"id": ident}

@@ -1,0 +1,1 @@
+"""Loss sets, and questions about them."""

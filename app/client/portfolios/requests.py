@@ -1,0 +1,165 @@
+"""Requests about loss sets, and what is answered to questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict
+
+import numpy as np
+
+from ..errors import ProtocolError
+from ..losses.requests import check_names
+from ..losses.rows import ReportTable
+from ..transport.requests import Reply, Request, json_request, path_of
+
+SETS = "/v1/portfolios/loss-sets"
+FORMATS = ("json", "csv", "ndjson", "arrow", "parquet", "bin", "svg", "png")
+
+
+@dataclass(frozen=True, slots=True)
+class LossSet:
+    """A loss set, kept apart from the run that it was made of.
+
+    Attributes:
+        id: by which questions name it.
+        document: all that the service says of it.
+    """
+
+    id: str
+    document: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """Read a description.
+
+        Raises:
+            ProtocolError: it has no id.
+        """
+        if not isinstance(document.get("id"), str):
+            raise ProtocolError("the description of a loss set has no id")
+        return cls(document["id"], document)
+
+
+SetLike = str | LossSet | Mapping[str, Any]
+"""A loss set by its id, as ``create`` returned it, or as the contract has it, with a weight."""
+
+
+class QueryOptions(TypedDict, total=False):
+    """Members of a question, as the contract has them."""
+
+    currency: str | None
+    rates: Mapping[str, float]
+    filter: Mapping[str, Any]
+    group_by: Sequence[str]
+    curves: str
+    return_periods: Sequence[int]
+    tvar: str
+    programme: Mapping[str, Any]
+    of: str
+    insured_value: str
+    float_width: int
+    seed: int
+    confidence: float
+
+
+def question(
+    sets: SetLike | Sequence[SetLike], report: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A question as the contract has it.
+
+    Raises:
+        TypeError: there is no such option, or a set is given by something else.
+    """
+    check_names(options, QueryOptions.__annotations__)
+    each = [sets] if isinstance(sets, str | LossSet | Mapping) else list(sets)
+    given = {name: value for name, value in options.items() if value is not None}
+    return {"loss_sets": [_part(one) for one in each], "report": report, **given}
+
+
+def _part(one: SetLike) -> Mapping[str, Any]:
+    if isinstance(one, Mapping):
+        return one
+    if not isinstance(one, str | LossSet):
+        raise TypeError(f"a loss set is given by its id, or as create returned it, not as {one!r}")
+    return {"id": ident_of(one)}
+
+
+def ident_of(one: str | LossSet) -> str:
+    """The id of a loss set."""
+    return one if isinstance(one, str) else one.id
+
+
+def query_request(content: Mapping[str, Any], form: str = "json") -> Request:
+    """Ask a question.
+
+    Raises:
+        ValueError: a number is not finite, or there is no such format.
+    """
+    if form not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")
+    return json_request(f"/v1/portfolios/query?format={form}", content)
+
+
+def set_request(method: str, one: str | LossSet) -> Request:
+    """Ask about a loss set, or delete it."""
+    return Request(method, path_of("portfolios", "loss-sets", ident_of(one)))
+
+
+@dataclass(frozen=True, slots=True)
+class PortfolioAnswer:
+    """The answer to a question: tables by the name of their report.
+
+    Attributes:
+        tables: aal, ept, psept, plt, layers and so on, each as :class:`ReportTable` has them.
+        document: the answer without its rows.
+        etag: of this answer: equal questions about equal sets have the same.
+    """
+
+    tables: Mapping[str, ReportTable]
+    document: Mapping[str, Any]
+    etag: str | None
+
+    @classmethod
+    def parse(cls, reply: Reply) -> Self:
+        """Read an answer.
+
+        Raises:
+            ProtocolError: it is of another form.
+        """
+        document = reply.json()
+        tables = document.pop("tables", None)
+        if not isinstance(tables, dict):
+            raise ProtocolError("the answer has no tables")
+        read = {name: ReportTable(name, _rows(rows), None) for name, rows in tables.items()}
+        return cls(read, document, reply.head.headers.get("etag"))
+
+    def __getitem__(self, report: str) -> ReportTable:
+        return self.tables[report]
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.void]]:
+    """Rows of a table: whole numbers, floats (NaN for null) and texts."""
+    if not isinstance(rows, list):
+        raise ProtocolError("a table of the answer is no list")
+    names = list(rows[0]) if rows else []
+    columns = [_column([row.get(name) for row in rows]) for name in names]
+    dtype = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
+    table = np.empty(len(rows), dtype)
+    for name, column in zip(names, columns, strict=True):
+        table[name] = column
+    return table
+
+
+def _column(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    if any(isinstance(value, str) for value in values):
+        return np.array(["" if value is None else str(value) for value in values])
+    if all(isinstance(value, int) for value in values):
+        return np.array(values, np.int64)
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def creation(run: str, options: Mapping[str, Any]) -> Request:
+    """Make a loss set of a run."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return json_request(SETS, {"run": run, **given})

@@ -1,0 +1,331 @@
+"""Answers to questions about loss sets: rows of reports, and what goes with them.
+
+An answer is a function of the content of the sets and the query, which its entity tag digests. What
+of it costs most is kept: open sets, which losses of them happen when, and the losses of each
+occurrence that a programme is applied to. So another programme, as of a slider, begins with these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import orjson
+
+from app.engine.base import Engine
+from app.errors import InvalidOptionError
+from app.http.identity import Identity
+from app.losses.analyses import OrderedCalls
+from app.losses.pictures.options import PictureForm, PictureOptions, Theme
+from core.arrays import Rows
+from core.budget import current
+from core.errors import InputError
+from core.losses.inputs import ReturnPeriods
+from core.losses.reports.report import RunOptions
+from core.portfolio.combining import Subject as Whole
+from core.portfolio.contributions import CONTRIBUTIONS, KEYS, Aim, contribute
+from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
+from core.portfolio.inuring import Subject, run_programme
+from core.portfolio.layers import Recoveries
+from core.portfolio.netting import cells_of
+from core.portfolio.uncertainty import BANDS, Doubt, bands
+
+from .contents import OpenSet
+from .encoding import Table
+from .grouping import Grouping, check_currencies, group
+from .kept import Kept
+from .layering import (
+    LAYERS,
+    OF,
+    RECOVERIES,
+    insured_values,
+    join,
+    layer_rows,
+    names_of,
+    read_programme,
+    recovery_rows,
+)
+from .query import Query
+from .records import LossSet
+from .sources import SetSource
+
+T = TypeVar("T")
+_ALGORITHM = b"portfolio 1"
+"""Changes whenever an answer does, to equal questions."""
+_FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
+"""Letters of curves."""
+_WIDEST = 8
+_USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
+"""Return periods of a summary that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and the sets that it is about."""
+
+    query: Query
+    sets: Sequence[LossSet]
+
+    def etag(self, form: str) -> str:
+        """Return the strong entity tag of the answer."""
+        values = self.query.model_dump(exclude={"loss_sets": {"__all__": {"id"}}})
+        digests = [each.digest for each in self.sets]
+        text = orjson.dumps([digests, values, form], option=orjson.OPT_SORT_KEYS)
+        hashed = hashlib.blake2b(_ALGORITHM + text, digest_size=16)
+        return f'"{hashed.hexdigest()}"'
+
+    @property
+    def width(self) -> int:
+        """Bytes of an amount: those of the sets, unless others are asked for."""
+        own: int = max(each.value["float_width"] for each in self.sets)
+        return self.query.float_width or own
+
+    def about(self) -> dict[str, Any]:
+        """Return what is said of the answer besides its tables."""
+        sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
+        return {"report": self.query.report, "of": self.query.of, "loss_sets": sets}
+
+    def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
+        """Return how its curves are drawn."""
+        about = self.sets[0].value
+        return PictureOptions(
+            form=form,
+            theme=theme,
+            perspective=about["perspective"],
+            currency=self.query.currency or about["currency"],
+            tail_means=True,
+        )
+
+    @property
+    def subject(self) -> bytes:
+        """What identifies the losses that count, whatever is asked of them."""
+        names = {"loss_sets", "currency", "rates", "filter", "group_by"}
+        attempts = [each.value["attempt"] for each in self.sets]
+        return orjson.dumps(
+            [attempts, self.query.model_dump(include=names)], option=orjson.OPT_SORT_KEYS
+        )
+
+
+class Prepared(NamedTuple):
+    """Losses that count, by group, and when they happen."""
+
+    grouping: Grouping
+    whole: Whole
+
+
+class Layered(NamedTuple):
+    """What a programme makes of the losses of all groups."""
+
+    subject: Subject
+    recoveries: Recoveries
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers questions about loss sets."""
+
+    source: SetSource
+    prepared: Kept[Any]
+    engine: Engine
+    max_groups: int
+
+    def ask(self, who: Identity, values: Mapping[str, Any]) -> Asked:
+        """Parse a question, and find its sets.
+
+        Raises:
+            InvalidOptionError: a member is unknown, missing, invalid or contradicts another.
+            NotFoundError: the caller has no such set.
+        """
+        query = Query.parse(values)
+        return Asked(query, [self.source.find(who, part.id) for part in query.loss_sets])
+
+    def answer(self, asked: Asked) -> list[Table]:
+        """Return the tables that answer a question.
+
+        Raises:
+            CoreError, ServiceError: it contradicts the sets, or there is no memory for it.
+        """
+        try:
+            return list(self._tables(asked))
+        except InputError as e:
+            option = e.parameter or "loss_sets"
+            raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
+
+    def _tables(self, asked: Asked) -> Iterator[Table]:
+        query = asked.query
+        sets = [self.source.open(record) for record in asked.sets]
+        prepared = self._prepared(asked, sets)
+        layered = None
+        if query.programme is not None and query.report != "contributions":
+            layered = self._layered(asked, prepared, sets)
+        if query.report == "contributions":
+            yield from self._contributions(asked, prepared, sets)
+        elif query.report == "uncertainty":
+            yield self._uncertainty(asked, prepared)
+        else:
+            yield from self._rolled(asked, prepared, layered)
+        if layered is not None:
+            rows = {"layers": layer_rows, "summary": layer_rows, "recoveries": recovery_rows}
+            if query.report in rows:
+                report = RECOVERIES if query.report == "recoveries" else LAYERS
+                pieces = list(rows[query.report](layered.recoveries))
+                yield Table(report, pieces, names_of(layered.recoveries.programme), asked.width)
+        for each in sets:
+            # What a disk did not deliver was read as zeros.
+            each.losses.check()
+
+    def _rolled(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
+        """Yield the tables of groups, of the losses that are asked for."""
+        grouping, whole = prepared
+        query, question = asked.query, _question(asked, whole)
+        if not question.reports:
+            return
+        if layered is None or query.of == "gross":
+            rolled = roll_up(whole, question, OrderedCalls(self.engine))
+        else:
+            losses = OF[query.of](layered.recoveries)
+            cells = cells_of(losses, layered.subject.parts, whole.groups)
+            groups = (0, whole.groups)
+            of_cells = report_cells(cells, whole.calendar, whole.samples, groups, question)
+            rolled = chain(*zip(*of_cells, strict=True))
+        found: dict[str, list[Rows]] = {name: [] for name in question.reports}
+        for report, rows in rolled:
+            found[report].append(_numbered(rows, grouping))
+        for name, pieces in found.items():
+            yield Table(REPORTED[name], pieces, grouping.info, asked.width)
+
+    def _contributions(
+        self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]
+    ) -> Iterator[Table]:
+        """Yield what groups contribute to the points of the whole, and what is behind them."""
+        query, (grouping, subject) = asked.query, prepared
+        losses = self._kept(asked, "whole", lambda: subject.whole().occurrence_losses())
+        amounts = None
+        if query.of != "gross":
+            programme = read_programme(query, sets)
+            recoveries = run_programme(programme, losses, subject.calendar, subject.samples)
+            amounts = OF[query.of](recoveries).losses
+        years = tuple(_years(query, subject) or ())
+        found = [
+            contribute(
+                subject,
+                losses,
+                Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out),
+                amounts,
+            )
+            for kind in _kinds(query)
+        ]
+        rows = [_numbered(each.rows, grouping) for each in found]
+        yield Table(CONTRIBUTIONS, rows, grouping.info, _WIDEST)
+        yield Table(KEYS, [each.keys for each in found], None, _WIDEST)
+
+    def _uncertainty(self, asked: Asked, prepared: Prepared) -> Table:
+        """Return the bands of averages and points of groups."""
+        query, (grouping, subject) = asked.query, prepared
+        years = tuple(_years(query, subject) or ())
+        doubt = Doubt(years, query.confidence, query.tolerance, seed=query.seed)
+        pieces = bands(subject, doubt, OrderedCalls(self.engine))
+        rows = [_numbered(piece, grouping) for piece in pieces]
+        return Table(BANDS, rows, grouping.info, _WIDEST)
+
+    def _kept(self, asked: Asked, what: str, make: Callable[[], T]) -> T:
+        """Return something of the losses that count, which costs what it holds."""
+
+        def measured() -> tuple[T, int]:
+            before = current().held
+            return make(), current().held - before
+
+        found: T = self.prepared.get((what, asked.subject), measured)
+        return found
+
+    def _layered(self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]) -> Layered:
+        """Run the programme over all groups."""
+        grouping, whole = prepared
+        programme = read_programme(asked.query, sets)
+        values = insured_values(asked.query, sets, grouping.labels)
+
+        def make() -> Subject:
+            losses = [whole.occurrence_losses(number) for number in range(whole.groups)]
+            return join(losses, grouping.labels, whole.calendar, whole.samples, values)
+
+        subject = self._kept(asked, f"layers {asked.query.insured_value}", make)
+        return Layered(subject, run_programme(programme, subject, whole.calendar, whole.samples))
+
+    def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
+        """Return which losses count, by group, and when they happen."""
+
+        def prepare() -> Prepared:
+            check_currencies(asked.query, sets)
+            grouping = group(asked.query, sets, self.max_groups)
+            seeds = [p.pairing_seed for p in asked.query.loss_sets if p.pairing_seed is not None]
+            whole = Whole(grouping.members, len(grouping.keys), next(iter(seeds), 0))
+            return Prepared(grouping, whole)
+
+        return self._kept(asked, "groups", prepare)
+
+
+_REPORTS: Mapping[str, tuple[str, ...]] = {
+    "averages": ("aal",),
+    "curves": ("ept",),
+    "periods": ("plt",),
+    "summary": ("aal", "ept"),
+}
+"""Reports of groups, by what is asked for."""
+
+
+def _question(asked: Asked, whole: Whole) -> Question:
+    query = asked.query
+    reports = list(_REPORTS.get(query.report, ()))
+    letters = set(query.curves)
+    if "ept" in reports and letters & _PER_SAMPLE:
+        reports.append("psept")
+        if letters <= _PER_SAMPLE:
+            reports.remove("ept")
+    wanted = _years(query, whole)
+    years = ReturnPeriods(np.array(sorted(wanted, reverse=True), np.int32)) if wanted else None
+    options = RunOptions(query.confidence, query.curves, query.tvar)
+    return Question(tuple(reports), years, options, asked.width)
+
+
+def _years(query: Query, whole: Whole) -> list[int] | None:
+    """Return the return periods; the usual ones where a report needs some and none are named."""
+    if query.return_periods is not None:
+        _check_years(query, whole)
+    elif query.report in {"summary", "contributions", "uncertainty"}:
+        return [years for years in _USUAL if years <= whole.calendar.periods]
+    return query.return_periods
+
+
+def _kinds(query: Query) -> list[Literal["oep", "aep"]]:
+    """Return the kinds of curves that letters name: capital ones are AEP."""
+    named: dict[Literal["oep", "aep"], bool] = {
+        "oep": any(map(str.islower, query.curves)),
+        "aep": any(map(str.isupper, query.curves)),
+    }
+    return [kind for kind, is_named in named.items() if is_named]
+
+
+def _check_years(query: Query, whole: Whole) -> None:
+    """Refuse return periods of which the periods say nothing."""
+    full = set(query.curves) <= _FULL
+    most = whole.calendar.periods * (whole.samples if full else 1)
+    longest = max(query.return_periods or [0])
+    if longest > most and not len(whole.calendar.weights):
+        what = "years of all samples" if full else "periods"
+        raise InvalidOptionError(
+            f"a return period is {longest} years, and there are {most} {what}",
+            hint=f"Ask for {most} years at most" + ("" if full else ", or for curves of F and f"),
+            option="return_periods",
+        )
+
+
+def _numbered(rows: Rows, grouping: Grouping) -> Rows:
+    """Name summaries by their ids, where groups are summaries."""
+    if grouping.is_by_summary and len(rows):
+        rows = rows.copy()
+        rows["SummaryId"] = np.array(grouping.keys, np.int32)[:, 0][rows["SummaryId"] - 1]
+    return rows

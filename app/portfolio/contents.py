@@ -1,0 +1,196 @@
+"""What a loss set holds besides its description: losses, calendar, dimensions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.engine.request_budget import keep_for_request
+from app.state.base import damaged
+from app.state.blobs import BlobStore
+from core.losses.indexing import LossColumns
+from core.losses.inputs import SummaryInfo
+from core.portfolio.building import Part, TableBuilder
+from core.portfolio.losses import Calendar, LossTable, Occurrences
+from core.slices import digest, slices
+from core.sorting import distinct
+
+from .files import STAGE, LossesWriter, StoredLosses, decode_table, encode_table, read_losses
+from .records import DIMENSIONS, KIND, LOSSES, OCCURRENCES, WEIGHTS, LossSet, SetWriter
+
+_ROWS = 1 << 16
+"""Rows that are copied together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the losses of a set are counted and stored."""
+
+    samples: int
+    """Number of samples, beside the numerical mean."""
+    width: int
+    """Bytes of a loss."""
+
+
+def write_contents(
+    writer: SetWriter,
+    parts: Iterable[Part],
+    shape: Shape,
+    calendar: Calendar,
+    info: SummaryInfo | None,
+) -> dict[str, Any]:
+    """Write what a set holds; return what is to be said of it.
+
+    Raises:
+        CoreError, ServiceError: what yields the parts failed, or a store did.
+    """
+    metadata = {"thalweg": "loss set 1", "samples": str(shape.samples)}
+    with writer.part(LOSSES) as append:
+        losses = LossesWriter(append, shape.width, metadata)
+        for part in parts:
+            losses.add(part)
+        losses.close()
+    happens = calendar.occurrences
+    octets = encode_table(happens._asdict())
+    writer.write(OCCURRENCES, octets)
+    if len(calendar.weights):
+        writer.write(WEIGHTS, encode_table({"weight": calendar.weights}))
+    if info is not None:
+        columns = {name: texts.tolist() for name, texts in info.columns.items()}
+        writer.write(DIMENSIONS, encode_table({"summary_id": info.summary_ids, **columns}))
+    catalogue = hashlib.blake2b(
+        f"{calendar.periods} {calendar.dated} {calendar.granular}".encode(), digest_size=16
+    )
+    for array in (*happens, calendar.weights):
+        digest(catalogue, np.ascontiguousarray(array).data.cast("B"), STAGE)
+    return {
+        "blocks": losses.blocks,
+        "rows": losses.rows,
+        "samples": shape.samples,
+        "float_width": shape.width,
+        "periods": calendar.periods,
+        "occurrences": len(happens.periods),
+        "weighted": len(calendar.weights) > 0,
+        "dated": calendar.dated,
+        "granular": calendar.granular,
+        "catalogue": catalogue.hexdigest(),
+        "dimensions": [] if info is None else list(info.columns),
+    }
+
+
+class Built:
+    """Parts of the columns of a stream, checked and counted as they pass.
+
+    Args:
+        columns: whole blocks of the stream.
+        samples: its samples.
+        source: its name, for messages.
+
+    Attributes:
+        events: how many there were, once all have passed.
+    """
+
+    def __init__(self, columns: Iterable[LossColumns], samples: int, source: str) -> None:
+        self._columns = columns
+        self._builder = TableBuilder(samples, source)
+        self.events = 0
+
+    def __iter__(self) -> Any:  # noqa: ANN401 - a generator
+        for columns in self._columns:
+            yield self._builder.take(columns)
+        self.events = len(self._builder.finish().event_ids)
+
+
+def parts_of(table: LossTable) -> Iterable[Part]:
+    """Yield the rows of a table, some blocks at a time, in order of event and summary."""
+    events = np.repeat(table.event_ids, np.diff(table.event_starts))
+    starts = np.append(0, np.cumsum(table.counts, dtype=np.int64))
+    first = 0
+    while first < len(events):
+        last = int(np.searchsorted(starts, starts[first] + _ROWS, side="right")) - 1
+        last = max(last, first + 1)
+        counts = table.counts[first:last]
+        within = np.arange(starts[last] - starts[first]) - np.repeat(
+            starts[first:last] - starts[first], counts
+        )
+        yield Part(
+            events[first:last],
+            table.summary_ids[first:last],
+            counts,
+            table.samples[np.repeat(table.samples_at[first:last], counts) + within],
+            table.losses[np.repeat(table.losses_at[first:last], counts) + within],
+        )
+        first = last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenSet:
+    """A loss set whose content can be computed with."""
+
+    record: LossSet
+    losses: StoredLosses
+    calendar: Calendar
+    info: SummaryInfo | None
+    """Dimensions of its summaries."""
+    summaries: npt.NDArray[np.int32]
+    """Ids of those with a loss, ascending."""
+    nbytes: int
+    """Memory that it takes."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples, beside the numerical mean."""
+        samples: int = self.record.value["samples"]
+        return samples
+
+
+def open_set(blobs: BlobStore, record: LossSet) -> OpenSet:
+    """Open a loss set.
+
+    Raises:
+        StoreDamagedError: its content is not what was written.
+        BlobMissingError: it was deleted.
+        CoreError, ServiceError: there is no memory for it.
+    """
+    about = record.value
+    size = record.size(LOSSES) or 0
+    losses = read_losses(blobs, KIND, record.blob(LOSSES), size, about["float_width"])
+    tables = {part: _table(blobs, record, part) for part in (OCCURRENCES, WEIGHTS, DIMENSIONS)}
+    happens = tables[OCCURRENCES]
+    calendar = Calendar(
+        about["periods"],
+        Occurrences(**{name: happens[name] for name in Occurrences._fields}),
+        tables[WEIGHTS].get("weight", np.zeros(0)),
+        dated=about["dated"],
+        granular=about["granular"],
+    )
+    info = None
+    if tables[DIMENSIONS]:
+        ids = tables[DIMENSIONS].pop("summary_id")
+        info = SummaryInfo(ids, tables[DIMENSIONS])
+    texts = 0 if info is None else sum(column.nbytes for column in info.columns.values())
+    others = sum(record.size(part) or 0 for part in tables)
+    summaries = distinct(losses.table.summary_ids, STAGE)[0].astype(np.int32)
+    return OpenSet(record, losses, calendar, info, summaries, losses.nbytes + others + texts)
+
+
+_TEXT_COPIES = 4
+"""Copies of a table in memory while it is read, those of texts as objects among them."""
+
+
+def _table(blobs: BlobStore, record: LossSet, part: str) -> dict[str, Any]:
+    size = record.size(part)
+    if size is None:
+        return {}
+    keep_for_request(STAGE, size * (_TEXT_COPIES if part == DIMENSIONS else 1))
+    data = bytearray()
+    for begin, end in slices(size, STAGE, 64 << 20):
+        data += blobs.range(KIND, record.blob(part), begin, end)
+    if len(data) != size:
+        raise damaged(KIND, record.id)
+    return decode_table(bytes(data))

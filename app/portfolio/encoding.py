@@ -1,0 +1,95 @@
+"""Answers as JSON, as tables of every format, and as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from app.errors import NotAcceptableError
+from app.losses.pictures.drawing import PictureCollector
+from app.losses.pictures.options import PictureOptions, can_draw
+from app.losses.tables import table_encoder
+from core.arrays import Rows
+from core.budget import current
+from core.losses.inputs import SummaryInfo
+from core.losses.reports import Report
+
+from .files import STAGE
+
+_AT_ONCE = 1 << 16
+"""Rows that are encoded together."""
+
+
+class Table(NamedTuple):
+    """Rows of an answer."""
+
+    report: Report
+    pieces: Sequence[Rows]
+    info: SummaryInfo | None
+    """Columns to join by group or layer."""
+    width: int
+    """Bytes of an amount."""
+
+
+def encode(tables: Sequence[Table], form: str) -> Iterator[bytes]:
+    """Yield the bytes of an answer of one table.
+
+    Raises:
+        NotAcceptableError: there are several.
+    """
+    if len(tables) != 1:
+        names = " and ".join(table.report.name for table in tables)
+        raise NotAcceptableError(
+            f"{form} holds one table, and the answer has {names}",
+            hint="Ask for one report, with curves of samples (W, w) apart, or for JSON",
+        )
+    report, pieces, info, width = tables[0]
+    encoder = table_encoder(form, report, width, info)
+    yield encoder.begin()
+    for rows in _slices(pieces):
+        yield bytes(encoder.encode(rows))
+    yield encoder.end()
+
+
+def _slices(pieces: Sequence[Rows]) -> Iterator[Rows]:
+    for rows in pieces:
+        for begin in range(0, len(rows), _AT_ONCE):
+            current().check(STAGE)
+            yield rows[begin : begin + _AT_ONCE]
+
+
+def encode_json(about: Mapping[str, Any], tables: Sequence[Table]) -> Iterator[bytes]:
+    """Yield an answer as a JSON object: what is said of it, and a list of rows for each table."""
+    yield orjson.dumps(about)[:-1] + b',"tables":{'
+    for number, (report, pieces, info, width) in enumerate(tables):
+        yield (b"," if number else b"") + orjson.dumps(report.name) + b":["
+        encoder = table_encoder("ndjson", report, width, info)
+        comma = b""
+        for rows in _slices(pieces):
+            lines = bytes(encoder.encode(rows)).rstrip(b"\n").replace(b"\n", b",")
+            if lines:
+                yield comma + lines
+                comma = b","
+        yield b"]"
+    yield b"}}"
+
+
+def draw(tables: Sequence[Table], options: PictureOptions) -> bytes:
+    """Draw the curves of an answer.
+
+    Raises:
+        NotAcceptableError: it has none.
+        CoreError: they cannot be drawn.
+    """
+    curves = next((table for table in tables if table.report.name == "ept"), None)
+    if curves is None or not can_draw():
+        raise NotAcceptableError(
+            "there is no picture of this answer",
+            hint="Pictures are of the report curves, by a server with the extra plot",
+        )
+    collector = PictureCollector("ept", options)
+    for rows in _slices(curves.pieces):
+        collector.take("ept", rows)
+    return collector.draw(None)

@@ -1,0 +1,158 @@
+"""Loss sets of tables that clients send, and tables of loss sets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.decoding.base import Decoders
+from app.errors import InvalidOptionError, NotAcceptableError
+from app.http.identity import Identity
+from app.losses.schemas import given
+from app.losses.service import LossService
+from app.losses.tables import table_encoder
+from core.budget import Scope, current
+from core.errors import InputError
+from core.losses.inputs import encode_occurrence
+from core.portfolio.exporting import EXPORTS, export_rows, occurrence_of
+from core.portfolio.losses import LossTable
+from core.portfolio.tables import Given, Imported
+from core.slices import digest
+
+from .contents import OpenSet, Shape, parts_of, write_contents
+from .files import STAGE
+from .imports import parse
+from .records import LossSet, LossSets, SetWriter
+
+Form = Literal["splt", "selt", "ylt", "openquake", "climada", "elt"]
+BLOCKS, OCCURRENCE = "blocks", "occurrence"
+
+
+class ImportOptions(BaseModel):
+    """What is said of a table besides it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    form: Form = Field(description="What its rows are")
+    currency: str | None = given("Currency of its losses", pattern="^[A-Z]{3}$")
+    perspective: Literal["gul", "il", "ri", "rl"] | None = given("Of its losses")
+    no_of_periods: int | None = given(
+        "Number of periods, those without a loss included", ge=1, le=2**31 - 1
+    )
+    samples: int | None = given(
+        "Number of samples; the largest there is without", ge=1, le=2**31 - 1
+    )
+    occurrence: str | None = given("For selt: digest of an input")
+    periods: str | None = given("Weights of the periods: digest of an input")
+    summary_info: str | None = given("What its summaries are: digest of an input")
+    apart: bool = Field(False, description="Make each occurrence an event of its own")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="For elt: of what is simulated")
+    frequency: Literal["poisson", "negative-binomial"] = Field(
+        "poisson", description="For elt: number of events in a period"
+    )
+    dispersion: float | None = given("For elt: variance over mean of a negative binomial", gt=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """Makes loss sets of tables."""
+
+    sets: LossSets
+    losses: LossService
+    decoders: Decoders
+
+    def put(
+        self, who: Identity, ident: str, body: bytes, options: ImportOptions
+    ) -> tuple[LossSet, bool]:
+        """Make a set of a table, unless it was made before; return it, and whether it is new.
+
+        Raises:
+            InvalidOptionError: the table is damaged, contradicts itself or the options.
+            CoreError, ServiceError: there is no memory, or a store failed.
+        """
+        source = hashlib.blake2b(options.model_dump_json().encode(), digest_size=12)
+        digest(source, body, STAGE)
+
+        def content(writer: SetWriter) -> Mapping[str, Any]:
+            try:
+                made = parse(options.form, body, self._given(who, options), self.decoders, ident)
+            except InputError as e:
+                raise InvalidOptionError(str(e.message), hint=e.hint, option=options.form) from e
+            return _write(writer, made, options)
+
+        return self.sets.create(who, ident, source.hexdigest(), content)
+
+    def _given(self, who: Identity, options: ImportOptions) -> Given:
+        inputs = self.losses.inputs
+        read = {
+            name: None if text is None else inputs.parsed(who, name, text)
+            for name in ("periods", "summary_info")
+            for text in [getattr(options, name)]
+        }
+        occurrence = None
+        if options.occurrence is not None:
+            occurrence = inputs.occurrence(who, options.occurrence, options.no_of_periods)
+        return Given(
+            periods=None if occurrence is not None else options.no_of_periods,
+            samples=options.samples,
+            weights=None if read["periods"] is None else read["periods"].weights,
+            occurrence=occurrence,
+            info=read["summary_info"],
+            apart=options.apart,
+            seed=options.seed,
+            frequency=options.frequency,
+            dispersion=options.dispersion,
+        )
+
+
+def _write(writer: SetWriter, made: Imported, options: ImportOptions) -> Mapping[str, Any]:
+    table = made.table
+    with Scope(STAGE, sum(column.nbytes for column in table)):
+        shape = Shape(made.samples, table.losses.dtype.itemsize)
+        written = write_contents(writer, parts_of(table), shape, made.calendar, made.dimensions)
+    about = {"run": None, "perspective": options.perspective, "currency": options.currency}
+    numbers = {"summary_set": None, "events": len(table.event_ids)}
+    return {**about, **numbers, "left_out": dict(made.left_out), **written}
+
+
+def export(opened: OpenSet, form: str, encoding: str) -> Iterator[bytes]:
+    """Yield a loss set as a table.
+
+    Args:
+        opened: the set.
+        form: one of ``EXPORTS``, or the occurrences.
+        encoding: csv, ndjson, arrow, parquet or bin.
+
+    Raises:
+        NotAcceptableError: the table is not in this format.
+    """
+    if form == OCCURRENCE:
+        if encoding not in {"csv", "bin"}:
+            raise NotAcceptableError("occurrences are csv or bin", hint="Use format=csv")
+        happens = occurrence_of(opened.calendar)
+        with Scope(STAGE, _OCCURRENCE_BYTES * len(happens.event_ids)):
+            yield encode_occurrence(happens, "csv" if encoding == "csv" else "bin")
+        return
+    table: LossTable = opened.losses.table
+    encoder = table_encoder(encoding, EXPORTS[form], table.losses.dtype.itemsize)
+    yield encoder.begin()
+    for rows in export_rows(form, table, opened.calendar):
+        # However many there are.
+        current().renew()
+        yield bytes(encoder.encode(rows))
+    opened.losses.check()
+    yield encoder.end()
+
+
+_OCCURRENCE_BYTES = 120
+
+
+def export_tag(record: LossSet, form: str, encoding: str) -> str:
+    """Return the strong entity tag of a table of a set."""
+    text = orjson.dumps([record.digest, form, encoding])
+    return f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'

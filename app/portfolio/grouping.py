@@ -1,0 +1,268 @@
+"""Which losses of several sets count, in which group, and by which factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from app.errors import InvalidOptionError, TooLargeError
+from app.losses.selection import parse_ids
+from core.arrays import Mask
+from core.budget import Scope
+from core.errors import names_hint
+from core.losses.inputs import SummaryInfo, calendar_dates
+from core.portfolio.joining import Member
+from core.portfolio.losses import Calendar
+from core.slices import slices
+
+from .contents import OpenSet
+from .files import STAGE
+from .query import SUMMARY, Filter, Query, SetPart
+
+Texts = npt.NDArray[np.str_]
+Key = tuple[str, ...]
+"""Values of the dimensions that groups are of."""
+_SHOWN = 60
+_SUMMARY_BYTES = 200
+"""Memory for each summary while it is put into a group: texts, and a key."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """Losses that count, and their groups."""
+
+    members: Sequence[Member]
+    names: Sequence[str]
+    """Dimensions that groups are of."""
+    keys: Sequence[Key]
+    """Values of each group, in the order of their numbers; at least one."""
+
+    @property
+    def info(self) -> SummaryInfo | None:
+        """What groups are, as columns to join to rows; None if there is only the whole."""
+        if not self.names or self.is_by_summary:
+            return None
+        columns = zip(*self.keys, strict=True)
+        texts = {name: np.array(column) for name, column in zip(self.names, columns, strict=True)}
+        return SummaryInfo(np.arange(1, len(self.keys) + 1, dtype=np.int32), texts)
+
+    @property
+    def is_by_summary(self) -> bool:
+        """Whether groups are summaries, whose ids their numbers are then."""
+        return list(self.names) == [SUMMARY]
+
+    @property
+    def labels(self) -> list[str]:
+        """Text of each group, for layers to name it by."""
+        return [" / ".join(key) for key in self.keys]
+
+
+def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
+    """Put the summaries of sets into groups.
+
+    Args:
+        query: names the sets, the groups, and which losses count.
+        sets: in its order.
+        most: number of groups at most.
+
+    Raises:
+        InvalidOptionError: the sets do not go together, a currency has no rate, or there is no
+            such dimension or value.
+        TooLargeError: there are too many groups.
+    """
+    _check_sets(sets)
+    names = query.group_by
+    if SUMMARY in names and (len(names) > 1 or len(sets) > 1):
+        raise InvalidOptionError(
+            f"{SUMMARY} groups the summaries of one loss set, and stands alone",
+            hint="Group by dimensions, which are names that several sets share",
+            option="group_by",
+        )
+    total = sum(len(each.summaries) for each in sets)
+    with Scope(STAGE, _SUMMARY_BYTES * total):
+        _check_values(query.filter, sets)
+        keys = [_keys(each, names, query.filter) for each in sets]
+        found = sorted({key for of_set in keys for key in of_set if key is not None}, key=_rank)
+        if len(found) > most:
+            raise TooLargeError(
+                f"there are {len(found)} groups by {', '.join(names)}, and may be {most}",
+                hint="Group by fewer dimensions, or filter",
+                limit="groups",
+                allowed=most,
+                setting="THALWEG_MAX_GROUPS",
+            )
+        if not found:
+            raise InvalidOptionError(
+                "no summary has all values of the filter", hint="Filter less", option="filter"
+            )
+        numbers = {key: number for number, key in enumerate(found)}
+        members = [
+            _member(part, each, of_set, numbers, query)
+            for part, each, of_set in zip(query.loss_sets, sets, keys, strict=True)
+        ]
+    return Grouping(members, names, found)
+
+
+def _check_sets(sets: Sequence[OpenSet]) -> None:
+    """Refuse the same loss that is cut twice."""
+    seen: dict[str, OpenSet] = {}
+    for each in sets:
+        run = each.record.value.get("run")
+        other = seen.setdefault(run, each) if run else each
+        if other is not each:
+            raise InvalidOptionError(
+                f"the loss sets {other.record.id} and {each.record.id} are of the same run, so"
+                " that its losses would count twice",
+                hint="Name one of them",
+                option="loss_sets",
+            )
+
+
+def _rank(key: Key) -> list[tuple[bool, int, str]]:
+    """Order whole numbers by value, before texts."""
+    return [(not text.isdecimal(), int(text) if text.isdecimal() else 0, text) for text in key]
+
+
+def _column(each: OpenSet, name: str, option: str) -> Texts:
+    """Text of a dimension of each summary; empty where it is not described.
+
+    Raises:
+        InvalidOptionError: the set has no such dimension.
+    """
+    if name == SUMMARY:
+        return each.summaries.astype(np.str_)
+    columns: Mapping[str, Texts] = {} if each.info is None else each.info.columns
+    if each.info is None or name not in columns:
+        has = names_hint(name, columns) if columns else "It has none: give summary_info with it"
+        raise InvalidOptionError(
+            f"the loss set {each.record.id} has no dimension {name[:_SHOWN]!r}",
+            hint=has,
+            option=option,
+        )
+    ids, texts = each.info.summary_ids, columns[name]
+    at = np.minimum(np.searchsorted(ids, each.summaries), len(ids) - 1)
+    return np.where(ids[at] == each.summaries, texts[at], "")
+
+
+def _check_values(wanted: Filter, sets: Sequence[OpenSet]) -> None:
+    """Refuse a value that no summary of any set has."""
+    for name, values in wanted.dimensions.items():
+        option = f"filter.dimensions.{name[:_SHOWN]}"
+        known = {text for each in sets for text in _column(each, name, option).tolist()}
+        if not values:
+            raise InvalidOptionError(f"{option} is empty", hint="Leave it out", option=option)
+        for value in map(str, values):
+            if value not in known:
+                nearest = names_hint(value, sorted(known)[:_SHOWN])
+                raise InvalidOptionError(
+                    f"no summary has {name[:_SHOWN]} {value[:_SHOWN]!r}",
+                    hint=nearest[:500],
+                    option=option,
+                )
+
+
+def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | None]:
+    """Key of each summary; None where it is filtered out."""
+    columns = [_column(each, name, "group_by").tolist() for name in names]
+    keys: list[Key | None] = list(zip(*columns, strict=True)) or [()] * len(each.summaries)
+    for name, values in wanted.dimensions.items():
+        texts = _column(each, name, "filter")
+        kept = np.isin(texts, [str(value) for value in values])
+        keys = [key if keep else None for key, keep in zip(keys, kept.tolist(), strict=True)]
+    return keys
+
+
+def _member(
+    part: SetPart,
+    each: OpenSet,
+    keys: Sequence[Key | None],
+    numbers: Mapping[Key, int],
+    query: Query,
+) -> Member:
+    groups = np.array([-1 if key is None else numbers[key] for key in keys], np.int32)
+    return Member(
+        each.losses.table,
+        each.calendar,
+        each.summaries,
+        groups,
+        each.samples,
+        part.weight * _rate(query, each),
+        _kept(query.filter, each),
+    )
+
+
+def _rate(query: Query, each: OpenSet) -> float:
+    """What one unit of a set's currency is in that of the answer."""
+    own = each.record.value["currency"]
+    if query.currency is None or own == query.currency:
+        return 1.0
+    if own is None:
+        raise InvalidOptionError(
+            f"the currency of the loss set {each.record.id} is not known",
+            hint="Leave currency out, or make the set again with its currency",
+            option="currency",
+        )
+    if own not in query.rates:
+        raise InvalidOptionError(
+            f"the loss set {each.record.id} is in {own}, of which there is no rate",
+            hint=f'Say what one {own} is in {query.currency}: {{"rates": {{"{own}": …}}}}',
+            option="rates",
+        )
+    return query.rates[own]
+
+
+def check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
+    """Refuse to add amounts of several currencies as they are.
+
+    Raises:
+        InvalidOptionError: the sets have several, and the query none.
+    """
+    own = sorted({str(each.record.value["currency"]) for each in sets})
+    if query.currency is None and len(own) > 1:
+        raise InvalidOptionError(
+            f"the loss sets are in {' and '.join(own)}".replace("None", "a currency unknown"),
+            hint="Give the currency of the answer, and rates of the others",
+            option="currency",
+        )
+
+
+def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
+    """Which occurrences count; None for all."""
+    calendar = each.calendar
+    conditions: list[Callable[[slice], Mask]] = []
+    if wanted.months is not None and not calendar.dated:
+        raise InvalidOptionError(
+            f"the occurrences of the loss set {each.record.id} have no dates",
+            hint="Leave months out: they are those of dates",
+            option="filter.months",
+        )
+    if wanted.events is not None:
+        ids = parse_ids(wanted.events, "filter.events")
+        conditions.append(lambda part: np.isin(calendar.occurrences.event_ids[part], ids))
+    if wanted.periods is not None:
+        low, high = wanted.periods
+        conditions.append(lambda part: _between(calendar, part, low, high))
+    if wanted.months is not None:
+        months = wanted.months
+        conditions.append(lambda part: np.isin(_months(calendar, part), months))
+    if not conditions:
+        return None
+    kept = np.ones(len(calendar.occurrences.periods), np.bool_)
+    for begin, end in slices(len(kept), STAGE, 1 << 17):
+        part = slice(begin, end)
+        for condition in conditions:
+            kept[part] &= condition(part)
+    return kept
+
+
+def _between(calendar: Calendar, part: slice, low: int, high: int) -> Mask:
+    periods = calendar.occurrences.periods[part]
+    within: Mask = (periods >= low) & (periods <= high)
+    return within
+
+
+def _months(calendar: Calendar, part: slice) -> npt.NDArray[np.int64]:
+    return calendar_dates(calendar.occurrences.dates[part], granular=calendar.granular).month

@@ -1,0 +1,155 @@
+"""Programmes of reinsurance, run over groups of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from app.errors import InvalidOptionError
+from core.arrays import Rows
+from core.losses.inputs import SummaryInfo
+from core.losses.reports import Report
+from core.losses.reports.report import SAMPLE_TYPE, amount, as_rows, integer, number
+from core.portfolio.inuring import Subject, join_parts
+from core.portfolio.layers import Recoveries
+from core.portfolio.losses import Calendar, OccurrenceLosses
+from core.portfolio.programme import Programme, parse_programme
+from core.slices import slices
+
+from .contents import OpenSet
+from .files import STAGE
+from .query import SUMMARY, Query
+
+_LAYER = integer("Layer", "ReinsNumber of the layer")
+_money, _share = partial(amount, decimals=6, dtype="f8"), partial(number, decimals=6, dtype="f8")
+LAYERS = Report(
+    name="layers",
+    title="Layers",
+    columns=(
+        _LAYER,
+        SAMPLE_TYPE,
+        _money("ExpectedLoss", description="Mean of what the placed share recovers in a period"),
+        _money("SDLoss", description="Standard deviation of that"),
+        _share("Attachment", description="Probability that it recovers anything in a period"),
+        _share("Exhaustion", description="Probability that it pays its limit of a period"),
+        _money("Premium", description="Premium of the placed share"),
+        _money("ReinstatementPremium", description="Expected premium of reinstatements"),
+        _share("RateOnLine", description="Premium over limit"),
+        _share("LossOnLine", description="Expected loss over placed limit"),
+    ),
+    scope="run",
+    key="Layer",
+)
+RECOVERIES = Report(
+    name="recoveries",
+    title="Recoveries by period and sample",
+    columns=(
+        _LAYER,
+        integer("Period", "Period"),
+        integer("SampleId", "Sample; 0 is the numerical mean"),
+        _money("CededLoss", description="What the placed share recovers"),
+        _money("ReinstatementPremium", description="Premium of reinstatements that is due"),
+    ),
+    scope="run",
+    key="Layer",
+)
+_WIDTH = 8
+
+
+def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
+    """Parse the programme of a query.
+
+    Raises:
+        InputError: it contradicts itself.
+        InvalidOptionError: its amounts are in another currency than the losses.
+    """
+    programme = parse_programme(query.programme)
+    own = query.currency or sets[0].record.value["currency"]
+    if programme.currency not in {None, own}:
+        raise InvalidOptionError(
+            f"the programme is in {programme.currency}, and losses are in"
+            f" {own or 'a currency that is not known'}",
+            hint="Give currency, and rates of others, or amounts in the currency of the losses",
+            option="programme",
+        )
+    return programme
+
+
+def insured_values(
+    query: Query, sets: Sequence[OpenSet], labels: Sequence[str]
+) -> Mapping[str, float] | None:
+    """Return the insured value of each risk, if groups are summaries and a dimension has them.
+
+    Raises:
+        InvalidOptionError: there is no such dimension, or a value is no number.
+    """
+    name = query.insured_value
+    if name is None:
+        return None
+    info = sets[0].info
+    if query.group_by != [SUMMARY] or info is None or name not in info.columns:
+        raise InvalidOptionError(
+            f"insured values by {name[:80]!r} are those of risks, which no group is",
+            hint=f'Give {{"group_by": ["{SUMMARY}"]}}, and a dimension of the loss set',
+            option="insured_value",
+        )
+    texts = dict(zip(map(str, info.summary_ids.tolist()), info.columns[name].tolist(), strict=True))
+    try:
+        return {label: float(texts[label]) for label in labels}
+    except (KeyError, ValueError):
+        raise InvalidOptionError(
+            f"a summary has no number as its {name[:80]}",
+            hint="Every risk needs its insured value",
+            option="insured_value",
+        ) from None
+
+
+def join(
+    losses: Sequence[OccurrenceLosses],
+    labels: Sequence[str],
+    calendar: Calendar,
+    samples: int,
+    values: Mapping[str, float] | None,
+) -> Subject:
+    """Return the losses of all groups as what a programme applies to."""
+    if len(labels) == 1 and values is None:
+        return Subject(losses[0])
+    return join_parts(dict(zip(labels, losses, strict=True)), calendar, samples, values)
+
+
+def layer_rows(recoveries: Recoveries) -> Iterator[Rows]:
+    """Yield the rows of ``LAYERS``."""
+    rows = [
+        (result.number, 1 if result.mean else 2, *result[3:]) for result in recoveries.results()
+    ]
+    yield np.array(rows, LAYERS.dtype(_WIDTH))
+
+
+def names_of(programme: Programme) -> SummaryInfo:
+    """Return names of layers, as a column to join."""
+    layers = sorted(programme.layers, key=lambda layer: layer.number)
+    numbers = np.array([layer.number for layer in layers], np.int32)
+    return SummaryInfo(numbers, {"Name": np.array([layer.name for layer in layers], np.str_)})
+
+
+def recovery_rows(recoveries: Recoveries) -> Iterator[Rows]:
+    """Yield the rows of ``RECOVERIES`` that are not 0, layer by layer."""
+    dtype, subject = RECOVERIES.dtype(_WIDTH), recoveries.subject
+    for k, layer in enumerate(recoveries.programme.layers):
+        ceded, premiums = recoveries.ceded(k), recoveries.reinstatement_premiums(k)
+        for a, b in slices(len(ceded), STAGE, 1 << 17):
+            some = a + np.flatnonzero(ceded[a:b] > 0)
+            if len(some):
+                columns: list[Any] = [subject.periods[some], subject.samples[some]]
+                amounts = [ceded[some], premiums[some]]
+                yield as_rows(dtype, [layer.number, *columns, *amounts])
+
+
+OF: Mapping[str, Callable[[Recoveries], OccurrenceLosses]] = {
+    "net": Recoveries.net_losses,
+    "ceded": Recoveries.ceded_losses,
+}
+"""Losses that reports can be made of, besides the gross ones."""

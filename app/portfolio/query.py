@@ -1,0 +1,156 @@
+"""What is asked of loss sets: a JSON object, checked as far as it can be without their content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from app.errors import InvalidOptionError
+from app.losses.schemas import given
+from app.runs.spec import invalid
+from app.wording import wording
+from core.errors import names_hint
+from core.losses.reports.report import CURVES
+
+SUMMARY = "SummaryId"
+"""What groups by summary, beside the dimensions of the sets."""
+MAX_SETS = 64
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_MAX_SEED = 2**63 - 1
+ReportName = Literal[
+    "averages",
+    "curves",
+    "periods",
+    "layers",
+    "recoveries",
+    "contributions",
+    "uncertainty",
+    "summary",
+]
+Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
+Seed = Annotated[int, Field(ge=0, le=_MAX_SEED)]
+Ident = Annotated[int, Field(ge=1, le=2**31 - 1)]
+_CURRENCY = re.compile("[A-Z]{3}", re.ASCII)
+
+
+class SetPart(BaseModel):
+    """A loss set, and what its losses count."""
+
+    model_config = _STRICT
+
+    id: str
+    weight: float = Field(1.0, gt=0, le=1e12, description="Factor of its losses")
+    pairing_seed: Seed | None = given(
+        "Pairs its periods with those of the first set, of another catalogue, at random"
+    )
+
+
+class Filter(BaseModel):
+    """Which losses count."""
+
+    model_config = _STRICT
+
+    dimensions: dict[str, list[str | int | float]] = Field(
+        {}, description="Values of each dimension, one of which a summary must have"
+    )
+    events: str | None = given("Events, as 1,5,10-20")
+    periods: list[Ident] | None = given("First and last period", min_length=2, max_length=2)
+    months: list[Annotated[int, Field(ge=1, le=12)]] | None = given(
+        "Months of the date, 1 to 12", min_length=1, max_length=12
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Filter:
+        if self.periods is not None and self.periods[0] > self.periods[1]:
+            raise ValueError("periods ends before it begins")
+        return self
+
+
+class Query(BaseModel):
+    """A question about loss sets."""
+
+    model_config = _STRICT
+
+    loss_sets: list[SetPart] = Field(min_length=1, max_length=MAX_SETS)
+    report: ReportName = "summary"
+    currency: Currency | None = given("Currency of the answer")
+    rates: dict[str, Annotated[float, Field(gt=0, le=1e12)]] = Field(
+        {}, description="What one unit of each currency is in that of the answer"
+    )
+    filter: Filter = Field(default_factory=lambda: Filter.model_validate({}))
+    group_by: list[str] = Field(
+        [], max_length=16, description=f"Dimensions, or {SUMMARY}; one group without"
+    )
+    curves: str = Field(
+        "FfSsMm", pattern=f"^[{CURVES}]+$", description="Curves, by the letters of ept and psept"
+    )
+    return_periods: list[Annotated[int, Field(ge=1, le=2**31 - 1)]] | None = given(
+        "Points of the curves, in years; every point without", min_length=1, max_length=10_000
+    )
+    tvar: Literal["count", "weight"] = Field("count", description="As of reports of runs")
+    programme: dict[str, Any] | None = given("Reinsurance programme, for layers and net losses")
+    of: Literal["gross", "net", "ceded"] = Field(
+        "gross", description="Losses of averages, curves and periods: before or after the programme"
+    )
+    insured_value: str | None = given("Dimension with the insured values, where groups are risks")
+    float_width: Literal[4, 8] | None = given("Bytes of an amount; those of the sets without")
+    seed: Seed = Field(0, description="Of resampled periods")
+    tolerance: float = Field(
+        0.05, gt=0, lt=1, description="Noise of samples that uncertainty advises for"
+    )
+    band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of the tail")
+    leave_one_out: bool = Field(False, description="Contributions: the whole without each group")
+    confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Query:
+        ids = [part.id for part in self.loss_sets]
+        if len(set(ids)) < len(ids):
+            raise ValueError("loss_sets names one twice")
+        if len(set(self.group_by)) < len(self.group_by):
+            raise ValueError("group_by names a dimension twice")
+        years = self.return_periods or []
+        if len(set(years)) < len(years):
+            raise ValueError("return_periods names one twice")
+        needs = self.report if self.report in {"layers", "recoveries"} else self.of
+        if needs != "gross" and self.programme is None:
+            raise ValueError(f"{needs} needs a programme")
+        if wrong := [code for code in self.rates if not _CURRENCY.fullmatch(code)]:
+            raise ValueError(f"rates has {wrong[0][:20]!r}, which is no currency such as EUR")
+        if self.rates and self.currency is None:
+            raise ValueError("rates need the currency of the answer")
+        return self
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Query:
+        """Parse the body of a request.
+
+        Raises:
+            InvalidOptionError: a member is unknown, missing, invalid or contradicts another.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as e:
+            raise _refused(e) from e
+
+
+_MEMBERS: Mapping[tuple[str, ...], type[BaseModel]] = {
+    (): Query,
+    ("loss_sets",): SetPart,
+    ("filter",): Filter,
+}
+
+
+def _refused(error: ValidationError) -> InvalidOptionError:
+    """Name the member that somebody means who writes another."""
+    first = error.errors(include_url=False)[0]
+    names = tuple(part for part in first["loc"] if isinstance(part, str))
+    if first["type"] != "extra_forbidden":
+        return invalid(error)
+    known = _MEMBERS[names[:-1]].model_fields
+    place = ".".join(map(str, first["loc"]))[:200]
+    hint = names_hint(names[-1], known)
+    return InvalidOptionError(f"{place}{wording(first)}", hint=hint, option=place)

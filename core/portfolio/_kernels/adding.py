@@ -1,0 +1,300 @@
+"""From rows to the losses of periods: what a group loses by sample, in sum and at most.
+
+The rows of some pairs are copied into a buffer first, whichever member they come from, in float64
+and times its factor. A group's loss of an occurrence is the sum over its blocks, in their order.
+Over the occurrences of a period the sums are carried as two floats (``core.losses`` explains
+why), so that they equal the sums of ordinary reports to the last bit.
+
+Losses are above 0. So a 0 in scratch says that a sample has none yet, and a list of those that
+have one tells what to read and to clear: the work for a pair follows its rows, not ``samples``,
+unless most samples are there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._jit import kernel, subkernel
+from ...arrays import Array, Floats, Indices
+from ...losses._kernels.exact import two_sum
+from ...losses._kernels.layout import ZERO
+from ...sorting import sort_slice
+from ..losses import LossTable
+
+# See core/losses/_kernels/unpacking.py.
+_U = np.uintp
+
+Int32s = npt.NDArray[np.int32]
+
+_TINY = 5e-324
+"""The least float64: what a loss times a factor is at least."""
+_SPARSE = 32
+"""Samples for each that is there, from which on these are sorted instead of looked for."""
+
+
+class Load(NamedTuple):
+    """Some pairs, their references, and the rows of these one after the other."""
+
+    starts: Indices
+    """First reference of each pair, and the one after the last; from 0."""
+    periods: Int32s
+    """Of the pairs."""
+    occurrences: Int32s
+    """Of the references."""
+    counts: Indices
+    """Rows of each."""
+    samples: Int32s
+    """Of the rows; perhaps longer than they are many."""
+    losses: Floats
+
+
+class Scratch(NamedTuple):
+    """Zeros between pairs, but for the lists and what sorts them."""
+
+    now: Floats
+    """Loss of an occurrence, shape (samples + 1,), as those that follow."""
+    high: Floats
+    low: Floats
+    largest: Floats
+    listed: Indices
+    """Samples of an occurrence; one longer, as those that follow."""
+    all: Indices
+    """Samples of a pair."""
+    tally: Indices
+    """Occurrences of each sample of a pair, then the place of its next row."""
+    spare: Indices
+    counts: Indices
+    """Shape (sorting.COUNTS,)."""
+    progress: Indices
+    """Shape (sorting.PROGRESS,)."""
+
+
+@kernel
+def gather(
+    blocks: Indices, base: int, table: LossTable, factor: float, mapped: Int32s, load: Load
+) -> bool:
+    """Copy the rows of a member's blocks to where they belong.
+
+    Args:
+        blocks: of the references, of all members.
+        base: number of the member's first block.
+        table: of the member.
+        factor: of the losses.
+        mapped: sample that each becomes; those beyond it are damaged.
+        load: receives the rows; of blocks of other members, it keeps what it has.
+
+    Returns:
+        Whether all samples are among those mapped, as what adds them up relies on.
+    """
+    to = ZERO
+    beyond = np.int32(0)
+    for i in range(len(blocks)):
+        count = load.counts[i]
+        block = blocks[i] - base
+        if 0 <= block < len(table.counts):
+            source = table.samples[table.samples_at[block] : table.samples_at[block] + count]
+            for j in range(count):
+                beyond |= np.int32(np.uint32(source[j]) >= np.uint32(len(mapped)))
+            if beyond != 0:
+                return False
+            target = load.samples[to : to + count]
+            for j in range(count):
+                target[j] = mapped[_U(source[j])]
+            values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
+            amounts = load.losses[to : to + count]
+            for j in range(count):
+                amounts[j] = max(np.float64(values[j]) * factor, _TINY)
+        to += count
+    return True
+
+
+@subkernel
+def _in_order(listed: Indices, n: int, marked: Array, scratch: Scratch) -> None:
+    """Sort listed samples, those with a mark."""
+    if n * _SPARSE < len(marked):
+        scratch.progress[:] = 0
+        nothing = listed[:0]
+        progress = scratch.progress
+        sort_slice(listed[:n], nothing, scratch.spare, nothing, scratch.counts, progress, n)
+        return
+    k = ZERO
+    for s in range(len(marked)):
+        if marked[s] != 0:
+            listed[_U(k)] = s
+            k += 1
+
+
+@subkernel
+def _add_occurrence(
+    first: int, at: int, last: int, load: Load, scratch: Scratch
+) -> tuple[int, int, int]:
+    """Add up the rows of the occurrence of a reference.
+
+    Returns:
+        The reference after its last, the row after its last, and how many samples it lists.
+    """
+    now = scratch.now
+    listed = scratch.listed
+    n = ZERO
+    i = first
+    while i < last and load.occurrences[i] == load.occurrences[first]:
+        end = at + load.counts[i]
+        for row in range(at, end):
+            s = _U(load.samples[row])
+            listed[_U(n)] = load.samples[row]
+            n += int(now[s] == 0.0)
+            now[s] += load.losses[row]
+        at = end
+        i += 1
+    return i, at, n
+
+
+@subkernel
+def _tally_pair(pair: int, at: int, load: Load, scratch: Scratch) -> tuple[int, int, int]:
+    """Count the occurrences of each sample of a pair.
+
+    Returns:
+        The row after its last, and how many samples and how many losses it has.
+    """
+    i = load.starts[pair]
+    n = ZERO
+    length = ZERO
+    while i < load.starts[pair + 1]:
+        i, at, found = _add_occurrence(i, at, load.starts[pair + 1], load, scratch)
+        length += found
+        for k in range(found):
+            s = _U(scratch.listed[k])
+            scratch.now[s] = 0.0
+            scratch.all[_U(n)] = scratch.listed[k]
+            n += int(scratch.tally[s] == 0)
+            scratch.tally[s] += 1
+    return at, n, length
+
+
+@kernel
+def count_pairs(load: Load, scratch: Scratch, sizes: Indices, lengths: Indices) -> None:
+    """Count the samples of pairs, and the losses that these have of occurrences.
+
+    Args:
+        load: the pairs.
+        scratch: zeros.
+        sizes: receives the samples of each pair.
+        lengths: receives its losses.
+    """
+    at = ZERO
+    for pair in range(len(sizes)):
+        first = load.starts[pair]
+        if load.starts[pair + 1] == first + 1:
+            sizes[pair] = load.counts[first]
+            lengths[pair] = load.counts[first]
+            at += load.counts[first]
+            continue
+        at, sizes[pair], lengths[pair] = _tally_pair(pair, at, load, scratch)
+        for k in range(sizes[pair]):
+            scratch.tally[_U(scratch.all[k])] = 0
+
+
+@kernel
+def add_up(
+    load: Load, ordered: bool, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
+) -> None:
+    """Write the cells of pairs, one after the other.
+
+    Args:
+        load: the pairs.
+        ordered: whether the samples of a block ascend.
+        scratch: zeros.
+        samples: receives the sample of each cell, ascending within a pair.
+        sums: receives the sum over the occurrences of its period.
+        largest: receives the largest of them.
+    """
+    at = ZERO
+    to = ZERO
+    high, low, most, listed = scratch.high, scratch.low, scratch.largest, scratch.all
+    for pair in range(len(load.starts) - 1):
+        i = load.starts[pair]
+        last = load.starts[pair + 1]
+        if ordered and last == i + 1:
+            for row in range(at, at + load.counts[i]):
+                samples[to] = load.samples[row]
+                sums[to] = load.losses[row]
+                largest[to] = load.losses[row]
+                to += 1
+            at += load.counts[i]
+            continue
+        n = ZERO
+        while i < last:
+            i, at, found = _add_occurrence(i, at, last, load, scratch)
+            for k in range(found):
+                s = _U(scratch.listed[k])
+                x = scratch.now[s]
+                scratch.now[s] = 0.0
+                listed[_U(n)] = scratch.listed[k]
+                n += int(high[s] == 0.0)
+                high[s], rest = two_sum(high[s], x)
+                low[s] += rest
+                most[s] = max(most[s], x)
+        _in_order(listed, n, high, scratch)
+        for k in range(n):
+            s = _U(listed[k])
+            samples[to] = listed[k]
+            sums[to] = high[s] + low[s]
+            largest[to] = most[s]
+            high[s] = 0.0
+            low[s] = 0.0
+            most[s] = 0.0
+            to += 1
+
+
+@kernel
+def list_occurrences(
+    load: Load,
+    scratch: Scratch,
+    begin: int,
+    starts: Indices,
+    samples: Int32s,
+    occurrences: Int32s,
+    losses: Floats,
+) -> None:
+    """Write the losses of pairs by sample and occurrence.
+
+    Args:
+        load: the pairs.
+        scratch: zeros.
+        begin: number of the first loss.
+        starts: receives the first loss of each cell.
+        samples: receives the sample of each cell.
+        occurrences: receives the occurrence of each loss.
+        losses: receives the losses.
+    """
+    row = ZERO
+    cell = ZERO
+    place = ZERO
+    tally, listed = scratch.tally, scratch.all
+    for pair in range(len(load.starts) - 1):
+        at = row
+        row, n, _ = _tally_pair(pair, row, load, scratch)
+        _in_order(listed, n, tally, scratch)
+        for k in range(n):
+            s = _U(listed[k])
+            starts[cell] = begin + place
+            samples[cell] = listed[k]
+            cell += 1
+            count = tally[s]
+            tally[s] = place
+            place += count
+        i = load.starts[pair]
+        while i < load.starts[pair + 1]:
+            occurrence = load.occurrences[i]
+            i, at, found = _add_occurrence(i, at, load.starts[pair + 1], load, scratch)
+            for k in range(found):
+                s = _U(scratch.listed[k])
+                occurrences[tally[s]] = occurrence
+                losses[tally[s]] = scratch.now[s]
+                scratch.now[s] = 0.0
+                tally[s] += 1
+        for k in range(n):
+            tally[_U(listed[k])] = 0

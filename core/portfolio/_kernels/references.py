@@ -1,0 +1,127 @@
+"""Which blocks happen when: references, by group and occurrence.
+
+An occurrence has the events of one member or, where members share a catalogue, of several. A
+reference is a block of an event at one of its occurrences, if the block has a group. They are
+counted by group, then put in place, which keeps the order of the occurrences::
+
+    occurrences    1: e3         2: e7         3: e3
+    blocks         a(g0) b(g1)   c(g0)         a(g0) b(g1)
+    references     g0 | 1 a | 2 c | 3 a |   g1 | 1 b | 3 b |
+
+A *pair* is a group and a period: the references that are added up together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._jit import kernel
+from ...arrays import Indices
+from ...losses._kernels.layout import ZERO
+from ...sorting import place_of
+
+Int32s = npt.NDArray[np.int32]
+
+
+@kernel
+def group_blocks(summary_ids: Int32s, known: Int32s, groups: Int32s, out: Int32s) -> None:
+    """Tell the group of each block.
+
+    Args:
+        summary_ids: of the blocks.
+        known: summaries that have a group, ascending.
+        groups: group of each, -1 for none.
+        out: receives the groups; -1 for a summary that is not known.
+    """
+    for i in range(len(summary_ids)):
+        # Ids mostly count up from the first.
+        at = int(summary_ids[i]) - int(known[0]) if len(known) else -1
+        if not (0 <= at < len(known) and known[at] == summary_ids[i]):
+            at = place_of(summary_ids[i], known)
+        out[i] = groups[at] if at >= 0 else -1
+
+
+@kernel
+def refer(
+    events: Int32s,
+    event_starts: Indices,
+    groups: Int32s,
+    first: int,
+    last: int,
+    cursors: Indices,
+    occurrences: Int32s,
+    blocks: Indices,
+) -> None:
+    """Put the references of some occurrences in place, or only count them.
+
+    Args:
+        events: index of the event of each member at each occurrence, -1 for none;
+            shape (members, occurrences).
+        event_starts: first block of each event.
+        groups: of the blocks.
+        first: occurrence.
+        last: occurrence after the last.
+        cursors: next place of each group, increased by its references.
+        occurrences: receives the occurrence of each reference; empty to count.
+        blocks: receives its block.
+    """
+    for occurrence in range(first, last):
+        for m in range(events.shape[0]):
+            event = events[m, occurrence]
+            if event >= 0:
+                for block in range(event_starts[event], event_starts[event + 1]):
+                    group = groups[block]
+                    if group >= 0:
+                        if len(occurrences):
+                            occurrences[cursors[group]] = occurrence
+                            blocks[cursors[group]] = block
+                        cursors[group] += 1
+
+
+@kernel
+def find_pairs(
+    starts: Indices,
+    group: int,
+    first: int,
+    last: int,
+    occurrences: Int32s,
+    blocks: Indices,
+    periods: Int32s,
+    counts: Int32s,
+    pair_starts: Indices,
+    pair_groups: Int32s,
+    rows: Indices,
+    progress: Indices,
+) -> None:
+    """Note where pairs begin among some references.
+
+    Args:
+        starts: first reference of each group.
+        group: of the first reference.
+        first: reference.
+        last: reference after the last.
+        occurrences: of the references.
+        blocks: of the references.
+        periods: of the occurrences.
+        counts: rows of the blocks.
+        pair_starts: receives the first reference of each pair.
+        pair_groups: receives its group.
+        rows: receives the rows before it.
+        progress: pairs and rows so far.
+    """
+    pair = progress[0]
+    total = progress[1]
+    for i in range(first, last):
+        new = i == starts[group]
+        while i == starts[group + 1]:
+            group += 1
+            new = True
+        if new or periods[occurrences[i]] != periods[occurrences[i - 1]]:
+            pair_starts[pair] = i
+            pair_groups[pair] = group
+            rows[pair] = total
+            pair += 1
+        total += counts[blocks[i]]
+    progress[0] = pair
+    progress[1] = total + ZERO

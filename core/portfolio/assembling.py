@@ -1,0 +1,132 @@
+"""Loss tables and calendars, put together of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import Floats, Indices, Mask
+from ..errors import InputError
+from ..losses.inputs import Occurrence
+from ..slices import slices
+from ..sorting import order_of
+from .losses import Calendar, LossTable, Occurrences
+
+_TOLERANCE = 1e-6
+"""Weights printed with nine decimals sum to one within this, however many they are."""
+Value = TypeVar("Value", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossRows:
+    """Rows with a loss above 0, shape (n,) each."""
+
+    numbers: Indices
+    """Row of the file, from 0."""
+    events: Indices
+    summaries: Indices
+    samples: Indices
+    losses: Floats
+    periods: Indices
+    dates: Indices
+
+    def take(self, which: Indices | Mask) -> LossRows:
+        """Some of them, in an order."""
+        at: Indices = np.flatnonzero(which) if which.dtype == np.bool_ else which.astype(np.int64)
+        return LossRows(*(picked(getattr(self, field.name), at) for field in fields(self)))
+
+
+def picked(values: npt.NDArray[Value], at: Indices) -> npt.NDArray[Value]:
+    """Values at some places, taken in slices; shape of ``at``."""
+    found = np.empty(len(at), values.dtype)
+    for a, b in slices(len(at), "input"):
+        np.take(values, at[a:b], out=found[a:b])
+    return found
+
+
+def among(values: npt.NDArray[np.integer[Any]], ids: npt.NDArray[np.int32]) -> Mask:
+    """Which values are among ascending ids, of which there is at least one."""
+    found = np.empty(len(values), np.bool_)
+    for a, b in slices(len(values), "input"):
+        at = np.minimum(np.searchsorted(ids, values[a:b]), len(ids) - 1)
+        found[a:b] = ids[at] == values[a:b]
+    return found
+
+
+def check_weights(weights: Floats | None, periods: int) -> Floats:
+    """Weights of periods as a calendar has them.
+
+    Raises:
+        InputError: they are of another number of periods, or do not add up to 1.
+    """
+    if weights is None:
+        return np.zeros(0)
+    if len(weights) != periods:
+        message = f"there are weights of {len(weights)} periods, and {periods} periods"
+        raise InputError(message, hint="Give each period a weight")
+    if abs(float(weights.sum()) - 1) > _TOLERANCE:
+        message = f"the weights of the periods add up to {weights.sum():.9g}, not to 1"
+        raise InputError(message, hint="Divide them by their sum, if that is what they mean")
+    return weights
+
+
+def order_by(*keys: Indices) -> Indices:
+    """Order of rows by keys that are not negative, the first one first; equal rows stay."""
+    order = np.arange(len(keys[0]))
+    for key in reversed(keys):
+        order = picked(order, order_of(picked(key, order), "input")[1])
+    return order
+
+
+def starts_by(*ordered: Indices) -> Indices:
+    """Where each distinct tuple of ordered ones begins, and their number."""
+    new = np.ones(len(ordered[0]) + 1, np.bool_)
+    new[1:-1] = np.any([key[1:] != key[:-1] for key in ordered], axis=0)
+    return np.flatnonzero(new)
+
+
+def table_of(
+    events: Indices,
+    summaries: Indices,
+    samples: Indices,
+    losses: npt.NDArray[np.floating[Any]],
+) -> LossTable:
+    """Make a loss table of rows in order of event, summary and sample, shape (n,) each."""
+    starts = starts_by(events, summaries)
+    of_block = events[starts[:-1]]
+    first = starts_by(of_block)
+    return LossTable(
+        of_block[first[:-1]].astype(np.int32),
+        first,
+        summaries[starts[:-1]].astype(np.int32),
+        starts[:-1],
+        starts[:-1].copy(),
+        np.diff(starts).astype(np.int32),
+        samples.astype(np.int32),
+        losses,
+    )
+
+
+def occurrences_of(periods: Indices, events: Indices, dates: Indices) -> Occurrences:
+    """Bring occurrences into the order of a calendar."""
+    order = order_by(periods, dates, events)
+    ids, numbers = (picked(v, order).astype(np.int32) for v in (events, periods))
+    return Occurrences(numbers, ids, picked(dates, order))
+
+
+def calendar_of(occurrence: Occurrence, weights: Floats | None = None) -> Calendar:
+    """Make a calendar of an occurrence file and the weights of its periods.
+
+    Raises:
+        InputError: as :func:`check_weights`.
+    """
+    numbers, ids = (
+        values.astype(np.int64) for values in (occurrence.period_numbers, occurrence.event_ids)
+    )
+    dates = occurrence.dates if occurrence.calendar else np.zeros_like(occurrence.dates)
+    rows = occurrences_of(numbers, ids, dates)
+    weighted = check_weights(weights, occurrence.periods)
+    return Calendar(occurrence.periods, rows, weighted, occurrence.calendar, occurrence.granular)

@@ -1,0 +1,335 @@
+"""Losses of groups: by period and sample, or occurrence by occurrence.
+
+The blocks of all members are numbered one after the other. A :class:`Subject` knows which happen
+when (``_kernels/references.py``) and adds up their rows (``_kernels/adding.py``), some pairs of
+group and period at a time. Nothing that is not asked for is read: what a filter leaves out has no
+reference. Results do not depend on how work is cut, so any number of threads gives the same.
+
+Cells of one group are held at a time, or of as many groups as the caller asks for. So the memory
+of a roll-up follows the cells of its largest group, not the rows of its members; a budget too
+small for that refuses it before it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import Floats, Indices
+from ..budget import Scope, current
+from ..errors import BudgetExceededError, InputError, LimitError
+from ..losses._kernels.cells import Cells
+from ..losses.finishing import ParallelMap
+from ..slices import grouped
+from ..sorting import COUNTS, PROGRESS
+from ._kernels import adding, attributing
+from ._kernels.references import find_pairs, group_blocks, refer
+from .joining import Joint, Member, join
+from .losses import Int32s, LossTable, OccurrenceLosses
+
+MAX_GROUPS = 1_000_000
+"""Most groups of a question."""
+_ROWS = 1 << 17
+"""Rows in the buffer: with their cells, about as much as fits into the second-level cache."""
+_TASK = 1 << 21
+"""Rows of a task of one thread."""
+_REFERENCE_BYTES = 12
+_PAIR_BYTES = 28
+_CELL_BYTES = 20
+_ROW_BYTES = 12
+_STEP = 1 << 19
+"""References that a kernel takes at a time."""
+
+
+class Pairs(NamedTuple):
+    """Groups and periods with losses, ascending."""
+
+    starts: Indices
+    """First reference of each, and the one after the last; shape (pairs + 1,)."""
+    groups: Int32s
+    periods: Int32s
+    rows: Indices
+    """Rows before each, and of all; shape (pairs + 1,)."""
+
+
+class Subject:
+    """What some members lose together, by group.
+
+    Args:
+        members: loss sets that are added, one at least.
+        groups: number of groups.
+        seed: of the pairing of members of other catalogues.
+
+    Raises:
+        InputError: members do not go together, or a group is not there.
+        LimitError: there are too many groups.
+        WorkStoppedError: the references do not fit, or nobody waits for the result.
+    """
+
+    def __init__(self, members: Sequence[Member], groups: int, seed: int = 0) -> None:
+        if not 1 <= groups <= MAX_GROUPS:
+            raise LimitError(
+                f"{groups} groups are asked for, but there can be {MAX_GROUPS}",
+                limit="groups",
+                allowed=MAX_GROUPS,
+                hint="Group by fewer dimensions, or filter",
+            )
+        self.members = tuple(members)
+        self.groups = groups
+        self.seed = seed
+        self.samples = members[0].samples
+        self.joint: Joint = join(members, seed)
+        self.calendar = self.joint.calendar
+        self._periods = _read_only(self.calendar.occurrences.periods)
+        self._tables = [_frozen(member.table) for member in members]
+        self._bases = np.cumsum([0, *(len(t.summary_ids) for t in self._tables)])
+        self._counts = _joined([table.counts for table in self._tables])
+        self._refer()
+
+    # -- which blocks happen when -------------------------------------------------
+
+    def _refer(self) -> None:
+        """Find the references of all groups."""
+        current().hold("references", 4 * len(self._counts))
+        firsts = zip(self._tables, self._bases, strict=False)
+        starts = np.append(
+            np.concatenate([table.event_starts[:-1] + base for table, base in firsts]),
+            self._bases[-1],
+        )
+        groups = self._block_groups()
+        events = self.joint.events
+        lengths = np.append(np.diff(starts), 0)
+        # An occurrence without an event has index -1, and so the last length, which is 0.
+        work = np.append(0, np.cumsum(lengths[events].sum(0) + 1))
+        counts = np.zeros(self.groups, np.int64)
+        self._occurrences, self._blocks = np.empty(0, np.int32), np.empty(0, np.int64)
+        for a, b in grouped(work, "references", _STEP):
+            refer(events, starts, groups, a, b, counts, self._occurrences, self._blocks)
+        self._starts: Indices = np.append(0, np.cumsum(counts))
+        total, cursors = int(self._starts[-1]), self._starts[:-1].copy()
+        current().hold("references", _REFERENCE_BYTES * total)
+        self._occurrences, self._blocks = np.empty(total, np.int32), np.empty(total, np.int64)
+        for a, b in grouped(work, "references", _STEP) if total else ():
+            refer(events, starts, groups, a, b, cursors, self._occurrences, self._blocks)
+
+    def _block_groups(self) -> Int32s:
+        """Group of each block of all members."""
+        out = np.empty(len(self._counts), np.int32)
+        for member, table, base in zip(self.members, self._tables, self._bases, strict=False):
+            if member.groups.max(initial=-1) >= self.groups:
+                raise InputError(
+                    f"a summary is in group {member.groups.max()}, but there are {self.groups}",
+                    hint="Groups count from 0; -1 leaves a summary out",
+                )
+            known, groups = _read_only(member.summaries), _read_only(member.groups)
+            for a, b in grouped(np.arange(len(table.summary_ids) + 1), "references"):
+                group_blocks(table.summary_ids[a:b], known, groups, out[base + a : base + b])
+        return out
+
+    def sizes(self) -> Indices:
+        """Cells of each group, at the most; shape (groups,)."""
+        samples = self.samples + 1
+        sizes = np.zeros(self.groups, np.int64)
+        with Scope("references"):
+            pairs = self.pairs(0, self.groups)
+            np.add.at(sizes, pairs.groups, np.minimum(np.diff(pairs.rows), samples))
+        return sizes
+
+    def pairs(self, first: int, last: int) -> Pairs:
+        """Pairs of the groups ``first`` to ``last``, exclusive."""
+        begin, end = int(self._starts[first]), int(self._starts[last])
+        current().hold("references", _PAIR_BYTES * (end - begin))
+        starts, rows = np.empty(end - begin + 1, np.int64), np.empty(end - begin + 1, np.int64)
+        groups = np.empty(end - begin, np.int32)
+        progress = np.zeros(2, np.int64)
+        periods = self._periods
+        for a in range(begin, end, _STEP):
+            current().check("references")
+            group = int(np.searchsorted(self._starts, a, side="right")) - 1
+            of_step = (self._starts, group, a, min(a + _STEP, end))
+            given = (self._occurrences, self._blocks, periods, self._counts)
+            find_pairs(*of_step, *given, starts, groups, rows, progress)
+        count = int(progress[0])
+        starts[count], rows[count] = end, progress[1]
+        starts, rows, groups = starts[: count + 1], rows[: count + 1], groups[:count]
+        return Pairs(starts, groups, periods[self._occurrences[starts[:-1]]], rows)
+
+    # -- sums ---------------------------------------------------------------------
+
+    def cells(
+        self, first: int = 0, last: int | None = None, apply: ParallelMap[Any, Any] = map
+    ) -> Cells:
+        """Sums and largest losses of groups, by group, period and sample.
+
+        Args:
+            first: group.
+            last: group after the last; None for all from ``first`` on.
+            apply: calls a function for each task, in any number of threads.
+
+        Returns:
+            Cells whose ``summaries`` are groups. What they take is held in the current budget.
+
+        Raises:
+            InputError: a loss is beyond float64.
+            WorkStoppedError: the cells do not fit, or nobody waits for the result.
+        """
+        pairs = self.pairs(first, self.groups if last is None else last)
+        ends, _ = self._count(pairs, apply)
+        _hold("cells", _CELL_BYTES * int(ends[-1]))
+        samples = np.empty(ends[-1], np.int32)
+        sums, largest = np.empty(ends[-1]), np.empty(ends[-1])
+        ordered = self.joint.in_order
+
+        def add(task: tuple[int, int]) -> None:
+            for a, b, load, scratch in self._loads(pairs, task):
+                part = slice(ends[a], ends[b])
+                adding.add_up(load, ordered, scratch, samples[part], sums[part], largest[part])
+                _check_finite(sums[part])
+
+        _run(apply, add, pairs)
+        return Cells(pairs.groups, pairs.periods, ends, samples, sums, largest)
+
+    def _count(self, pairs: Pairs, apply: ParallelMap[Any, Any]) -> tuple[Indices, Indices]:
+        """First cell, and first loss of an occurrence, of each pair, and the numbers of all."""
+        sizes, lengths = np.empty((2, len(pairs.groups)), np.int64)
+
+        def count(task: tuple[int, int]) -> None:
+            for a, b, load, scratch in self._loads(pairs, task):
+                adding.count_pairs(load, scratch, sizes[a:b], lengths[a:b])
+
+        _run(apply, count, pairs)
+        return np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(lengths))
+
+    def occurrence_losses(self, group: int = 0) -> OccurrenceLosses:
+        """Losses of a group, occurrence by occurrence.
+
+        What they take is held in the current budget.
+
+        Raises:
+            InputError: a loss is beyond float64.
+            WorkStoppedError: they do not fit, or nobody waits for the result.
+        """
+        pairs = self.pairs(group, group + 1)
+        cells, ends = self._count(pairs, map)
+        _hold("occurrences", 16 * int(cells[-1]) + _ROW_BYTES * int(ends[-1]))
+        starts, samples = np.empty(cells[-1] + 1, np.int64), np.empty(cells[-1], np.int32)
+        starts[-1] = ends[-1]
+        occurrences, losses = np.empty(ends[-1], np.int32), np.empty(ends[-1])
+        for a, b, load, scratch in self._loads(pairs, (0, len(pairs.groups))):
+            of_cells, rows = slice(cells[a], cells[b]), slice(ends[a], ends[b])
+            given = (starts[of_cells], samples[of_cells], occurrences[rows], losses[rows])
+            adding.list_occurrences(load, scratch, int(ends[a]), *given)
+            _check_finite(losses[rows])
+        periods = np.repeat(pairs.periods, np.diff(cells))
+        return OccurrenceLosses(starts, periods, samples, occurrences, losses)
+
+    def whole(self) -> Subject:
+        """The same with one group, of all that have one."""
+        members = [replace(m, groups=np.minimum(m.groups, 0)) for m in self.members]
+        return Subject(members, 1, self.seed)
+
+    def located(
+        self, whole: OccurrenceLosses, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[Int32s, Indices, Indices, Floats]]:
+        """Find the rows of groups among those of a whole.
+
+        Args:
+            whole: occurrence losses with the same calendar.
+            first: group.
+            last: group after the last; None for all from ``first`` on.
+
+        Yields:
+            Groups of some pairs, the first row of each, and of each row its row of the whole,
+            -1 if it has none, and its loss; valid until the next.
+        """
+        pairs = self.pairs(first, self.groups if last is None else last)
+        for a, b, load, _ in self._loads(pairs, (0, len(pairs.groups))):
+            rows = pairs.rows[a : b + 1] - pairs.rows[a]
+            located = np.empty(int(rows[-1]), np.int64)
+            attributing.locate(load, whole, located)
+            yield pairs.groups[a:b], rows, located, load.losses
+
+    def _loads(
+        self, pairs: Pairs, task: tuple[int, int]
+    ) -> Iterator[tuple[int, int, adding.Load, adding.Scratch]]:
+        """Bring the rows of pairs into a buffer, some at a time.
+
+        Yields:
+            First pair, the one after the last, what kernels need of them, and scratch.
+        """
+        first, last = task
+        before = pairs.rows[first : last + 1]
+        ranges = [(first + a, first + b) for a, b in grouped(before, "rows", _ROWS)]
+        most = max((int(pairs.rows[b] - pairs.rows[a]) for a, b in ranges), default=0)
+        with Scope("rows", _ROW_BYTES * most + _SAMPLE_BYTES * (self.samples + 2)):
+            samples, losses = np.empty(most, np.int32), np.empty(most)
+            scratch = make_scratch(self.samples)
+            for a, b in ranges:
+                of = slice(int(pairs.starts[a]), int(pairs.starts[b]))
+                starts, blocks = pairs.starts[a : b + 1] - of.start, self._blocks[of]
+                of_references = (self._occurrences[of], self._counts[blocks].astype(np.int64))
+                load = adding.Load(starts, pairs.periods[a:b], *of_references, samples, losses)
+                self._gather(blocks, load)
+                yield a, b, load, scratch
+
+    def _gather(self, blocks: Indices, load: adding.Load) -> None:
+        for member, table, base, mapped in zip(
+            self.members, self._tables, self._bases, self.joint.mapped, strict=False
+        ):
+            current().check("rows")
+            if not adding.gather(blocks, int(base), table, member.factor, mapped, load):
+                raise InputError(
+                    f"a loss set has a sample that is not from 0 to {self.samples}",
+                    hint="It is damaged, or another len_sample was stored with it: make it anew",
+                )
+
+
+_SAMPLE_BYTES = 64
+_TOO_LARGE = "Give factors under which losses stay below 1.8e308"
+
+
+def make_scratch(samples: int) -> adding.Scratch:
+    """Scratch for pairs of up to so many samples."""
+    now, high, low, largest = np.zeros((4, samples + 1))
+    listed, whole, tally, spare = np.zeros((4, samples + 2), np.int64)
+    sorting = (np.zeros(COUNTS, np.int64), np.zeros(PROGRESS, np.int64))
+    return adding.Scratch(now, high, low, largest, listed, whole, tally, spare, *sorting)
+
+
+def _run(apply: ParallelMap[Any, Any], function: Any, pairs: Pairs) -> None:  # noqa: ANN401 - of tasks
+    tasks: Iterable[tuple[int, int]] = grouped(pairs.rows, "rows", _TASK)
+    for _ in apply(function, tasks):
+        """Results are written where they belong."""
+
+
+def _hold(stage: str, nbytes: int) -> None:
+    try:
+        current().hold(stage, nbytes)
+    except BudgetExceededError as e:
+        e.hint = "A group is held as a whole: filter, or group by more dimensions"
+        raise
+
+
+def _check_finite(losses: Floats) -> None:
+    if len(losses) and not losses.max() < np.inf:
+        raise InputError("a sum of losses is beyond float64", hint=_TOO_LARGE)
+
+
+def _frozen(table: LossTable) -> LossTable:
+    """The same table as read-only arrays, for which kernels are compiled."""
+    return LossTable._make(_read_only(array) for array in table)
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _joined(arrays: Sequence[Int32s]) -> Int32s:
+    """Arrays one after the other, without a copy if there is one."""
+    return arrays[0].view() if len(arrays) == 1 else _read_only(np.concatenate(arrays))

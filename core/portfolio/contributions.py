@@ -1,0 +1,346 @@
+"""What each group contributes to a point of the whole's curve.
+
+The cells of the whole are its periods and samples, from the largest loss S on. At the return
+period r the tail is the share 1/r of their mass; the cell at its boundary belongs to it by a
+fraction, and cells tied with that share it alike::
+
+    cells by S   | 90 | 70 | 55 | 55 | 40 | ...
+    tail 1/r     |=========|~~~~~~~~~|            2.6 of them: 1, 1, 0.3, 0.3
+
+* The part of a TVaR is the mean of X, the group's loss, over the tail. Parts sum to the TVaR.
+* The part of a VaR is the mean of X over the cells of a band around the boundary, times VaR over
+  the mean of S there. Parts sum to the VaR, which is the loss of the cell at the boundary: a curve
+  that is read between two cells has a larger one. A band of 0 has the tied cells alone.
+
+For the AEP, S is the sum over the occurrences of a period, and X that of the group; for the OEP, S
+is the largest loss of an occurrence, the earliest of equal ones, and X what the group has of it.
+What a programme cedes or keeps is allocated back by occurrence, in proportion to the loss: then S
+is of the amounts, and X the group's share of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ..arrays import Floats, Rows
+from ..budget import Scope, current
+from ..errors import InputError, OptionError
+from ..losses.reports.exceedance import AEP, OEP
+from ..losses.reports.report import SUMMARY_ID, Report, amount, as_rows, integer, number
+from ..slices import grouped, slices
+from ..sorting import order_of
+from ._kernels import attributing
+from .combining import Subject
+from .joining import weights_of
+from .losses import Calendar, OccurrenceLosses
+
+CONTRIBUTIONS = Report(
+    name="contributions",
+    title="Contributions to points of a curve",
+    columns=(
+        SUMMARY_ID,
+        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
+        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
+        amount("Loss", 6, "Part of the group; the parts sum to the whole"),
+        amount("Whole", 6, "Loss, or mean of the losses at and above it (TVaR), of the whole"),
+        integer("Cells", "Periods and samples that the part is a mean over"),
+        amount("BandLow", 6, "Least loss of the whole in these"),
+        amount("BandHigh", 6, "Largest"),
+        amount("LeaveOneOut", 6, "Whole minus that of all other groups; these need not sum"),
+    ),
+    scope="run",
+)
+KEYS = Report(
+    name="keys",
+    title="Periods and events behind points of a curve",
+    columns=(
+        integer("EPType", "2 OEP TVaR, 4 AEP TVaR"),
+        number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
+        integer("Catalogue", "Catalogue of events, 0 for a period of all"),
+        integer("Id", "Event, or period"),
+        amount("Loss", 6, "Part of the TVaR"),
+        number("Share", 6, "Part of 1"),
+    ),
+    scope="run",
+)
+Kind = Literal["oep", "aep"]
+_TYPES = {"oep": OEP, "aep": AEP}
+_CELL_BYTES = 64
+_ROW_BYTES = 24
+_CLOSE = 1e-6
+"""Relative difference between the parts and the whole that rounding explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The points to which groups contribute.
+
+    Raises:
+        OptionError: a value is not one of those documented.
+    """
+
+    return_periods: tuple[int, ...]
+    kind: Kind = "aep"
+    mean: bool = False
+    """Of the numerical means instead of all samples."""
+    band: float = 0.0
+    """Half of the width of the band around a VaR, as a share of the tail; 0 to below 1."""
+    leave_one_out: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in _TYPES:
+            raise OptionError(f"kind is {self.kind!r}, but must be one of oep, aep")
+        if not 0 <= self.band < 1:
+            raise OptionError(
+                f"band is {self.band}, but must be from 0 to below 1",
+                hint="0.1 takes the cells from 90 to 110 % of the tail",
+            )
+        if not self.return_periods or min(self.return_periods) < 1:
+            raise OptionError("return periods are whole numbers of years, at least one of them")
+
+
+class Tail(NamedTuple):
+    """A point of the curve, and what cells are to it."""
+
+    loss: float
+    """VaR, 0 where a loss is rarer."""
+    mean: float
+    """TVaR."""
+    cells: tuple[int, int]
+    """Cells of the band, and of the tail."""
+    bands: tuple[tuple[float, float], tuple[float, float]]
+    """Least and largest loss of both."""
+    coefficients: Floats
+    """Of each cell's S in VaR and TVaR, shape (2, cells)."""
+
+
+class Ranked:
+    """The cells of a whole, from the largest loss on.
+
+    Args:
+        whole: losses of the whole.
+        amounts: of its rows, not below 0.
+        calendar: of it.
+        samples: len_sample.
+        aim: which cells, and of which kind.
+    """
+
+    def __init__(
+        self,
+        whole: OccurrenceLosses,
+        amounts: Floats,
+        calendar: Calendar,
+        samples: int,
+        aim: Aim,
+    ) -> None:
+        count = len(whole.periods)
+        current().hold("contributions", _CELL_BYTES * count)
+        sums, largest = np.empty(count), np.empty(count)
+        self.rows = np.empty(count, np.int64)
+        for a, b in grouped(whole.starts, "contributions"):
+            part = slice(a, b)
+            out = (sums[part], largest[part], self.rows[part])
+            attributing.reduce_rows(whole.starts[a : b + 1], amounts, *out)
+        values = sums if aim.kind == "aep" else largest
+        chosen = (whole.samples == 0) == aim.mean
+        self._count = count
+        self._order = np.flatnonzero(chosen & (values > 0))
+        # The bits of losses order as they do.
+        _, order = order_of(_HIGHEST - values[self._order].view(np.int64), "contributions")
+        self._order = self._order[order]
+        self._values = values[self._order]
+        self._descent = -self._values
+        each = 1 if aim.mean else samples
+        self._mass = np.ones(len(self._order))
+        self._all = float(calendar.periods * each)
+        if len(calendar.weights):
+            self._mass = weights_of(calendar)[whole.periods[self._order] - 1]
+            self._all = float(each)
+        self._reach = np.cumsum(self._mass)
+        self._band = aim.band
+
+    def tail(self, return_period: float) -> Tail:
+        """The point at a return period."""
+        wanted = self._all / return_period
+        values, mass = self._values, self._mass
+        coefficients = np.zeros((2, self._count))
+        level = self._at(wanted)
+        above, tied = (
+            int(np.searchsorted(self._descent, -level, side=s)) for s in ("left", "right")
+        )
+        before = self._reach[above - 1] if above else 0.0
+        coefficients[1, self._order[:above]] = mass[:above] / wanted
+        if level > 0:
+            rest = (wanted - before) / (self._reach[tied - 1] - before)
+            coefficients[1, self._order[above:tied]] = rest * mass[above:tied] / wanted
+        else:
+            tied = above
+        high, low = (self._at(wanted * (1 + sign * self._band)) for sign in (-1, 1))
+        first = int(np.searchsorted(self._descent, -high, side="left"))
+        last = int(np.searchsorted(self._descent, -max(low, _TINY), side="right"))
+        band = slice(first, last)
+        if level > 0:
+            total = float((mass[band] * values[band]).sum())
+            coefficients[0, self._order[band]] = mass[band] * (level / total)
+        mean = float((coefficients[1, self._order[:tied]] * values[:tied]).sum())
+        bands = (_ends(values[band]), _ends(values[:tied]))
+        return Tail(level, mean, (len(values[band]), tied), bands, coefficients)
+
+    def _at(self, mass: float) -> float:
+        """Loss of the cell with which the tail has this mass; 0 beyond all losses."""
+        place = int(np.searchsorted(self._reach, mass))
+        return float(self._values[place]) if place < len(self._values) else 0.0
+
+
+_HIGHEST = 0x7FFFFFFFFFFFFFFF
+_TINY = 5e-324
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    return (float(values[-1]), float(values[0])) if len(values) else (0.0, 0.0)
+
+
+class Contributions(NamedTuple):
+    """Rows of both reports."""
+
+    rows: Rows
+    """Of ``CONTRIBUTIONS``, by return period, type and group."""
+    keys: Rows
+    """Of ``KEYS``: events, then periods, each from the largest part on."""
+
+
+def contribute(
+    subject: Subject,
+    whole: OccurrenceLosses,
+    aim: Aim,
+    amounts: Floats | None = None,
+    most_keys: int = 10,
+) -> Contributions:
+    """Tell what groups contribute.
+
+    Args:
+        subject: the groups; every summary of the whole has one.
+        whole: ``subject.whole().occurrence_losses()``, or those of a layer's subject.
+        aim: the points.
+        amounts: what is ceded or kept of each row of the whole; None for the losses themselves.
+        most_keys: events, and periods, of each point.
+
+    Raises:
+        InputError: the groups are not of the whole.
+        OptionError: leave-one-out is asked for of amounts, which no other programme is run for.
+        WorkStoppedError: it does not fit, or nobody waits for the result.
+    """
+    if aim.leave_one_out and amounts is not None:
+        raise OptionError(
+            "leave-one-out is of losses, not of what a programme makes of them",
+            hint="Ask for gross contributions, or run the programme without the group",
+        )
+    of_rows = whole.losses if amounts is None else amounts
+    with Scope("contributions", _ROW_BYTES * len(whole.losses)):
+        ranked = Ranked(whole, of_rows, subject.calendar, subject.samples, aim)
+        without = _without(subject, whole, aim) if aim.leave_one_out else None
+        tables, keys = [], []
+        for k, years in enumerate(aim.return_periods):
+            tail = ranked.tail(years)
+            weights = _of_rows(whole, of_rows, ranked, aim, tail)
+            parts = _parts(subject, whole, weights)
+            _check_parts(parts, tail)
+            alone = None if without is None else without[:, :, k]
+            tables += _table(aim, years, tail, parts, alone)
+            at = (1 + _TYPES[aim.kind], years)
+            keys += _keys(subject, whole, at, weights[1] * whole.losses, most_keys)
+    return Contributions(np.concatenate(tables), np.concatenate(keys))
+
+
+def _of_rows(
+    whole: OccurrenceLosses, amounts: Floats, ranked: Ranked, aim: Aim, tail: Tail
+) -> Floats:
+    """What each row's loss is multiplied by, for both parts of a point; shape (2, rows)."""
+    weights = np.zeros((2, len(whole.losses)))
+    if aim.kind == "oep":
+        weights[:, ranked.rows] = tail.coefficients
+        weights[:, ranked.rows] *= amounts[ranked.rows] / whole.losses[ranked.rows]
+        return weights
+    lengths = np.diff(whole.starts)
+    for a, b in grouped(whole.starts, "contributions"):
+        rows = slice(whole.starts[a], whole.starts[b])
+        share = amounts[rows] / whole.losses[rows]
+        weights[:, rows] = np.repeat(tail.coefficients[:, a:b], lengths[a:b], axis=1) * share
+    return weights
+
+
+def _parts(subject: Subject, whole: OccurrenceLosses, weights: Floats) -> Floats:
+    """VaR and TVaR parts of each group, shape (2, groups)."""
+    parts = np.zeros((2, subject.groups))
+    for groups, rows, located, losses in subject.located(whole):
+        attributing.add_parts(groups, rows, located, losses, weights, parts)
+    return parts
+
+
+def _check_parts(parts: Floats, tail: Tail) -> None:
+    for found, wanted in zip(parts.sum(1), (tail.loss, tail.mean), strict=True):
+        if abs(found - wanted) > _CLOSE * wanted:
+            raise InputError(
+                f"the groups have {found} of a loss of {wanted}: they are not of this whole",
+                hint="Give every summary of the whole a group, and the others none",
+            )
+
+
+def _without(subject: Subject, whole: OccurrenceLosses, aim: Aim) -> Floats:
+    """VaR and TVaR of the whole without each group; shape (groups, 2, return periods)."""
+    found = np.empty((subject.groups, 2, len(aim.return_periods)))
+    rest = np.empty(len(whole.losses))
+    for group in range(subject.groups):
+        for a, b in slices(len(rest), "contributions"):
+            rest[a:b] = whole.losses[a:b]
+        for _, _, located, losses in subject.located(whole, group, group + 1):
+            attributing.take_away(located, losses, rest)
+        with Scope("contributions"):
+            ranked = Ranked(whole, rest, subject.calendar, subject.samples, aim)
+            tails = [ranked.tail(r) for r in aim.return_periods]
+        found[group] = np.array([[t.loss for t in tails], [t.mean for t in tails]])
+    return found
+
+
+def _table(aim: Aim, years: int, tail: Tail, parts: Floats, without: Floats | None) -> list[Rows]:
+    dtype = CONTRIBUTIONS.dtype(8)
+    numbers = np.arange(1, parts.shape[1] + 1)
+    tables = []
+    for i, whole in enumerate((tail.loss, tail.mean)):
+        alone = np.nan if without is None else whole - without[:, i]
+        columns = [numbers, _TYPES[aim.kind] + i, years, parts[i], whole, tail.cells[i]]
+        tables.append(as_rows(dtype, [*columns, *tail.bands[i], alone]))
+    return tables
+
+
+def _keys(
+    subject: Subject, whole: OccurrenceLosses, at: tuple[int, int], parts: Floats, most: int
+) -> list[Rows]:
+    """The events and the periods that are most of a TVaR."""
+    occurrences = subject.calendar.occurrences
+    current().check("keys")
+    by_row = np.bincount(whole.occurrences, parts, len(occurrences.periods))
+    named = subject.joint.sources.astype(np.int64) << 32 | occurrences.event_ids
+    keys, places = np.unique(named, return_inverse=True)
+    events = np.bincount(places, by_row, len(keys))
+    periods = np.bincount(occurrences.periods, by_row, subject.calendar.periods + 1)
+    total = max(float(by_row.sum()), _TINY)
+    ids = np.arange(len(periods))
+    tables = []
+    for sources, names, found in (
+        (1 + (keys >> 32), keys & _ID, events),
+        (np.zeros_like(ids), ids, periods),
+    ):
+        top = np.argsort(-found, kind="stable")[:most]
+        top = top[found[top] > 0]
+        columns = [sources[top], names[top], found[top], found[top] / total]
+        if len(top):
+            tables.append(as_rows(KEYS.dtype(8), [*at, *columns]))
+    return tables or [np.zeros(0, KEYS.dtype(8))]
+
+
+_ID = 0x7FFFFFFF
+"""Bits of an event id in a key."""

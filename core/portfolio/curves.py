@@ -1,0 +1,242 @@
+"""What groups lose a year: averages, curves and the losses of periods, as reports have them.
+
+AAL, EPT and PSEPT are those of :mod:`core.losses.reports`, computed from the cells of a
+:class:`~core.portfolio.combining.Subject` instead of a ledger's. Where a group is a summary of
+a stream without losses of 0, they are the same to the last bit. The column ``SummaryId`` is the
+number of the group, from 1 on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays import Floats, Indices, Rows
+from ..budget import Scope, current
+from ..losses._kernels.annual import COLUMNS, MOMENTS, annual_losses
+from ..losses._kernels.cells import Cells
+from ..losses._kernels.layout import LANES
+from ..losses.events import StreamHeader
+from ..losses.finishing import ParallelMap
+from ..losses.format import Kind
+from ..losses.inputs import Occurrence, Periods, ReturnPeriods
+from ..losses.ledger.batches import Batch, Stretches
+from ..losses.ledger.memory import make_arena
+from ..losses.reports import REPORTS
+from ..losses.reports.report import (
+    SUMMARY_ID,
+    Calculator,
+    Report,
+    RunOptions,
+    RunSetting,
+    amount,
+    as_rows,
+    empty_rows,
+    integer,
+    number,
+)
+from ..slices import grouped
+from ..sorting import starts_of
+from ._kernels.moments import reduce_cells
+from .combining import Subject
+from .joining import weights_of
+from .losses import Calendar
+
+PLT = Report(
+    name="plt",
+    title="Period loss table",
+    columns=(
+        SUMMARY_ID,
+        integer("Period", "Period"),
+        number("PeriodWeight", 6, "Weight of the period in a mean over periods"),
+        integer("SampleId", "Sample; 0 is the numerical mean"),
+        amount("Loss", 6, "Sum over the occurrences of the period"),
+        amount("MaxLoss", 6, "Largest loss of an occurrence of the period"),
+    ),
+    scope="run",
+)
+REPORTED = {name: REPORTS[name] for name in ("aal", "aal_mean", "ept", "psept")} | {"plt": PLT}
+"""What can be asked of groups, by name."""
+_PART_CELLS = 1 << 20
+"""Cells of groups that are computed together, in one thread."""
+
+
+class Question(NamedTuple):
+    """Which reports of groups are wanted, and how."""
+
+    reports: tuple[str, ...]
+    """Names of :data:`REPORTED`."""
+    return_periods: ReturnPeriods | None = None
+    """None for every point of a curve."""
+    options: RunOptions = RunOptions()
+    float_width: int = 8
+    """Bytes of an amount in rows."""
+
+
+class RolledUp(NamedTuple):
+    """Rows of some groups."""
+
+    report: str
+    rows: Rows
+
+
+def roll_up(
+    subject: Subject, question: Question, apply: ParallelMap[Any, Any] = map
+) -> Iterator[RolledUp]:
+    """Compute reports, some groups at a time: rows of a report ascend by group.
+
+    Small groups are computed at the same time as others, large ones one after the other, each by
+    all threads. Rows of the AAL come as ``aalpy`` has them: analytical rows of all groups, then
+    those of samples.
+
+    Args:
+        subject: what groups lose.
+        question: reports wanted.
+        apply: calls a function for each task, in any number of threads.
+
+    Raises:
+        InputError: a sum is beyond float64.
+        WorkStoppedError: a group does not fit, or nobody waits for the result.
+    """
+    parts = _parts(subject.sizes())
+    later: list[RolledUp] = []
+
+    def compute(part: tuple[int, int]) -> list[tuple[RolledUp, RolledUp]]:
+        with Scope("roll-up"):
+            cells = subject.cells(*part, apply=apply if len(parts) == 1 else map)
+            return list(report_cells(cells, subject.calendar, subject.samples, part, question))
+
+    results = map(compute, parts) if len(parts) == 1 else apply(compute, parts)
+    for first, last in itertools.chain.from_iterable(results):
+        yield first
+        later.append(last)
+    yield from (rolled for rolled in later if len(rolled.rows))
+
+
+def _parts(sizes: Indices) -> list[tuple[int, int]]:
+    return list(grouped(np.append(0, np.cumsum(sizes)), "roll-up", _PART_CELLS))
+
+
+def report_cells(
+    cells: Cells,
+    calendar: Calendar,
+    samples: int,
+    groups: tuple[int, int],
+    question: Question,
+) -> Iterator[tuple[RolledUp, RolledUp]]:
+    """Yield, for each report, the rows about some groups, and those that come after all others.
+
+    Args:
+        cells: of the groups ``groups[0]`` to ``groups[1]``, exclusive.
+        calendar: periods and their weights.
+        samples: len_sample.
+        groups: first group, and the one after the last.
+        question: reports wanted.
+    """
+    starts = starts_of(cells.summaries.astype(np.int64))
+    numbers = cells.summaries[starts[:-1]] + np.int32(1)
+    batch = Batch(numbers, starts, cells.periods, _NOTHING, {"cells": cells})
+    # Averages are of all groups, and 0 where there is no loss; curves only of those with one.
+    everyone = np.arange(*groups, dtype=np.int32)
+    firsts = np.searchsorted(cells.summaries, np.arange(groups[0], groups[1] + 1))
+    averaged = Batch(everyone + np.int32(1), firsts, cells.periods, _NOTHING)
+    for name in question.reports:
+        current().check(name)
+        if name == "plt":
+            rows = _period_losses(cells, calendar, question.float_width)
+            yield RolledUp(name, rows), RolledUp(name, rows[:0])
+            continue
+        of = batch
+        if name in {"aal", "aal_mean"}:
+            of = averaged
+            if not of.shared:
+                of.shared["annual"] = averages(cells, calendar, samples, firsts)
+        calculator = _calculator(name, calendar, samples, question)
+        if len(of.summaries) == 0:
+            rows = empty_rows(REPORTED[name].dtype(question.float_width))
+            yield RolledUp(name, rows), RolledUp(name, rows)
+            continue
+        sizes = np.diff(cells.starts[of.groups]), np.diff(of.groups)
+        with Scope(name, int(calculator.weigh(*sizes).sum())):
+            first, last = calculator.compute(of)
+        yield RolledUp(name, first), RolledUp(name, last)
+
+
+_EMPTY = np.zeros(0, np.int64)
+_NOTHING = Stretches(make_arena(0), _EMPTY, _EMPTY, _EMPTY, samples=0, width=4)
+
+
+def _calculator(name: str, calendar: Calendar, samples: int, question: Question) -> Calculator:
+    header = StreamHeader(Kind.SUMMARY, 1, 3, samples, 1, question.float_width)
+    nothing = np.zeros(0, np.int32)
+    inputs: dict[str, Any] = {
+        "occurrence": Occurrence(calendar.periods, nothing, nothing, nothing.astype(np.int64))
+    }
+    if len(calendar.weights):
+        inputs["periods"] = Periods(calendar.weights)
+    if question.return_periods is not None:
+        inputs["return_periods"] = question.return_periods
+    report = REPORTED[name]
+    requested = frozenset(question.reports)
+    dtype = report.dtype(question.float_width)
+    setting = RunSetting(header, dtype, inputs, question.options, requested)
+    assert report.calculate is not None  # noqa: S101 - PLT has none, and is not asked for
+    return report.calculate(setting)
+
+
+def averages(cells: Cells, calendar: Calendar, samples: int, starts: Indices) -> Floats:
+    """Means and deviations of annual losses, as the AAL defines them.
+
+    Args:
+        cells: of groups.
+        calendar: periods and their weights.
+        samples: len_sample.
+        starts: first period of each group in ``cells``, shape (groups + 1,).
+
+    Returns:
+        Of the numerical mean and of all samples, as ``annual_losses`` writes them; shape
+        (groups, 2, columns).
+    """
+    lows, highs = np.array([0, 1], np.int64), np.array([1, samples + 1], np.int64)
+    with Scope("averages", (16 * MOMENTS + 8) * len(cells.periods)):
+        moments = np.empty((len(cells.periods), 2, MOMENTS))
+        row, lanes = np.zeros(samples + 1), np.zeros(LANES)
+        work = cells.starts + (samples + 1) * np.arange(len(cells.starts))
+        for a, b in grouped(work, "averages"):
+            of = (cells.starts[a : b + 1], cells.samples, cells.sums)
+            reduce_cells(*of, row, lanes, lows, highs, moments[a:b])
+        weights = np.ones(len(cells.periods))
+        if len(calendar.weights):
+            weights = (calendar.weights * calendar.periods)[cells.periods - 1]
+        results = np.empty((len(starts) - 1, 2, COLUMNS))
+        for a, b in grouped(starts, "averages"):
+            of_groups = (starts[a : b + 1], calendar.periods, highs - lows)
+            annual_losses(moments, weights, *of_groups, results[a:b])
+    return results
+
+
+def _period_losses(cells: Cells, calendar: Calendar, float_width: int) -> Rows:
+    dtype = PLT.dtype(float_width)
+    current().hold("plt", dtype.itemsize * len(cells.samples))
+    rows = np.empty(len(cells.samples), dtype)
+    weights = weights_of(calendar)
+    for a, b in grouped(cells.starts, "plt"):
+        begin, end = cells.starts[a], cells.starts[b]
+        counts = np.diff(cells.starts[a : b + 1])
+        of = (np.repeat(column[a:b], counts) for column in (cells.summaries, cells.periods))
+        groups, periods = of
+        part = slice(begin, end)
+        columns: Sequence[Any] = (
+            groups + 1,
+            periods,
+            weights[periods - 1],
+            cells.samples[part],
+            cells.sums[part],
+            cells.largest[part],
+        )
+        if begin < end:
+            rows[part] = as_rows(dtype, columns)
+    return rows

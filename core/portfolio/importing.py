@@ -1,0 +1,45 @@
+"""Loss sets from tables of all forms: those of :mod:`.tables`, and event loss tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ..budget import Scope
+from ..errors import OptionError, names_hint
+from ..losses.inputs import Data
+from . import elt
+from .columns import read_table
+from .tables import FORMS, Form, Given, Imported
+
+ALL_FORMS: Final[Mapping[str, Form]] = {
+    **FORMS,
+    "elt": Form(elt.FIELDS, elt.of_rates, dimensions=True),
+}
+"""By name."""
+_BYTES_PER_BYTE = 8
+"""What reading a csv takes for each byte of it."""
+_ROW_BYTES = 200
+"""What a row takes while a table is sorted and checked."""
+
+
+def import_table(form: str, data: Data, given: Given, source: str | None = None) -> Imported:
+    """Make a loss set of a table.
+
+    Args:
+        form: one of ``ALL_FORMS``.
+        data: csv with a header, or columns.
+        given: what is said besides.
+        source: name of the file, for messages.
+
+    Raises:
+        OptionError: there is no such form.
+        InputError: the table is not of this form, contradicts itself or what is said besides.
+    """
+    if form not in ALL_FORMS:
+        raise OptionError(f"there is no form {form[:60]!r}", hint=names_hint(form, ALL_FORMS))
+    chosen = ALL_FORMS[form]
+    with Scope("input", _BYTES_PER_BYTE * len(data) if isinstance(data, bytes) else 0) as budget:
+        table = read_table(data, chosen.fields, source, dimensions=chosen.dimensions)
+        budget.hold("input", _ROW_BYTES * table.rows)
+        return chosen.make(table, given)

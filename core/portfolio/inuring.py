@@ -1,0 +1,299 @@
+"""Programmes run over the losses of a subject, priority after priority.
+
+A subject may consist of *parts*, such as regions or risks, so that layers can cover some of them
+only. Losses of an occurrence are then several rows, one for each part::
+
+    cells         | period 1, sample 1            | period 1, sample 2 |
+    occurrences   |  0     0     2                |  0                 |
+    parts         | north south north             | south              |
+
+What a layer cedes of an occurrence is taken from the rows that it covers, in proportion to what
+they bring in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, Floats, Indices
+from ..budget import current
+from ..errors import InputError, LimitError
+from ..slices import SLICE, slices
+from ..sorting import order_of, starts_of
+from ._kernels import layers as kernel
+from ._kernels.windows import TERMS, Items
+from .hours import window_length
+from .layers import Recoveries, read_only
+from .losses import Calendar, Int32s, OccurrenceLosses
+from .programme import Layer, Programme, nearest
+
+MOST_IN_CELL = 1 << 23
+"""Rows of a period and sample, times layers: what one call of the kernel may come to."""
+_STAGE = "layers"
+
+
+class Subject(NamedTuple):
+    """Losses that a programme applies to."""
+
+    losses: OccurrenceLosses
+    """With several parts, the rows of an occurrence follow each other."""
+    names: Sequence[str] = ()
+    """Labels of the parts, which layers have in their scope; empty if there are none."""
+    parts: Int32s = np.zeros(0, np.int32)
+    """Index of each row's label; empty if there are none."""
+    values: Floats | None = None
+    """Insured value of the risk of each row; None if rows are no risks, or it is not known."""
+
+
+class Perils(NamedTuple):
+    """Perils of occurrences."""
+
+    names: Sequence[str]
+    of_occurrences: Int32s
+    """Index of the name of each occurrence's peril; -1 if it is not known."""
+
+
+def join_parts(
+    parts: Mapping[str, OccurrenceLosses],
+    calendar: Calendar,
+    samples: int,
+    values: Mapping[str, float] | None = None,
+) -> Subject:
+    """Make one subject of several.
+
+    Args:
+        parts: losses by label.
+        calendar: of all of them.
+        samples: largest number of a sample.
+        values: insured value of each part, if parts are risks.
+    """
+    rows = sum(len(part.losses) for part in parts.values())
+    current().hold(_STAGE, rows * 8 * 8)
+    periods = calendar.occurrences.periods
+    places = np.zeros(rows, np.int64)
+    span = _longest(np.flatnonzero(np.diff(periods, prepend=-1, append=-1)).astype(np.int64)) + 1
+    at = 0
+    for part in parts.values():
+        for a, b in slices(len(part.losses), _STAGE):
+            occurrences = part.occurrences[a:b].astype(np.int64)
+            of_period = periods[occurrences].astype(np.int64)
+            cells = np.searchsorted(part.starts, np.arange(a, b), side="right") - 1
+            keys = of_period * (samples + 1) + part.samples[cells]
+            first = np.searchsorted(periods, of_period)
+            places[at + a : at + b] = keys * span + occurrences - first
+        at += len(part.losses)
+    ordered, order = order_of(places, _STAGE)
+    return _joined(parts, ordered // span, order, samples, values or {})
+
+
+def _joined(
+    parts: Mapping[str, OccurrenceLosses],
+    cells: Indices,
+    order: Indices,
+    samples: int,
+    values: Mapping[str, float],
+) -> Subject:
+    starts = starts_of(cells) if len(cells) else np.zeros(1, np.int64)
+    firsts = cells[starts[:-1]]
+    sizes = [len(part.losses) for part in parts.values()]
+    labels = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)[order]
+    losses = OccurrenceLosses(
+        starts,
+        (firsts // (samples + 1)).astype(np.int32),
+        (firsts % (samples + 1)).astype(np.int32),
+        np.concatenate([part.occurrences for part in parts.values()])[order],
+        np.concatenate([part.losses for part in parts.values()])[order],
+    )
+    insured = np.array([values[name] for name in parts])[labels] if values else None
+    return Subject(losses, tuple(parts), labels, insured)
+
+
+def run_programme(
+    programme: Programme,
+    subject: Subject | OccurrenceLosses,
+    calendar: Calendar,
+    samples: int,
+    perils: Perils | None = None,
+) -> Recoveries:
+    """Apply the layers of a programme to every period and sample.
+
+    Args:
+        programme: the layers.
+        subject: gross losses.
+        calendar: of its occurrences.
+        samples: number of samples, those without a loss included.
+        perils: of the occurrences; None if all are of the same.
+
+    Raises:
+        InputError: a layer does not fit the subject or the calendar, layers of a priority cede
+            more than there is, or sums overflow.
+        LimitError: a period has more occurrences than can be worked on.
+        WorkStoppedError: the budget is used up, or nobody waits for the result.
+    """
+    subject = Subject(subject) if isinstance(subject, OccurrenceLosses) else subject
+    layers, losses = programme.layers, subject.losses
+    longest = _longest(losses.starts)
+    if longest * len(layers) > MOST_IN_CELL:
+        raise LimitError(
+            f"{longest} losses of one period and sample are too many for {len(layers)} layers",
+            limit="losses of a period and sample, times layers",
+            allowed=MOST_IN_CELL,
+            hint="Use fewer layers, or groups instead of risks.",
+        )
+    terms = _layers(programme, subject, calendar, perils)
+    rows = _rows(subject)
+    when = kernel.When(
+        read_only(calendar.occurrences.dates, np.int64),
+        _perils(layers, perils, calendar),
+    )
+    results = _results(len(layers), losses)
+    scratch = _scratch(longest, terms.insures.shape[1])
+    state = np.zeros(kernel.STATE, np.int64)
+    cell, cells = 0, len(losses.starts) - 1
+    while cell < cells:
+        current().check(_STAGE)
+        cell = kernel.cede(rows, terms, when, cell, SLICE, scratch, results, state)
+        if state[0] != kernel.DONE:
+            raise _fault(programme, subject, calendar, state)
+    return Recoveries(programme, losses, calendar, samples, *results)
+
+
+def _longest(starts: Indices) -> int:
+    return max((int(np.diff(starts[a : b + 1]).max(initial=0))
+                for a, b in slices(len(starts) - 1, _STAGE)), default=0)  # fmt: skip
+
+
+def _rows(subject: Subject) -> kernel.Rows:
+    losses = subject.losses
+    values = np.zeros(0) if subject.values is None else subject.values
+    for a, b in slices(len(values), _STAGE):
+        if not (np.isfinite(values[a:b]) & (values[a:b] > 0)).all():
+            raise InputError(
+                "an insured value is not above 0 and finite",
+                hint="Give every risk its insured value.",
+            )
+    return kernel.Rows(
+        read_only(losses.starts, np.int64),
+        read_only(losses.occurrences, np.int32),
+        read_only(subject.parts, np.int32),
+        read_only(values, np.float64),
+        read_only(losses.losses, np.float64),
+    )
+
+
+def _results(layers: int, losses: OccurrenceLosses) -> kernel.Results:
+    cells, rows = len(losses.starts) - 1, len(losses.losses)
+    current().hold(_STAGE, 8 * rows + cells * (9 * layers + 16))
+    by_layer = np.empty((layers, cells)), np.empty((layers, cells), np.uint8)
+    return kernel.Results(np.empty(rows), *by_layer, np.empty(cells), np.empty(cells))
+
+
+def _scratch(longest: int, perils: int) -> kernel.Scratch:
+    current().hold(_STAGE, 80 * longest + 8 * perils)
+    brought, taken, losses, totals, best = (np.zeros(longest) for _ in range(5))
+    integers = (np.zeros(longest, np.int64) for _ in range(5))
+    rows, occurrences, windows, previous, chosen = integers
+    of_perils = np.zeros(perils, np.int64)
+    items = Items(losses, totals, best, rows, occurrences, windows, previous, chosen, of_perils)
+    return kernel.Scratch(brought, taken, items)
+
+
+def _layers(
+    programme: Programme, subject: Subject, calendar: Calendar, perils: Perils | None
+) -> kernel.Layers:
+    layers = programme.layers
+    priorities = np.array([layer.priority for layer in layers])
+    peril_names = perils.names if perils else [""]
+    covers = np.zeros((len(layers), max(len(subject.names), 1)), np.uint8)
+    insures = np.zeros((len(layers), len(peril_names)), np.uint8)
+    terms, rules = np.zeros((len(layers), TERMS)), np.zeros((len(layers), kernel.RULES), np.int64)
+    for k, layer in enumerate(layers):
+        covers[k] = _chosen(layer, "Scope", layer.scope, subject.names, "part")
+        insures[k] = _chosen(layer, "ReinsPeril", layer.perils, perils and perils.names, "peril")
+        terms[k] = list(layer.terms.values())
+        if layer.of_risks and subject.values is None:
+            raise InputError(
+                f"{layer.place} has terms of risks, and the losses are of no risks whose insured"
+                " value is known",
+                hint="Use a loss set whose summaries are risks, and give their insured values.",
+                parameter="programme",
+            )
+        length = window_length(layer, calendar)
+        joined = layer.of_risks or length or len(subject.names) or subject.values is not None
+        plain = not joined and bool(insures[k].all())
+        surplus = layer.kind == "SS"
+        rules[k] = plain, layer.of_risks, surplus, length, layer.cedant
+    return kernel.Layers(starts_of(priorities), terms, rules, covers, insures)
+
+
+def _chosen(
+    layer: Layer, field: str, wanted: Sequence[str], known: Sequence[str] | None, what: str
+) -> Array:
+    """Which of the known names a layer covers."""
+    if not wanted:
+        return np.ones(max(len(known or ()), 1), np.uint8)
+    missing = sorted(set(wanted).difference(known or ()))
+    if missing:
+        others = f"The {what}s have other labels." if known else f"Here no {what} has a label."
+        raise InputError(
+            f"{layer.place}.{field} has {missing[0]!r}, which no {what} is",
+            hint=nearest(missing[0], known or ()).strip() or others,
+            parameter="programme",
+        )
+    covered = set(wanted)
+    return np.array([name in covered for name in known or ()], np.uint8)
+
+
+def _perils(layers: Sequence[Layer], perils: Perils | None, calendar: Calendar) -> Array:
+    if perils is None:
+        return read_only(np.zeros(len(calendar.occurrences.dates), np.int32), np.int32)
+    asked = [layer for layer in layers if layer.perils or layer.hours]
+    of_occurrences = perils.of_occurrences.copy()
+    for a, b in slices(len(of_occurrences), _STAGE):
+        unknown = np.flatnonzero(of_occurrences[a:b] < 0)
+        if asked and len(unknown):
+            event = int(calendar.occurrences.event_ids[a + unknown[0]])
+            raise InputError(
+                f"{asked[0].place} depends on perils, and that of event {event} is not known",
+                hint="Give the peril of every event.",
+                event=event,
+                parameter="programme",
+            )
+        of_occurrences[a:b][unknown] = 0
+    return read_only(of_occurrences, np.int32)
+
+
+def _fault(
+    programme: Programme, subject: Subject, calendar: Calendar, state: Indices
+) -> InputError | LimitError:
+    """The error of a state that the kernel has left."""
+    status, cell, row, number = state.tolist()
+    losses = subject.losses
+    period, sample = losses.periods[cell], losses.samples[cell]
+    place = f"in period {period} (sample {sample})"
+    layer = programme.layers[number]
+    if status == kernel.EXCEEDED:
+        priority = layer.priority
+        named = [str(one) for one in programme.layers if one.priority == priority]
+        event = int(calendar.occurrences.event_ids[losses.occurrences[row]])
+        return InputError(
+            f"the layers of priority {priority} cede more than the loss of event {event} {place}: "
+            + ", ".join(named),
+            hint="Lower their shares, or give one of them a later InuringPriority.",
+            event=event,
+            parameter="programme",
+        )
+    if status == kernel.INFINITE:
+        return InputError(
+            f"the losses to {layer} {place} add up to more than a number can hold",
+            hint="Give losses in a larger unit.",
+        )
+    return LimitError(
+        f"the occurrences {place} are too many for the windows of {layer}",
+        limit="steps of choosing windows",
+        allowed=kernel.MOST_STEPS,
+        hint="Use first-loss, or fewer hours.",
+    )

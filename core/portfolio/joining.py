@@ -1,0 +1,250 @@
+"""Several loss sets as one: a joint calendar, and what happens at each of its occurrences.
+
+Sets of the same catalogue of events are added by event and sample. Those of another catalogue
+are independent of the first: they are added by period, in a pairing that is drawn at random,
+so that no year of one is tied to a year of the other. With P joint periods, period j of the joint
+calendar takes ``order(j) mod p`` of a catalogue of p periods, where ``order`` is
+``rng.Permutation(P, rng.derive(seed, "portfolio", catalogue, "periods"))``, and likewise each
+sample becomes another one (path ``"samples"``). The first catalogue stays as it is. Every period
+is taken P / p times, so means are those of the sets added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Floats, Indices, Mask
+from ..budget import current
+from ..errors import InputError
+from ..rng import Permutation, derive
+from ..slices import slices
+from ..sorting import order_of
+from .losses import Calendar, Int32s, LossTable, Occurrences
+
+_MINUTES = 1440
+_OCCURRENCE_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A loss set, and what of it counts."""
+
+    table: LossTable
+    calendar: Calendar
+    summaries: Int32s
+    """Ids of the summaries that have a group, ascending."""
+    groups: Int32s
+    """Group of each from 0 on, or -1 to leave it out."""
+    samples: int
+    """len_sample."""
+    factor: float = 1.0
+    """By which losses are multiplied: a rate of exchange times a weight; above 0."""
+    kept: Mask | None = None
+    """Which occurrences of the calendar count, shape (occurrences,); all if None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joint:
+    """A calendar that several members share."""
+
+    calendar: Calendar
+    events: Int32s
+    """Index of the event at each occurrence, of the events of all members one after the other; -1
+    for none. Members of one catalogue have a row each; shape (rows, occurrences)."""
+    sources: Int32s
+    """Number of the catalogue of each occurrence, shape (occurrences,)."""
+    mapped: list[Int32s]
+    """Sample that each sample of a member becomes, from 0 on."""
+    in_order: bool
+    """Whether all samples stay as they are."""
+    unplaced: list[int]
+    """Events of each member that have losses and no occurrence: they never happen."""
+
+
+def join(members: Sequence[Member], seed: int = 0) -> Joint:
+    """Bring the occurrences of members into one order.
+
+    Raises:
+        InputError: the members do not go together, or a factor is not above 0 and finite.
+        WorkStoppedError: the joint calendar does not fit, or nobody waits for it.
+    """
+    _check(members)
+    catalogues: list[list[int]] = []
+    for m, member in enumerate(members):
+        own = next((c for c in catalogues if _same(members[c[0]].calendar, member.calendar)), None)
+        if own is None:
+            catalogues.append([m])
+        else:
+            own.append(m)
+    bases = np.cumsum([0, *(len(member.table.event_ids) for member in members)])
+    unplaced = [0 for _ in members]
+    found = [[_find(members, m, int(bases[m]), unplaced) for m in c] for c in catalogues]
+    samples = members[0].samples
+    mapped = [np.arange(samples + 1, dtype=np.int32)] * len(members)
+    if len(catalogues) == 1:
+        calendar = members[0].calendar
+        sources = np.zeros(len(calendar.occurrences.periods), np.int32)
+        return Joint(
+            calendar, np.stack(found[0]), sources, mapped, in_order=True, unplaced=unplaced
+        )
+    calendars = [members[c[0]].calendar for c in catalogues]
+    _check_pairing(calendars)
+    for k, of_catalogue in enumerate(catalogues[1:], 1):
+        order = Permutation(samples, derive(seed, "portfolio", k, "samples"))
+        drawn = np.append(0, 1 + order.at(np.arange(samples))).astype(np.int32)
+        for m in of_catalogue:
+            mapped[m] = drawn
+    joint, events, sources = _interleave(calendars, found, seed)
+    return Joint(joint, events, sources, mapped, in_order=False, unplaced=unplaced)
+
+
+def _check(members: Sequence[Member]) -> None:
+    for number, member in enumerate(members, 1):
+        if not (0 < member.factor < np.inf):
+            raise InputError(
+                f"the factor of loss set {number} is {member.factor}",
+                hint="Use a finite number above 0; leave out sets that do not count",
+            )
+        if member.samples != members[0].samples:
+            raise InputError(
+                f"loss set {number} has {member.samples} samples, but the first has"
+                f" {members[0].samples}",
+                hint="Losses are added sample by sample: run both with the same number",
+            )
+
+
+def _same(a: Calendar, b: Calendar) -> bool:
+    """Whether two calendars are of one catalogue.
+
+    Raises:
+        InputError: they are but for the weights of their periods.
+    """
+    if a is b:
+        return True
+    current().check("calendar")
+    mine, other = a.occurrences, b.occurrences
+    alike = (
+        a.periods == b.periods
+        and np.array_equal(mine.periods, other.periods)
+        and np.array_equal(mine.event_ids, other.event_ids)
+        and np.array_equal(mine.dates, other.dates)
+    )
+    if alike and not np.array_equal(a.weights, b.weights):
+        raise InputError(
+            "two loss sets have the same occurrences, but other weights of periods",
+            hint="Give both sets the same periods file",
+        )
+    return alike
+
+
+def _check_pairing(calendars: Sequence[Calendar]) -> None:
+    most = max(calendar.periods for calendar in calendars)
+    for number, calendar in enumerate(calendars, 1):
+        if most % calendar.periods:
+            raise InputError(
+                f"catalogue {number} has {calendar.periods} periods and another {most}, which is"
+                " no multiple of it",
+                hint="Sets of other catalogues are added period by period: each has to be there"
+                " equally often",
+            )
+        if len(calendar.weights):
+            raise InputError(
+                f"catalogue {number} has weights of periods, and is added to another catalogue",
+                hint="Only sets of the same events can be added where periods have weights",
+            )
+
+
+def _find(members: Sequence[Member], m: int, base: int, unplaced: list[int]) -> Int32s:
+    """Index of the event of each occurrence; -1 if it has no losses or does not count."""
+    member = members[m]
+    wanted, known = member.calendar.occurrences.event_ids, member.table.event_ids
+    current().hold("calendar", 4 * len(wanted))
+    found = np.full(len(wanted), -1, np.int32)
+    if len(known) == 0:
+        return found
+    happens = np.zeros(len(known), np.bool_)
+    for a, b in slices(len(wanted), "calendar", 1 << 17):
+        at = np.minimum(np.searchsorted(known, wanted[a:b]), len(known) - 1)
+        there = known[at] == wanted[a:b]
+        happens[at[there]] = True
+        if member.kept is not None:
+            there &= member.kept[a:b]
+        found[a:b] = np.where(there, at + base, -1)
+    unplaced[m] = int(np.count_nonzero(~happens))
+    return found
+
+
+def _interleave(
+    calendars: Sequence[Calendar],
+    found: Sequence[Sequence[Int32s]],
+    seed: int,
+) -> tuple[Calendar, Int32s, Int32s]:
+    """Occurrences of several catalogues, by period, date, event and catalogue."""
+    periods = max(calendar.periods for calendar in calendars)
+    times = [periods // calendar.periods for calendar in calendars]
+    counts = [n * len(c.occurrences.periods) for n, c in zip(times, calendars, strict=True)]
+    rows = max(map(len, found))
+    current().hold("calendar", (_OCCURRENCE_BYTES + 4 * rows) * sum(counts))
+    granular = any(calendar.granular for calendar in calendars)
+    numbers = [
+        _paired(calendar, periods, None if k == 0 else seed, k)
+        for k, calendar in enumerate(calendars)
+    ]
+    dates = [
+        np.tile(c.occurrences.dates * (_MINUTES if granular and not c.granular else 1), n)
+        for c, n in zip(calendars, times, strict=True)
+    ]
+    ids = [np.tile(c.occurrences.event_ids, n) for c, n in zip(calendars, times, strict=True)]
+    events = [
+        np.vstack(
+            [
+                *(np.tile(row, n) for row in of),
+                np.full((rows - len(of), count), -1, np.int32),
+            ]
+        )
+        for of, n, count in zip(found, times, counts, strict=True)
+    ]
+    of_all, days, names = np.concatenate(numbers), np.concatenate(dates), np.concatenate(ids)
+    order = _order(of_all, days, names)
+    joint = Calendar(
+        periods,
+        Occurrences(of_all[order].astype(np.int32), names[order], days[order]),
+        np.zeros(0),
+        dated=all(calendar.dated for calendar in calendars),
+        granular=granular,
+    )
+    sources = np.repeat(np.arange(len(counts)), counts)[order].astype(np.int32)
+    return joint, np.take(np.concatenate(events, axis=1), order, axis=1), sources
+
+
+def _paired(calendar: Calendar, periods: int, seed: int | None, catalogue: int) -> Indices:
+    """Joint period of each occurrence, as often as a period of the catalogue is taken."""
+    own = calendar.occurrences.periods.astype(np.int64) - 1
+    copies = [own + k * calendar.periods for k in range(periods // calendar.periods)]
+    places = np.concatenate(copies)
+    if seed is None:
+        return places + 1
+    order = Permutation(periods, derive(seed, "portfolio", catalogue, "periods"))
+    for a, b in slices(len(places), "pairing"):
+        places[a:b] = order.inverse(places[a:b]) + 1
+    return places
+
+
+def _order(periods: Indices, dates: Indices, ids: Int32s) -> Indices:
+    """Order by period, then date, then event; occurrences of equal ones stay in theirs."""
+    _, order = order_of(ids, "calendar")
+    for keys in (dates - dates.min(initial=0), periods):
+        current().check("calendar")
+        _, further = order_of(keys[order], "calendar")
+        order = order[further]
+    return order
+
+
+def weights_of(calendar: Calendar) -> Floats:
+    """Weight of each period, shape (periods,); equal ones too."""
+    if len(calendar.weights):
+        return calendar.weights
+    return np.full(calendar.periods, 1 / calendar.periods)

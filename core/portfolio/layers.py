@@ -1,0 +1,172 @@
+"""What layers recover: by occurrence, by period and sample, and on average.
+
+Amounts of a layer are of its placed share. Reinstatement premiums are pro rata as to amount and
+100 % as to time::
+
+    premium x charge of reinstatement i x amount reinstated / limit
+
+Reinstatement i restores what a period's losses take of the layer from (i - 1) limits to i limits,
+so with n of them the last limit is not restored, and nothing is paid for it. The premium is that
+of the whole layer, and of the reinstatement premium the placed share is paid, too. Premiums are no
+part of net losses.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, Floats
+from ..budget import current
+from ..slices import slices
+from ._kernels import averages
+from ._kernels.layers import Flags
+from .losses import Calendar, OccurrenceLosses
+from .programme import Layer, Programme
+
+_STAGE = "layers"
+_ROUNDING = 1e-12
+"""A weight that is the rounding of a sum."""
+
+
+class LayerResult(NamedTuple):
+    """Annual results of a layer; NaN where there are none."""
+
+    number: int
+    name: str
+    mean: bool
+    """Of the numerical means of losses, instead of their samples."""
+    expected_loss: float
+    standard_deviation: float
+    """Of the ceded loss of a period, as AAL has it: with one period and sample less."""
+    attachment: float
+    """Probability that the layer recovers anything in a period."""
+    exhaustion: float
+    """Probability that it pays its limit of a period; without one, that of an occurrence."""
+    premium: float
+    reinstatement_premium: float
+    """Expected."""
+    rate_on_line: float
+    """Premium over limit."""
+    loss_on_line: float
+    """Expected loss over placed limit."""
+
+
+def read_only(values: Array, dtype: type[np.generic]) -> Array:
+    """Return a view that nobody writes to: kernels are compiled for such."""
+    view = np.ascontiguousarray(values, dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recoveries:
+    """What a programme makes of the losses of a subject."""
+
+    programme: Programme
+    subject: OccurrenceLosses
+    """Gross losses."""
+    calendar: Calendar
+    samples: int
+    net: Floats
+    """Loss of each row of the subject after all layers, from 0 on; shape (rows,)."""
+    recovered: Floats
+    """Of each whole layer, as if all of it were placed; shape (layers, cells)."""
+    exhausted: Flags
+    """Shape (layers, cells)."""
+    gross_sums: Floats
+    """Of each cell, shape (cells,)."""
+    net_sums: Floats
+
+    def net_losses(self) -> OccurrenceLosses:
+        """The subject after all layers; rows may be 0."""
+        return self.subject._replace(losses=self.net)
+
+    def ceded_losses(self) -> OccurrenceLosses:
+        """What all layers together take of the subject; rows may be 0."""
+        current().hold(_STAGE, self.net.nbytes)
+        ceded = np.empty(len(self.net))
+        for a, b in slices(len(ceded), _STAGE):
+            np.subtract(self.subject.losses[a:b], self.net[a:b], out=ceded[a:b])
+        return self.subject._replace(losses=ceded)
+
+    def ceded(self, k: int) -> Floats:
+        """What the ``k``-th layer cedes, by cell; shape (cells,)."""
+        ceded = self._by_cell()
+        for a, b in slices(len(ceded), _STAGE):
+            np.multiply(self.recovered[k, a:b], self.programme.layers[k].placed, out=ceded[a:b])
+        return ceded
+
+    def reinstatement_premiums(self, k: int) -> Floats:
+        """Reinstatement premiums of the ``k``-th layer, by cell; shape (cells,)."""
+        layer = self.programme.layers[k]
+        premiums = self._by_cell()
+        for a, b in slices(len(premiums), _STAGE):
+            averages.reinstate(
+                self.recovered[k, a:b], layer.line, np.array(layer.charges), premiums[a:b]
+            )
+            premiums[a:b] *= (layer.premium or 0.0) * layer.placed
+        return premiums
+
+    def results(self) -> list[LayerResult]:
+        """Annual results of each layer, of samples and then of the mean."""
+        made, weights, periods = [], self.calendar.weights, self.calendar.periods
+        samples = np.array([self.samples, 1])
+        divisors = samples * (math.fsum(weights) if len(weights) else periods)
+        for k, layer in enumerate(self.programme.layers):
+            first = self._moments(k, np.zeros(2))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                first /= divisors[:, np.newaxis]
+                means = np.nan_to_num(first[:, averages.SUM])
+                squares = self._moments(k, means)[:, averages.SQUARES] / divisors
+            absent = 1 - first[:, averages.WEIGHT]
+            squares += np.where(absent > _ROUNDING, absent, 0) * means**2
+            made += [
+                _result(layer, first[i], squares[i], periods * int(samples[i]), mean=i == 1)
+                for i in range(2)
+                if first[i, averages.WEIGHT] > 0 or (i == 0 and self.samples)
+            ]
+        return made
+
+    def _by_cell(self) -> Floats:
+        current().hold(_STAGE, 8 * self.recovered.shape[1])
+        return np.empty(self.recovered.shape[1])
+
+    def _moments(self, k: int, centres: Floats) -> Floats:
+        layer, parts = self.programme.layers[k], []
+        terms = layer.line, np.array(layer.charges), centres
+        periods, samples = (read_only(ids, np.int32) for ids in self.subject[1:3])
+        weights = read_only(self.calendar.weights, np.float64)
+        for a, b in slices(self.recovered.shape[1], _STAGE):
+            parts.append(np.empty((2, averages.MOMENTS)))
+            of_cells = self.recovered[k, a:b], self.exhausted[k, a:b], periods[a:b], samples[a:b]
+            averages.weigh(*of_cells, weights, *terms, parts[-1])
+        # Rounded once, so that slices do not show.
+        sums = [math.fsum(column) for column in np.array(parts).reshape(-1, 2 * averages.MOMENTS).T]
+        return np.array(sums).reshape(2, averages.MOMENTS)
+
+
+def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: bool) -> LayerResult:
+    """Results from moments of the whole layer, divided by the years."""
+    deviation = math.sqrt(squares * years / (years - 1)) if years > 1 else math.nan
+    premium = math.nan if layer.premium is None else layer.premium
+    has_line = layer.line < math.inf
+    return LayerResult(
+        number=layer.number,
+        name=layer.name,
+        mean=mean,
+        expected_loss=float(moments[averages.SUM]) * layer.placed,
+        standard_deviation=deviation * layer.placed,
+        attachment=min(float(moments[averages.ATTACHED]), 1.0),
+        exhaustion=min(float(moments[averages.EXHAUSTED]), 1.0) if layer.exhaustible else math.nan,
+        premium=premium * layer.placed,
+        reinstatement_premium=(
+            premium * layer.placed * float(moments[averages.PREMIUM]) / layer.line
+            if has_line and layer.charges else 0.0 * premium
+        ),
+        rate_on_line=premium / layer.line if has_line else math.nan,
+        loss_on_line=float(moments[averages.SUM]) / layer.line if has_line else math.nan,
+    )  # fmt: skip

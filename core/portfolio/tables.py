@@ -1,0 +1,407 @@
+"""Loss sets from tables that others have made.
+
+======== ============================================================ =========================
+form     columns (those in brackets may be missing)                    a row is
+======== ============================================================ =========================
+splt     Period EventId SummaryId SampleId Loss [PeriodWeight Year     a sample in a period, of
+         Month Day Hour Minute ImpactedExposure]                       Open Results Data
+selt     EventId SummaryId SampleId Loss [ImpactedExposure]            a sample of an event; with
+                                                                       an occurrence
+ylt      Period Loss [EventId SampleId Year Month Day Date             a loss in a period
+         PeriodWeight, SummaryId or dimensions]
+openquake event_id year loss [loss_type rup_id, dimensions]            a line of risk_by_event
+climada  year event_id at_event                                        an event of a sampled year
+======== ============================================================ =========================
+
+A table of periods says when events happen, by the rows that it has. A loss set has the losses of
+an event once, so they have to be the same wherever it happens; where they are not, each occurrence
+can be made an event of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from ..arrays import Array, Floats, Indices
+from ..errors import InputError
+from ..losses.inputs import Occurrence, SummaryInfo, parse_occurrence
+from ..losses.inputs.rows import INT_MAX
+from ..slices import slices
+from .assembling import (
+    LossRows,
+    among,
+    calendar_of,
+    check_weights,
+    occurrences_of,
+    order_by,
+    picked,
+    starts_by,
+    table_of,
+)
+from .columns import Field, Kind, Table
+from .losses import Calendar, LossTable, Occurrences
+
+_LOWEST_SPECIAL = -5
+_WEIGHT_DIGITS = 5e-7
+"""Error of a weight that a csv has with six decimals."""
+_FIRST = 305
+"""Days from 1 March of year 0 to the day before 1 January of year 1."""
+Frequency = Literal["poisson", "negative-binomial"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What is said of a table besides it."""
+
+    periods: int | None = None
+    """Number of periods, those without a loss included; none for an occurrence, which has it."""
+    samples: int | None = None
+    """Number of samples; the largest there is if it is not given."""
+    weights: Floats | None = None
+    """Weights of the periods, which add up to 1; shape (periods,)."""
+    occurrence: Occurrence | None = None
+    info: SummaryInfo | None = None
+    """What the summaries are, of tables with summaries."""
+    apart: bool = False
+    """Whether each occurrence is an event of its own, numbered from 1 on by period, date, event."""
+    seed: int = 0
+    """Of what is simulated."""
+    frequency: Frequency = "poisson"
+    """Distribution of the number of events in a period, where that is simulated."""
+    dispersion: float | None = None
+    """Variance over mean of a negative binomial frequency, above 1."""
+
+
+class Imported(NamedTuple):
+    """A loss set."""
+
+    table: LossTable
+    calendar: Calendar
+    dimensions: SummaryInfo | None
+    samples: int
+    """Number of samples, those without a loss included."""
+    left_out: Mapping[str, int]
+    """Rows that are not in it, by the reason."""
+
+
+class Form(NamedTuple):
+    """What a table has, and what becomes of it."""
+
+    fields: Sequence[Field]
+    make: Callable[[Table, Given], Imported]
+    dimensions: bool = False
+    """Whether it may have columns of any other name."""
+
+
+class _Read(NamedTuple):
+    """Rows with a loss, and what is told of all."""
+
+    rows: LossRows
+    dimensions: SummaryInfo | None
+    samples: int
+    left_out: dict[str, int]
+
+
+def _read(table: Table, given: Given, periods: Indices | None = None) -> _Read:
+    """Read the rows of a table; without events, a period is one."""
+    losses = table.amounts("Loss")
+    _check_set(table)
+    samples, count = _samples(table, given)
+    summaries, dimensions = summaries_of(table, given)
+    numbers, zeros = np.arange(table.rows), np.zeros(table.rows, np.int64)
+    when = zeros if periods is None else periods
+    events = table.integers("EventId", 0) if "EventId" in table else when
+    rows = LossRows(numbers, events, summaries, samples, losses, when, zeros)
+    added = samples >= 0
+    kept = (losses > 0) & added
+    if not kept.any():
+        hint = "A loss set has losses above 0"
+        raise InputError("no row has a loss", hint=hint, source=table.source)
+    special = len(added) - int(added.sum())
+    left_out = {"special samples": special, "no loss": len(kept) - special - int(kept.sum())}
+    return _Read(rows.take(kept), dimensions, count, left_out)
+
+
+def _check_set(table: Table) -> None:
+    """Losses of two sets are the same loss, cut twice."""
+    if "SummarySetId" in table:
+        sets = table.columns["SummarySetId"]
+        hint = "Losses of different sets are never added: import each of them as a loss set"
+        table.require("SummarySetId", sets == sets[0], f"is not {sets[0]}, as before", hint)
+
+
+def _samples(table: Table, given: Given) -> tuple[Indices, int]:
+    """Sample of each row, 0 for the mean and below 0 for what is not added; and their number."""
+    if "SampleId" not in table:
+        return np.ones(table.rows, np.int64), 1
+    ids = table.columns["SampleId"].astype(np.int64)
+    most = INT_MAX if given.samples is None else given.samples
+    good = (ids != 0) & (ids >= _LOWEST_SPECIAL) & (ids <= most)
+    table.require("SampleId", good, f"is not in 1 to {most} or {_LOWEST_SPECIAL} to -1")
+    count = given.samples or int(max(ids.max(), 0))
+    return np.where(ids == -1, 0, ids), count
+
+
+def require_unique(table: Table, rows: LossRows, same: Sequence[Array]) -> None:
+    """Raise ``InputError`` about the first of ordered rows whose keys came before."""
+    again = np.flatnonzero(np.all([key[1:] == key[:-1] for key in same], axis=0)) + 1
+    if len(again):
+        at = again[np.argmin(rows.numbers[again])]
+        text = f"the loss of event {rows.events[at]}, summary {rows.summaries[at]} and sample"
+        earlier = table.place(int(rows.numbers[at - 1]))
+        hint = "Add up what belongs together, or tell events apart by their ids"
+        text = f"{text} {rows.samples[at]} is already in {earlier}"
+        raise table.refuse(int(rows.numbers[at]), text, hint)
+
+
+def _of_events(table: Table, given: Given) -> Imported:
+    """A SELT, whose events happen as an occurrence says."""
+    if given.occurrence is None:
+        raise InputError(
+            "a table of events does not tell when they happen",
+            hint="Give an occurrence, or the table of periods",
+            source=table.source,
+        )
+    rows, dimensions, samples, left_out = _read(table, given)
+    rows = rows.take(order_by(rows.events << 32 | rows.summaries, rows.samples))
+    require_unique(table, rows, (rows.events, rows.summaries, rows.samples))
+    happens = among(rows.events, given.occurrence.events())
+    if not happens.any():
+        hint = "Give the occurrence of the same model"
+        raise InputError("no event of the table happens", hint=hint, source=table.source)
+    rows = rows.take(happens)
+    made = table_of(rows.events, rows.summaries, rows.samples, rows.losses)
+    left_out["events that never happen"] = len(happens) - len(rows.events)
+    calendar = calendar_of(given.occurrence, given.weights)
+    return Imported(made, calendar, dimensions, samples, left_out)
+
+
+def _of_periods(table: Table, given: Given, *, repeated: bool = False) -> Imported:
+    """A table of periods, whose rows say when events happen.
+
+    Args:
+        table: with their columns.
+        given: what is said besides.
+        repeated: whether an event that is there twice in a period happens twice.
+    """
+    count = count_periods(table, given)
+    periods = table.integers("Period", 1, count)
+    rows, dimensions, samples, left_out = _read(table, given, periods)
+    dates, granular = _dates(table)
+    if dates is not None or repeated:
+        days = _repetitions(rows) if dates is None else picked(dates, rows.numbers)
+        rows = replace(rows, dates=days)
+    made, occurrences = _separated(table, rows, apart=given.apart)
+    if dates is None:
+        occurrences = occurrences._replace(dates=np.zeros_like(occurrences.dates))
+    weights = _weights(table, given, count, periods)
+    calendar = Calendar(count, occurrences, weights, dates is not None, granular)
+    return Imported(made, calendar, dimensions, samples, left_out)
+
+
+def _repetitions(rows: LossRows) -> Indices:
+    """How often the event of each row was there before in its period."""
+    order = order_by(rows.events, rows.periods)
+    starts = starts_by(picked(rows.events, order), picked(rows.periods, order))
+    before = np.empty_like(order)
+    before[order] = np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts))
+    return before
+
+
+def _separated(table: Table, rows: LossRows, *, apart: bool) -> tuple[LossTable, Occurrences]:
+    """The losses of events, and their occurrences."""
+    if apart:
+        rows = rows.take(order_by(rows.periods, rows.dates, rows.events))
+        starts = starts_by(rows.periods, rows.dates, rows.events)
+        rows = replace(rows, events=np.repeat(np.arange(1, len(starts)), np.diff(starts)))
+    cells = rows.summaries << 32 | rows.samples
+    order = order_by(rows.events, rows.periods, rows.dates, cells)
+    rows, cells = rows.take(order), cells[order]
+    when = (rows.events, rows.periods, rows.dates)
+    require_unique(table, rows, (*when, cells))
+    starts = starts_by(*when)
+    events, periods, dates = (key[starts[:-1]] for key in when)
+    first = _require_same(table, rows, cells, starts, events)
+    kept = rows.take(np.repeat(first == np.arange(len(first)), np.diff(starts)))
+    made = table_of(kept.events, kept.summaries, kept.samples, kept.losses)
+    return made, occurrences_of(periods, events, dates)
+
+
+def _require_same(
+    table: Table, rows: LossRows, cells: Indices, starts: Indices, events: Indices
+) -> Indices:
+    """First occurrence of the event of each occurrence, which has to have the same losses."""
+    of_event = starts_by(events)
+    first = np.repeat(of_event[:-1], np.diff(of_event))
+    lengths = np.diff(starts)
+    wrong = starts[:-1][lengths != lengths[first]]
+    at = int(wrong[0]) if len(wrong) else len(cells)
+    shift = np.repeat(starts[:-1] - starts[first], lengths)
+    for a, b in slices(at, "input"):
+        model = np.arange(a, b) - shift[a:b]
+        other = (cells[a:b] != cells[model]) | (rows.losses[a:b] != rows.losses[model])
+        if other.any():
+            at = a + int(np.argmax(other))
+            break
+    if at < len(cells):
+        earlier = table.place(int(rows.numbers[at - shift[at]]))
+        text = f"event {rows.events[at]} has other losses than where it happens first, {earlier}"
+        hint = "Losses of an event are the same wherever it happens: make each occurrence an event"
+        raise table.refuse(int(rows.numbers[at]), text, f"{hint} of its own with apart")
+    return first
+
+
+def count_periods(table: Table, given: Given) -> int:
+    """Number of periods that is given, which has to be."""
+    if given.periods is None:
+        raise InputError(
+            "the table does not tell how many periods there are, as some have no loss",
+            hint="Give their number",
+            source=table.source,
+        )
+    if not 1 <= given.periods <= INT_MAX:
+        message = f"the number of periods, {given.periods}, is not in 1 to {INT_MAX}"
+        raise InputError(message, hint="Correct it", source=table.source)
+    return given.periods
+
+
+def _weights(table: Table, given: Given, count: int, periods: Indices) -> Floats:
+    """Weights of the periods, empty if they are equal."""
+    weights = check_weights(given.weights, count)
+    if "PeriodWeight" in table:
+        table.amounts("PeriodWeight")
+        expected = weights[periods - 1] if len(weights) else 1 / count
+        good = np.abs(table.columns["PeriodWeight"] - expected) <= _WEIGHT_DIGITS
+        hint = "Give the weights of all periods, of which a table has those with a loss"
+        table.require("PeriodWeight", good, "is not the weight of its period", hint)
+    return weights
+
+
+def _dates(table: Table) -> tuple[Indices | None, bool]:
+    """Dates of rows, None if there are none; and whether they are minutes."""
+    if "Date" in table:
+        return _days(table), False
+    names = [name for name in ("Year", "Month", "Day", "Hour", "Minute") if name in table]
+    if len(names) not in {0, 3, 5}:
+        hint = "Give Year, Month and Day, and Hour and Minute too if you have them"
+        message = f"a date has {' and '.join(names)} only"
+        raise InputError(message, hint=hint, source=table.source)
+    # A model without a calendar has the ids of its dates written as if they were of year 0.
+    if not names or not table.columns["Year"].any():
+        return None, False
+    granular = any(table.columns[name].any() for name in names[3:])
+    parts = {f"occ_{n.lower()}": table.columns[n] for n in (names if granular else names[:3])}
+    ones = np.ones(table.rows, np.int64)
+    parts = {"event_id": ones, "period_no": ones, **parts}
+    return parse_occurrence(parts, 1, table.source).dates, granular
+
+
+def _days(table: Table) -> Indices:
+    texts = table.columns["Date"]
+    days = np.empty(len(texts), np.int64)
+    for a, b in slices(len(texts), "input", 1 << 14):
+        for row in range(a, b):
+            try:
+                days[row] = date.fromisoformat(str(texts[row])).toordinal() + _FIRST
+            except ValueError:
+                text = f"Date {str(texts[row])[:60]!r} is not a date such as 2031-05-28"
+                raise table.refuse(row, text) from None
+    return days
+
+
+def summaries_of(table: Table, given: Given) -> tuple[Indices, SummaryInfo | None]:
+    """Summary of each row, and what the summaries are."""
+    if "SummaryId" in table:
+        if table.dimensions:
+            hint = "Describe summaries in a summary info, or leave SummaryId out"
+            message = f"it has SummaryId and {', '.join(table.dimensions)[:200]}"
+            raise InputError(message, hint=hint, source=table.source)
+        return _described(table.integers("SummaryId", 1), given, table), given.info
+    if not table.dimensions:
+        return _described(np.ones(table.rows, np.int64), given, table), given.info
+    numbers: dict[tuple[str, ...], int] = {}
+    summaries = np.empty(table.rows, np.int64)
+    for a, b in slices(table.rows, "input", 1 << 14):
+        keys = zip(*(texts[a:b].tolist() for texts in table.dimensions.values()), strict=True)
+        summaries[a:b] = [numbers.setdefault(key, len(numbers) + 1) for key in keys]
+    columns = zip(*numbers, strict=True)
+    described = {n: np.array(c) for n, c in zip(table.dimensions, columns, strict=True)}
+    return summaries, SummaryInfo(np.arange(1, len(numbers) + 1, dtype=np.int32), described)
+
+
+def _described(summaries: Indices, given: Given, table: Table) -> Indices:
+    """The same summaries, of which the summary info has to have each."""
+    if given.info is not None:
+        known = among(summaries, given.info.summary_ids)
+        if not known.all():
+            row = int(np.argmin(known))
+            text = f"summary {summaries[row]} is not described in the summary info"
+            raise table.refuse(row, text, "Describe it there")
+    return summaries
+
+
+def _renamed(table: Table, names: Mapping[str, str]) -> Table:
+    columns = {names.get(name, name): values for name, values in table.columns.items()}
+    return replace(table, columns=columns)
+
+
+def _of_openquake(table: Table, given: Given) -> Imported:
+    """Losses of events by loss type, each of which is a summary."""
+    _check_loss_types(table)
+    return _of_periods(_renamed(table, {"year": "Period", "loss": "Loss"}), given)
+
+
+def _check_loss_types(table: Table) -> None:
+    """A total has loss types that may be there too, and an insured loss is part of another."""
+    kinds = table.dimensions.get("loss_type")
+    found = [] if kinds is None else sorted(set(kinds.tolist()))
+    parts = [part for kind in found for part in kind.replace("_ins", "").split("+")]
+    twice = sorted({part for part in parts if parts.count(part) > 1})
+    alone = [kind for kind in found if kind.split("_")[0] in _ALONE]
+    if twice or (alone and len(found) > 1):
+        message = f"losses of the types {', '.join(found)[:200]} are not to be added"
+        hint = f"Leave out lines, so that {(twice or alone)[0]} is there once and alone"
+        raise InputError(message, hint=hint, source=table.source)
+
+
+def _of_climada(table: Table, given: Given) -> Imported:
+    """Events of sampled years; sampled with replacement, one may happen twice in a year."""
+    named = _renamed(table, {"year": "Period", "at_event": "Loss"})
+    return _of_periods(named, given, repeated=True)
+
+
+_ALONE = frozenset(
+    ("occupants", "residents", "affectedpop", "injured", "number", "area", "claim", "reinsurance")
+)
+"""Loss types of people and buildings, and what is part of other losses."""
+_NUMBERS = frozenset(("Loss", "loss", "at_event", "PeriodWeight"))
+_WHEN = "Year Month Day Hour Minute PeriodWeight"
+
+
+def _fields(needed: str, others: str = "", ignored: str = "") -> list[Field]:
+    """Columns by their names."""
+    found = [Field(name, "ignored") for name in ignored.split()]
+    for names, is_needed in ((needed, True), (others, False)):
+        for name in names.split():
+            kind: Kind = "number" if name in _NUMBERS else "date" if name == "Date" else "integer"
+            found.append(Field(name, kind, is_needed))
+    return found
+
+
+_SPLT = "Period EventId SummaryId SampleId Loss"
+_SELT = "EventId SummaryId SampleId Loss"
+_YLT = f"EventId SummaryId SampleId SummarySetId Date {_WHEN}"
+_ASIDE = "rup_id ses_id rlz_id variance pla_loss injured fatalities homeless non_operational"
+FORMS: Final[Mapping[str, Form]] = {
+    "splt": Form(_fields(_SPLT, f"SummarySetId {_WHEN}", "ImpactedExposure"), _of_periods),
+    "selt": Form(_fields(_SELT, "SummarySetId", "ImpactedExposure"), _of_events),
+    "ylt": Form(_fields("Period Loss", _YLT, "ImpactedExposure"), _of_periods, dimensions=True),
+    "openquake": Form(_fields("EventId year loss", "", _ASIDE), _of_openquake, dimensions=True),
+    "climada": Form(_fields("EventId year at_event"), _of_climada),
+}
+"""By name."""

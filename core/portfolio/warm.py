@@ -1,0 +1,36 @@
+"""Uses every kernel of roll-ups once, so that it is compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..losses.inputs import ReturnPeriods
+from .combining import Subject
+from .contributions import Aim, contribute
+from .curves import Question, roll_up
+from .joining import Member
+from .losses import Calendar, LossTable, Occurrences
+from .uncertainty import Doubt, bands
+
+
+def use_roll_ups() -> None:
+    """Ask about two blocks of an event that happens twice, with losses of both widths."""
+    for dtype in (np.float32, np.float64):
+        subject = Subject([_member(np.ones(3, dtype))], 2)
+        for _ in roll_up(subject, Question(("aal", "ept"), ReturnPeriods(np.ones(1, np.int32)))):
+            """Ignore the rows."""
+    whole = subject.whole().occurrence_losses()
+    contribute(subject, whole, Aim((1,), leave_one_out=True))
+    for _ in bands(subject, Doubt((1,), replicates=100)):
+        """Ignore the rows."""
+
+
+def _member(losses: np.ndarray) -> Member:
+    one, ids = np.ones(1, np.int32), np.arange(1, 3, dtype=np.int32)
+    places = np.array([0, 2])
+    counts = np.array([2, 1], np.int32)
+    samples = np.array([0, 1, 1], np.int32)
+    table = LossTable(one, np.array([0, 2]), ids, places, places, counts, samples, losses)
+    twice = np.ones(2, np.int32)
+    calendar = Calendar(1, Occurrences(twice, twice, np.zeros(2, np.int64)), np.zeros(0))
+    return Member(table, calendar, ids, ids - ids[0], 1)

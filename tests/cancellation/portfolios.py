@@ -1,0 +1,86 @@
+"""Loss sets, and questions about them, of as many losses as a short preparation can upload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import count
+
+from tests.cancellation.leaving import Work
+from tests.cancellation.losses import LONG, occurrences
+from tests.cancellation.place import JSON, Place, Prepare, Table
+
+TABLE = Table()
+SETS, QUERY = "/v1/portfolios/loss-sets", "/v1/portfolios/query"
+ONE = f"{SETS}/{{ident}}"
+MOST = 120 << 20
+"""Bytes of a table that is imported, about."""
+_numbers = count()
+
+
+def sealed(place: Place, part: float) -> str:
+    """A sealed run of the longest stream; its id."""
+    data = occurrences(LONG.events, int(LONG.occurrences * part))
+    values = {"perspective": "gul", "reports": ["melt"]}
+    inputs = {"occurrence": place.store("occurrence", data)}
+    run: str = place.send("/v1/runs", {**values, "inputs": inputs})["id"]
+    place.ask("POST", f"/v1/runs/{run}/streams", LONG.stream(part))
+    place.ask("POST", f"/v1/runs/{run}/seal")
+    return run
+
+
+def making(place: Place, part: float) -> Callable[[], Work]:
+    """A loss set of a run."""
+    run = sealed(place, part)
+
+    def make() -> Work:
+        body = json.dumps({"run": run, "name": f"made-{next(_numbers)}"}).encode()
+        return Work("POST", SETS, body, JSON)
+
+    return make
+
+
+def importing(place: Place, part: float) -> Callable[[], Work]:  # noqa: ARG001 - a kind of work
+    """A year loss table in csv."""
+    line = b"%d,%d,1,123.5\n"
+    rows = int(MOST * part) // 22
+    body = b"Period,EventId,SampleId,Loss\n" + b"".join(line % (n, n) for n in range(1, rows))
+    query = f"form=ylt&no_of_periods={rows}"
+    return lambda: Work("PUT", f"{SETS}/read-{next(_numbers)}?{query}", body)
+
+
+def stored(place: Place, part: float) -> str:
+    """A loss set of a run; its id."""
+    body = {"run": sealed(place, part), "name": f"asked-{next(_numbers)}"}
+    return str(place.send(SETS, body)["id"])
+
+
+def exporting(place: Place, part: float) -> Work:
+    """The losses of all occurrences."""
+    return Work("GET", f"{SETS}/{stored(place, part)}/losses?form=splt&format=csv")
+
+
+def asking(**members: object) -> Prepare:
+    """A question, with a filter of its own so that nothing of it is kept."""
+
+    def prepare(place: Place, part: float) -> Callable[[], Work]:
+        ident = stored(place, part)
+
+        def make() -> Work:
+            kept: Mapping[str, object] = {"periods": [1, 10_000_000 + next(_numbers)]}
+            body = {"loss_sets": [{"id": ident}], "filter": kept, **members}
+            return Work("POST", QUERY, json.dumps(body).encode(), JSON)
+
+        return make
+
+    return prepare
+
+
+LAYER = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 10, "OccLimit": 1e6}
+TABLE.add(f"POST {SETS}", "a loss set", making)
+TABLE.add(f"PUT {ONE}", "a year loss table", importing)
+TABLE.add(f"GET {ONE}/losses", "a loss set as splt", exporting)
+TABLE.add(f"POST {QUERY}", "portfolio curves", asking(report="curves"))
+TABLE.add(f"POST {QUERY}", "contributions", asking(report="contributions", return_periods=[10]))
+TABLE.add(f"POST {QUERY}", "uncertainty", asking(report="uncertainty", return_periods=[10]))
+TABLE.add(f"POST {QUERY}", "layers", asking(report="layers", programme={"layers": [LAYER]}))

@@ -1,0 +1,42 @@
+"""Reports of groups against the ordinary reports of the same stream."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.losses.inputs import ReturnPeriods
+from core.losses.reports.report import RunOptions, TailMean
+from core.portfolio.combining import Subject
+from core.portfolio.curves import REPORTED, Question, roll_up
+from tests.portfolios import as_run, random_set
+from tests.runs import compute
+
+SEEDS = st.integers(0, 2**32 - 1)
+REPORTS = ("aal", "aal_mean", "ept", "psept")
+
+
+@given(SEEDS, st.sampled_from([4, 8]), st.booleans(), st.sampled_from(["count", "weight"]))
+def test_a_group_for_each_summary_has_the_ordinary_reports(
+    seed: int, width: int, at_returns: bool, tvar: TailMean
+) -> None:
+    rng = np.random.default_rng(seed)
+    case = random_set(rng, width=width)
+    years = tuple(np.unique(rng.integers(1, 2 * case.periods, 6, endpoint=True))[::-1].tolist())
+    run = as_run(case, years if at_returns else ())
+    options = RunOptions(tvar=tvar)
+    wanted = compute(run, reports=REPORTS, options=options)
+    returns = ReturnPeriods(np.array(years, np.int32)) if at_returns else None
+    question = Question(REPORTS, returns, options, width)
+    found = {name: [np.zeros(0, REPORTED[name].dtype(width))] for name in REPORTS}
+    for name, rows in roll_up(Subject([case.member()], len(case.summaries)), question):
+        found[name].append(rows)
+    ids = np.array([0, *case.summaries], np.int32)
+    for name in REPORTS:
+        rows = np.concatenate(found[name])
+        rows["SummaryId"] = ids[rows["SummaryId"]]
+        if name.startswith("aal"):
+            # Summaries without an occurrence have no row in an ordinary report.
+            rows = rows[np.isin(rows["SummaryId"], wanted[name]["SummaryId"])]
+        assert rows.tobytes() == wanted[name].tobytes(), name

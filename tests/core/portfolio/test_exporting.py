@@ -1,0 +1,142 @@
+"""Loss sets as tables: what is written is read as the same set."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.arrays import Rows
+from core.errors import OptionError
+from core.losses.inputs import Occurrence
+from core.losses.tables import CsvEncoder
+from core.portfolio import exporting
+from core.portfolio.assembling import calendar_of, table_of
+from core.portfolio.exporting import EXPORTS, export_rows, occurrence_of
+from core.portfolio.importing import import_table
+from core.portfolio.losses import Calendar, LossTable
+from core.portfolio.tables import Given
+from tests.core.portfolio.test_tables import happenings, losses_of
+from tests.scale import examples
+
+PERIODS = 6
+Losses = dict[tuple[int, int, int], float]
+
+
+def loss_set(
+    losses: Losses, when: list[tuple[int, int, int]], width: int = 8, *, dated: bool = True
+) -> tuple[LossTable, Calendar]:
+    """A set of losses by event, summary and sample; and of period, date and event."""
+    keys = np.array(sorted(losses), np.int64).T
+    values = np.array([losses[key] for key in sorted(losses)], f"f{width}")
+    columns = np.array(when, np.int64).reshape(-1, 3).T
+    occurrence = Occurrence(
+        PERIODS, columns[2].astype(np.int32), columns[0].astype(np.int32), columns[1], dated
+    )
+    return table_of(keys[0], keys[1], keys[2], values), calendar_of(occurrence)
+
+
+def exported(form: str, table: LossTable, calendar: Calendar) -> Rows:
+    return np.concatenate([piece.copy() for piece in export_rows(form, table, calendar)])
+
+
+LOSSES = st.dictionaries(
+    st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 3)),
+    st.floats(2**-10, 1e9, width=32),
+    min_size=1,
+    max_size=24,
+)
+WHEN = st.sets(
+    st.tuples(st.integers(1, PERIODS), st.integers(700_000, 700_003), st.integers(1, 5)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=examples(100))
+@given(LOSSES, WHEN, st.integers(1, 9))
+def test_what_is_written_is_read_as_the_same_set(
+    losses: Losses, when: set[tuple[int, int, int]], piece: int
+) -> None:
+    table, calendar = loss_set(losses, list(when))
+    happening = {event for _, _, event in when}
+    kept = {key: loss for key, loss in losses.items() if key[0] in happening}
+    if not kept:
+        assert not list(export_rows("splt", table, calendar))
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "PIECE", piece)
+        rows = {form: exported(form, table, calendar) for form in EXPORTS}
+    for form in ("selt", "splt"):
+        columns = {name: rows[form][name] for name in rows[form].dtype.names or ()}
+        given_too = Given(periods=PERIODS, occurrence=occurrence_of(calendar))
+        made = import_table(form, columns, given_too)
+        assert losses_of(made.table) == kept
+        with_loss = {event for event, _, _ in kept}
+        expected = happenings(calendar)
+        if form == "splt":
+            expected = [row for row in expected if row[2] in with_loss]
+        assert happenings(made.calendar) == expected
+
+
+@settings(max_examples=examples(100))
+@given(LOSSES, WHEN, st.integers(1, 9))
+def test_years_have_the_sums_of_their_occurrences(
+    losses: Losses, when: set[tuple[int, int, int]], piece: int
+) -> None:
+    sums: dict[tuple[int, int, int], float] = defaultdict(float)
+    for period, _, event in sorted(when):
+        for (of, summary, sample), loss in losses.items():
+            if of == event:
+                sums[period, summary, sample or -1] += loss
+    table, calendar = loss_set(losses, list(when))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "PIECE", piece)
+        pieces = list(export_rows("ylt", table, calendar))
+    found = [row for piece_of in pieces for row in piece_of.tolist()]
+    assert [row[:1] + row[2:4] for row in found] == sorted(sums)
+    for period, weight, summary, sample, loss in found:
+        assert weight == 1 / PERIODS
+        assert loss == pytest.approx(sums[period, summary, sample], rel=1e-15)
+
+
+def test_columns_and_digits_are_those_of_the_reports() -> None:
+    table, calendar = loss_set(
+        {(7, 1, 0): 1.5, (7, 1, 2): 2.125}, [(3, 737_731, 7), (4, 737_732, 7)], 4
+    )
+    lines = {}
+    for form, report in EXPORTS.items():
+        encoder = CsvEncoder(report, 4)
+        body = b"".join(bytes(encoder.encode(rows)) for rows in export_rows(form, table, calendar))
+        lines[form] = (bytes(encoder.header()) + body).decode().splitlines()
+    assert lines["selt"] == ["EventId,SummaryId,SampleId,Loss", "7,1,-1,1.50", "7,1,2,2.12"]
+    assert lines["splt"] == [
+        "Period,PeriodWeight,EventId,Year,Month,Day,Hour,Minute,SummaryId,SampleId,Loss",
+        "3,0.166667,7,2020,1,2,0,0,1,-1,1.50",
+        "3,0.166667,7,2020,1,2,0,0,1,2,2.12",
+        "4,0.166667,7,2020,1,3,0,0,1,-1,1.50",
+        "4,0.166667,7,2020,1,3,0,0,1,2,2.12",
+    ]
+    assert lines["ylt"][:2] == [
+        "Period,PeriodWeight,SummaryId,SampleId,Loss",
+        "3,0.166667,1,-1,1.50",
+    ]
+
+
+def test_a_set_without_dates_is_read_as_one_without() -> None:
+    table, calendar = loss_set({(7, 1, 1): 1.5}, [(3, 99, 7)], dated=False)
+    assert happenings(calendar) == [(3, 0, 7)]
+    encoder = CsvEncoder(EXPORTS["splt"], 8)
+    body = bytes(encoder.header()) + bytes(encoder.encode(exported("splt", table, calendar)))
+    made = import_table("splt", body, Given(periods=PERIODS))
+    assert not made.calendar.dated
+    assert happenings(made.calendar) == [(3, 0, 7)]
+
+
+def test_other_forms_are_not_written() -> None:
+    table, calendar = loss_set({(7, 1, 1): 1.5}, [(3, 99, 7)])
+    with pytest.raises(OptionError, match="there is no export 'slt'"):
+        export_rows("slt", table, calendar)

@@ -1,0 +1,331 @@
+"""Programmes give what plain Python gives, and keep what holds for every programme."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.budget import installed
+from core.errors import CancelledError, InputError, LimitError
+from core.portfolio import inuring
+from core.portfolio._kernels import layers as kernel
+from core.portfolio.inuring import Perils, Subject, join_parts, run_programme
+from core.portfolio.layers import Recoveries
+from core.portfolio.losses import Calendar, OccurrenceLosses, Occurrences
+from core.portfolio.programme import parse_programme
+from core.slices import slices
+from tests.core.portfolio.programmes import PARTS, Case, Layers, random_case, random_layers, seeded
+from tests.core.test_slices import Counting, Leaving
+from tests.portfolio_programme_oracle import average, run_year
+from tests.scale import examples
+
+SEEDS = st.integers(0, 1 << 32)
+
+
+def run(case: Case, layers: Layers, perils: Perils | None = None) -> Recoveries:
+    programme = parse_programme({"layers": layers})
+    return run_programme(
+        programme, case.subject, case.calendar, case.samples, perils or case.perils
+    )
+
+
+def check_against_oracle(case: Case, layers: Layers) -> None:
+    """Compare every number that both sides know."""
+    got = run(case, layers)
+    years = {key: run_year(layers, rows) for key, rows in case.cells.items()}
+    net = [x for year in years.values() for x in year.net]
+    np.testing.assert_allclose(got.net, net, rtol=1e-9, atol=1e-9)
+    ordered = got.programme.layers
+    for k, layer in enumerate(ordered):
+        for found, name in (
+            (got.ceded(k), "ceded"),
+            (got.reinstatement_premiums(k), "premiums"),
+            (got.exhausted[k], "exhausted"),
+        ):
+            wanted = [getattr(year, name)[layer.number] for year in years.values()]
+            np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9, err_msg=name)
+    results = {(row.number, row.mean): row for row in got.results()}
+    assert {mean for _, mean in results} == (
+        {True, False} if 0 in case.subject.losses.samples else {False}
+    )
+    for (number, mean), row in results.items():
+        samples = [0] if mean else range(1, case.samples + 1)
+        expected = average(number, years, case.weights, samples)
+        layer = next(one for one in ordered if one.number == number)
+        premium = expected.premium if layer.premium is not None else math.nan
+        exhaustion = expected.exhaustion if layer.exhaustible else math.nan
+        assert row[3:7] == pytest.approx((*expected[:3], exhaustion), nan_ok=True, abs=1e-7)
+        assert row.reinstatement_premium == pytest.approx(premium, nan_ok=True)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(SEEDS)
+def test_programmes_of_parts_perils_and_hours_give_what_plain_python_gives(seed: int) -> None:
+    random = seeded(seed)
+    check_against_oracle(random_case(random), random_layers(random))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(SEEDS)
+def test_programmes_of_one_part_give_what_plain_python_gives(seed: int) -> None:
+    random = seeded(seed)
+    case = random_case(random, parts=False, granular=random.random() < 0.5)
+    check_against_oracle(case, random_layers(random, parts=False, hours=random.random() < 0.5))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(SEEDS)
+def test_gross_is_ceded_and_net_and_no_limit_is_passed(seed: int) -> None:
+    random = seeded(seed)
+    case = random_case(random)
+    got = run(case, random_layers(random))
+    gross, net = case.subject.losses.losses, got.net
+    assert (net >= 0).all()
+    assert (net <= gross).all()
+    np.testing.assert_array_equal(got.ceded_losses().losses, gross - net)
+    assert got.net_losses().losses is net
+    ceded = sum((got.ceded(k) for k in range(len(got.recovered))), np.zeros(len(got.net_sums)))
+    np.testing.assert_allclose(got.gross_sums - got.net_sums, ceded, rtol=1e-9, atol=1e-9)
+    for k, layer in enumerate(got.programme.layers):
+        assert (got.recovered[k] <= layer.terms["AggLimit"]).all()
+        if layer.charges and layer.premium:
+            most = layer.premium * layer.placed * sum(layer.charges)
+            assert (got.reinstatement_premiums(k) <= most * (1 + 1e-12)).all()
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(SEEDS)
+def test_a_higher_limit_never_cedes_less(seed: int) -> None:
+    random = seeded(seed)
+    case = random_case(random, parts=False)
+    layer = {**random_layers(random, parts=False)[0], "ReinsType": "CXL", "OccLimit": 20.0}
+    wider = {**layer, "OccLimit": 35.0}
+    assert (run(case, [wider]).recovered >= run(case, [layer]).recovered * (1 - 1e-12)).all()
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(SEEDS)
+def test_a_cedant_recovers_at_least_what_first_losses_give(seed: int) -> None:
+    random = seeded(seed)
+    case = random_case(random, granular=True)
+    terms = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 50, "OccLimit": 60}
+    first, best = (
+        run(case, [{**terms, "HoursClause": {"Hours": 72, "Start": start}}]).recovered
+        for start in ("first-loss", "cedant")
+    )
+    assert (best >= first * (1 - 1e-12)).all()
+
+
+def test_a_full_quota_share_cedes_the_gross() -> None:
+    case = random_case(seeded(1))
+    got = run(case, [{"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 1}])
+    assert not got.net.any()
+    np.testing.assert_allclose(got.ceded(0), got.gross_sums)
+
+
+def test_the_unplaced_part_stays_in_the_net() -> None:
+    case = random_case(seeded(1))
+    terms = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 20, "OccLimit": 30}
+    whole, part = run(case, [terms]), run(case, [{**terms, "PlacedPercent": 0.75}])
+    np.testing.assert_allclose(part.ceded(0), 0.75 * whole.ceded(0))
+    np.testing.assert_allclose(part.net_sums - whole.net_sums, 0.25 * whole.ceded(0), atol=1e-9)
+
+
+def test_premiums_change_no_net_loss() -> None:
+    case = random_case(seeded(2))
+    terms = {
+        "ReinsNumber": 1,
+        "ReinsType": "CXL",
+        "OccAttachment": 20,
+        "OccLimit": 30,
+        "Reinstatement": 1,
+    }
+    paid = run(case, [{**terms, "ReinsPremium": 10, "ReinstatementCharge": 1}])
+    np.testing.assert_array_equal(paid.net, run(case, [terms]).net)
+    assert paid.reinstatement_premiums(0).any()
+
+
+def year_of(losses: list[float], dates: list[int] | None = None, **calendar: bool) -> Case:
+    """Losses of one period and sample, of events 1, 2 and so on."""
+    n = len(losses)
+    events = np.arange(1, n + 1, dtype=np.int32)
+    when = np.array(dates or range(n), np.int64)
+    subject = OccurrenceLosses(
+        np.array([0, n]), np.ones(1, np.int32), np.ones(1, np.int32),
+        np.arange(n, dtype=np.int32), np.array(losses),
+    )  # fmt: skip
+    occurrences = Occurrences(np.ones(n, np.int32), events, when)
+    perils = Perils(["WTC"], np.zeros(n, np.int32))
+    return Case(Calendar(1, occurrences, np.zeros(0), **calendar), perils, Subject(subject), 1, {})
+
+
+CXL = {"ReinsNumber": 1, "ReinsType": "CXL"}
+
+
+def test_72_hours_are_the_day_of_the_first_loss_and_the_two_that_follow() -> None:
+    case = year_of([10.0, 10.0, 10.0, 10.0], [5, 6, 7, 8])
+    got = run(case, [{**CXL, "OccAttachment": 25, "HoursClause": {"Hours": 72}}])
+    assert got.ceded(0) == [5]
+    np.testing.assert_allclose(got.net, [10 - 5 / 3] * 3 + [10])
+
+
+def test_an_hours_clause_counts_minutes_where_dates_do() -> None:
+    case = year_of([10.0, 10.0, 10.0], [0, 89, 90], granular=True)
+    got = run(case, [{**CXL, "OccAttachment": 15, "HoursClause": {"Hours": 1.5}}])
+    np.testing.assert_allclose(got.net, [7.5, 7.5, 10])
+
+
+def test_windows_begin_in_order_of_date_among_perils() -> None:
+    case = year_of([30.0, 30.0, 30.0], [0, 1, 2])
+    perils = Perils(["WTC", "XHL"], np.array([0, 1, 0], np.int32))
+    layer = {**CXL, "OccAttachment": 20, "AggLimit": 45, "HoursClause": {"Hours": 72}}
+    np.testing.assert_allclose(run(case, [layer], perils).net, [10, 25, 10])
+
+
+REFUSED: list[tuple[Case, dict[str, Any], str]] = [
+    (year_of([1.0], dated=False), {**CXL, "OccLimit": 1, "HoursClause": {"Hours": 72}},
+     r"layers\[0\].HoursClause needs dates, and the occurrences of the loss set have none"),
+    (year_of([1.0]), {**CXL, "OccLimit": 1, "HoursClause": {"Hours": 36}},
+     r"layers\[0\].HoursClause.Hours is 36. Give a multiple of 24"),
+    (year_of([1.0], granular=True), {**CXL, "OccLimit": 1, "HoursClause": {"Hours": 0.01}},
+     r"layers\[0\].HoursClause.Hours is 0.01. Give whole minutes"),
+    (year_of([1.0]), {"ReinsNumber": 1, "ReinsType": "SS", "RiskAttachment": 1},
+     r"layers\[0\] has terms of risks, and the losses are of no risks whose insured value"),
+    (year_of([1.0]), {"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 1, "RiskLimit": 1},
+     r"layers\[0\] has terms of risks"),
+    (year_of([1.0]), {**CXL, "OccLimit": 1, "Scope": ["north"]},
+     r"layers\[0\].Scope has 'north', which no part is"),
+    (year_of([1.0]), {**CXL, "OccLimit": 1, "ReinsPeril": "WTD"},
+     r"layers\[0\].ReinsPeril has 'WTD', which no peril is. Did you mean WTC\?"),
+    (random_case(seeded(1)), {**CXL, "OccLimit": 1, "Scope": ["nord"]},
+     r"layers\[0\].Scope has 'nord', which no part is. Did you mean north\?"),
+    (year_of([1.5e308, 1.5e308]), {"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 1},
+     r"losses to layer 1 \(layers\[0\]\) in period 1 \(sample 1\) add up to more than a number"),
+    (year_of([1.5e308, 1.5e308]), {**CXL, "OccAttachment": 1, "HoursClause": {"Hours": 72}},
+     "add up to more than a number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "layer", "message"), REFUSED)
+def test_what_does_not_fit_the_losses_is_refused(
+    case: Case, layer: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run(case, [layer])
+
+
+def test_layers_of_a_priority_that_cede_more_than_there_is_are_named() -> None:
+    layers = [
+        {"ReinsNumber": 4, "ReinsName": "first", "ReinsType": "QS", "CededPercent": 0.6},
+        {"ReinsNumber": 7, "ReinsType": "CXL", "OccAttachment": 50},
+    ]
+    message = (
+        r"the layers of priority 1 cede more than the loss of event 2 in period 1 \(sample 1\): "
+        r"layer 4 'first' \(layers\[0\]\), layer 7 \(layers\[1\]\)"
+    )
+    with pytest.raises(InputError, match=message) as caught:
+        run(year_of([60.0, 200.0]), layers)
+    assert caught.value.event == 2
+    layers[1]["InuringPriority"] = 2
+    np.testing.assert_allclose(run(year_of([60.0, 200.0]), layers).net, [24, 50])
+
+
+def test_shares_that_are_one_together_leave_nothing() -> None:
+    shares = [0.1, 0.2, 0.3, 0.4]
+    layers = [
+        {"ReinsNumber": k, "ReinsType": "QS", "CededPercent": x} for k, x in enumerate(shares, 1)
+    ]
+    assert run(year_of([0.1, 1 / 3]), layers).net == pytest.approx([0, 0], abs=1e-16)
+
+
+def test_a_peril_that_is_not_known_is_refused_where_it_matters() -> None:
+    case = year_of([1.0, 2.0])
+    perils = Perils(["WTC"], np.array([0, -1], np.int32))
+    with pytest.raises(InputError, match=r"layers\[0\] depends on perils, and that of event 2"):
+        run(case, [{**CXL, "OccLimit": 1, "ReinsPeril": "WTC"}], perils)
+    assert run(case, [{**CXL, "OccLimit": 1}], perils).ceded(0) == [2]
+
+
+def test_an_insured_value_of_zero_is_refused() -> None:
+    case = random_case(seeded(1))
+    assert case.subject.values is not None
+    case.subject.values[0] = 0
+    with pytest.raises(InputError, match="an insured value is not above 0 and finite"):
+        run(case, [{"ReinsNumber": 1, "ReinsType": "SS", "RiskAttachment": 1}])
+
+
+def test_a_period_of_too_many_losses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inuring, "MOST_IN_CELL", 2)
+    with pytest.raises(
+        LimitError, match="3 losses of one period and sample are too many for 1 layers"
+    ):
+        run(year_of([1.0, 1.0, 1.0]), [{**CXL, "OccLimit": 1}])
+
+
+@pytest.mark.once
+def test_windows_that_take_a_cedant_too_long_are_refused() -> None:
+    n = math.isqrt(2 * kernel.MOST_STEPS) + 2
+    case = year_of([1.0] * n, [0] * n)
+    clause = {"Hours": 72, "Start": "cedant"}
+    with pytest.raises(LimitError, match="are too many for the windows of layer 1"):
+        run(case, [{**CXL, "OccLimit": 1, "HoursClause": clause}])
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(SEEDS)
+def test_parts_are_joined_in_order(seed: int) -> None:
+    case = random_case(seeded(seed))
+    whole = case.subject
+    parts, values = {}, {}
+    for k, name in enumerate(PARTS):
+        rows = np.flatnonzero(whole.parts == k)
+        cells = np.searchsorted(whole.losses.starts, rows, side="right") - 1
+        used, counts = np.unique(cells, return_counts=True)
+        parts[name] = OccurrenceLosses(
+            np.cumsum([0, *counts]), whole.losses.periods[used], whole.losses.samples[used],
+            whole.losses.occurrences[rows], whole.losses.losses[rows],
+        )  # fmt: skip
+        values[name] = 40.0 * (k + 1)
+    joined = join_parts(parts, case.calendar, case.samples, values)
+    for got, wanted in zip((*joined.losses, *joined[2:]), (*whole.losses, *whole[2:]), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(SEEDS)
+def test_slices_do_not_show(seed: int) -> None:
+    random = seeded(seed)
+    case, layers = random_case(random), random_layers(random)
+    whole = run(case, layers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inuring, "SLICE", 1)
+        patch.setattr(slices, "__defaults__", (1,))
+        cut = run(case, layers)
+        for got, wanted in zip(cut.results(), whole.results(), strict=True):
+            assert got[3:] == pytest.approx(wanted[3:], nan_ok=True, rel=1e-13)
+        for name in ("net", "recovered", "exhausted", "gross_sums", "net_sums"):
+            np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name))
+
+
+def test_a_client_that_leaves_is_noticed_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inuring, "SLICE", 1)
+    case = random_case(seeded(1))
+    with installed(counting := Counting()):
+        run(case, [{**CXL, "OccLimit": 1}])
+    assert counting.asked >= len(case.cells)
+    with installed(Leaving(counting.asked - 1)), pytest.raises(CancelledError):
+        run(case, [{**CXL, "OccLimit": 1}])
+
+
+def test_a_subject_without_a_loss_has_results() -> None:
+    nothing = np.zeros(0, np.int32)
+    subject = OccurrenceLosses(np.zeros(1, np.int64), nothing, nothing, nothing, np.zeros(0))
+    calendar = Calendar(10, Occurrences(nothing, nothing, np.zeros(0, np.int64)), np.zeros(0))
+    programme = parse_programme({"layers": [{**CXL, "OccLimit": 1}]})
+    (result,) = run_programme(programme, subject, calendar, 5).results()
+    assert result[3:7] == (0, 0, 0, 0)
