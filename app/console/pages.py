@@ -37,7 +37,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_NAMES = ("Runs", "Datasets", "Pipelines", "Operations")
+_NAMES = ("Runs", "Portfolio", "Datasets", "Pipelines", "Operations")
 PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
 """Where the navigation of every page leads."""
 _IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)

@@ -68,6 +68,28 @@ def curves(page: Page, url: str) -> None:
     shown("  of which until its bytes were there", list(waited))
 
 
+def slider(page: Page, url: str) -> None:
+    """A layer of a programme that is moved: from the slider to the net curve."""
+    page.open(url)
+    page.wait("document.querySelector('#chart').dataset.of === '[]'")
+    page.run("document.getElementById('add').click()")
+    page.wait("document.querySelector('#chart').dataset.of.includes('CXL')")
+    found = page.run("""(async () => {
+        const range = document.querySelector('#layers div:not([hidden]) [type=range]');
+        const drawn = document.querySelector('#chart'), times = [];
+        for (let k = 1; k <= 60; k += 1) {
+            const [started, before] = [performance.now(), drawn.dataset.of];
+            range.value = String(Number(range.step) * k);
+            range.dispatchEvent(new Event('input'));
+            const isDrawn = () => drawn.dataset.of !== before && drawn.dataset.milliseconds;
+            while (!isDrawn()) await new Promise(requestAnimationFrame);
+            times.push(performance.now() - started);
+        }
+        return times;
+    })()""")
+    shown("slider of a layer, to the net curve", found)
+
+
 def picture(page: Page, url: str) -> None:
     """How long the drawing of an image of 256 x 256 takes, by moving its limits."""
     page.open(url)
@@ -103,6 +125,8 @@ def main() -> int:
                 client.runs.upload(run, b"".join(generate_stream(SPEC)))
                 client.runs.seal(run)
                 curves(page, f"{server.url}/console/runs/{run.id}")
+                losses = client.portfolios.create(run).id
+                slider(page, f"{server.url}/console/portfolio?sets={losses}")
                 client.datasets.register(id="scan", files=["scan.npy"])
                 picture(page, f"{server.url}/console/datasets/scan")
         finally:

@@ -15,9 +15,7 @@ const HINTS = [
   [/^POST .*reports/, "The page of the run offers to compute them."],
   [/^GET \/v1\/datasets/, "Datasets, at the top, lists those there are, and registers others."],
   [/^POST it to \/v1\/pipelines/, "Pipelines, at the top, lists those there are."],
-  [/^Read them with a pipeline/, "They are for pipelines: read them as batches."],
   [/POST the token/, "Take the token of a batch that is read now."],
-  [/^(Send|Ask for it with HEAD)/, "Choose the file again, and it goes on where it stopped."],
 ];
 
 // The title of a field, as people see it beside the field.

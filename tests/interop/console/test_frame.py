@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -103,6 +104,9 @@ def filled(server: Service) -> dict[str, str]:
     post("/v1/datasets", {"id": "scan", "files": files})
     stages = [{"op": "source", "dataset": "scan"}, {"op": "permute"}, {"op": "batch", "size": 4}]
     pipeline = post("/v1/pipelines", {"stages": stages})["id"]
+    losses = post("/v1/portfolios/loss-sets", {"run": run.id})["id"]
+    layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1000, "OccLimit": 50000}
+    programme = quote(json.dumps([layer]))
     drawn = "document.querySelectorAll('.canvas[data-milliseconds]').length === 2"
     return {
         "/": "document.getElementById('health').textContent === 'ready'",
@@ -116,6 +120,8 @@ def filled(server: Service) -> dict[str, str]:
         "/console/pipelines": "true",
         f"/console/pipelines/{pipeline}": "document.querySelectorAll('canvas.frame').length === 4",
         "/console/operations": "true",
+        f"/console/portfolio?sets={losses}&group=SummaryId&layers={programme}": "!!document"
+        ".querySelector('#parts td') && !!document.querySelector('#priced td')",
     }
 
 
