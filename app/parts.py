@@ -19,6 +19,7 @@ from app.decoding.pool import DecoderPool
 from app.engine.budgets import Budgets
 from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner, current_trace
+from app.engine.kept import Kept
 from app.engine.ledger import Ledger
 from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
@@ -52,7 +53,6 @@ from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService
 from app.portfolio.answering import Answers
 from app.portfolio.exchanging import Importing
-from app.portfolio.kept import Kept
 from app.portfolio.making import Making
 from app.portfolio.records import LossSets
 from app.portfolio.service import PortfolioService
@@ -256,8 +256,8 @@ class Parts:
         )
 
         sets = LossSets(records, storage.blobs)
-        source = SetSource(sets, Kept(ledger, settings.portfolio_bytes // 2))
-        prepared: Kept[Any] = Kept(ledger, settings.portfolio_bytes // 2)
+        source = SetSource(sets, Kept(ledger, settings.portfolio_bytes // 2, purpose="portfolio"))
+        prepared: Kept[Any] = Kept(ledger, settings.portfolio_bytes // 2, purpose="portfolio")
         self.portfolios = PortfolioService(
             sets=sets,
             making=Making(sets, streams, self.losses),

@@ -141,9 +141,9 @@ def _apply(layer: Layer, rows: Sequence[Row], net: Sequence[float], year: Year) 
     for window in windows:
         total = sum(totals[k] for k in window)
         loss = _of_occurrence(layer, total)
-        full = full or loss == limit
         before += loss
         after = min(max(before - _amount(layer, "AggAttachment", 0), 0), most)
+        full = full or abs(after - paid - limit) < 1e-9
         for k in window:
             for i in occurrences[k]:
                 taken[i] = share * (after - paid) * brought[i] / total

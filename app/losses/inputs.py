@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from app.decoding.base import Decoders
-from app.engine.ledger import Hold, Ledger
-from app.errors import InvalidOptionError, NotFoundError, ServiceError
+from app.engine.kept import Kept
+from app.engine.ledger import Ledger
+from app.errors import InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import RecordMissingError, StateStore
 from app.state.shares import Shares
@@ -43,9 +43,6 @@ _CACHED = 16
 _CACHED_BYTES = 128 << 20
 """Bytes of parsed files that stay in memory; the last one does whatever its size. They are in the
 ledger, which has them given up where it has no room."""
-_NOBODY = ""
-"""Who pays for what all owners may use."""
-_KEPT = "cached"
 _PARSED = 8
 """Bytes that parsing takes for each byte of a file of numbers."""
 _PARSED_PACKED = 6
@@ -122,11 +119,8 @@ class Inputs:
         self._ledger = ledger
         self._decoders = decoders
         self._owners = Shares(records, KIND, turn)
-        self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, Hold]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._parsed: Kept[Any] = Kept(ledger, _CACHED_BYTES, _CACHED)
         self._parsing = threading.Lock()
-        ledger.reclaims.append(self._forget)
-        self._room = _CACHED_BYTES // ledger.processes
 
     def put(
         self,
@@ -255,7 +249,7 @@ class Inputs:
             return sets, sum(array.nbytes for array in sets.places)
 
         # Each part of a stream would look for the places of all items anew.
-        sets: SummarySets = self._cached(("summary_sets", xref, risks, requested), build)
+        sets: SummarySets = self._parsed.get(("summary_sets", xref, risks, requested), build)
         return sets
 
     def _parsed_file(
@@ -282,7 +276,7 @@ class Inputs:
             texts = _KEPT_TEXT if kind in _TEXTS else 1
             return parsed, max(texts * len(data), _nbytes(parsed))
 
-        parsed = self._cached((kind, digest, extra), load)
+        parsed = self._parsed.get((kind, digest, extra), load)
         if not read:
             self._store.touch(kind, digest)
         return parsed
@@ -304,40 +298,6 @@ class Inputs:
                 content = read_parquet(data, self._decoders)
             hold.grow(memory_to_parse(kind, content))
             yield content
-
-    def _cached(self, key: tuple[Any, ...], load: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401 - the result of load
-        """A value by key; ``load`` returns it and its bytes where it is not remembered."""
-        with self._lock:
-            found = self._parsed.get(key)
-            if found is not None:
-                self._parsed.move_to_end(key)
-                return found[0]
-        value, nbytes = load()
-        try:
-            hold = self._ledger.hold(_NOBODY, nbytes, _KEPT)
-        except ServiceError:
-            return value
-        evicted = []
-        with self._lock:
-            evicted += [self._parsed.pop(key)] if key in self._parsed else []
-            self._parsed[key] = value, hold
-            while len(self._parsed) > _CACHED or (
-                len(self._parsed) > 1
-                and sum(hold.nbytes for _, hold in self._parsed.values()) > self._room
-            ):
-                evicted.append(self._parsed.popitem(last=False)[1])
-        for _, old in evicted:
-            old.release()
-        return value
-
-    def _forget(self) -> bool:
-        """Give up the value that was not used for longest; return whether there was one."""
-        with self._lock:
-            if not self._parsed:
-                return False
-            _, (_, hold) = self._parsed.popitem(last=False)
-        hold.release()
-        return True
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from app.engine.base import Engine
+from app.engine.kept import Kept
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
@@ -36,8 +37,7 @@ from core.portfolio.uncertainty import BANDS, Doubt, bands
 
 from .contents import OpenSet
 from .encoding import Table
-from .grouping import Grouping, check_currencies, group
-from .kept import Kept
+from .grouping import Grouping, group
 from .layering import (
     LAYERS,
     OF,
@@ -174,9 +174,7 @@ class Answers:
                 report = RECOVERIES if query.report == "recoveries" else LAYERS
                 pieces = list(rows[query.report](layered.recoveries))
                 yield Table(report, pieces, names_of(layered.recoveries.programme), asked.width)
-        for each in sets:
-            # What a disk did not deliver was read as zeros.
-            each.losses.check()
+        self.source.check(sets)
 
     def _rolled(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
         """Yield the tables of groups, of the losses that are asked for."""
@@ -203,7 +201,7 @@ class Answers:
     ) -> Iterator[Table]:
         """Yield what groups contribute to the points of the whole, and what is behind them."""
         query, (grouping, subject) = asked.query, prepared
-        losses = self._kept(asked, "whole", lambda: subject.whole().occurrence_losses())
+        losses = self._kept(asked, sets, "whole", lambda: subject.whole().occurrence_losses())
         amounts = None
         if query.of != "gross":
             programme = read_programme(query, sets)
@@ -232,12 +230,15 @@ class Answers:
         rows = [_numbered(piece, grouping) for piece in pieces]
         return Table(BANDS, rows, grouping.info, _WIDEST)
 
-    def _kept(self, asked: Asked, what: str, make: Callable[[], T]) -> T:
+    def _kept(self, asked: Asked, sets: Sequence[OpenSet], what: str, make: Callable[[], T]) -> T:
         """Return something of the losses that count, which costs what it holds."""
 
         def measured() -> tuple[T, int]:
             before = current().held
-            return make(), current().held - before
+            made = make()
+            # Nothing is kept that was computed of missing pages.
+            self.source.check(sets)
+            return made, current().held - before
 
         found: T = self.prepared.get((what, asked.subject), measured)
         return found
@@ -252,20 +253,19 @@ class Answers:
             losses = [whole.occurrence_losses(number) for number in range(whole.groups)]
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
-        subject = self._kept(asked, f"layers {asked.query.insured_value}", make)
+        subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
         return Layered(subject, run_programme(programme, subject, whole.calendar, whole.samples))
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
 
         def prepare() -> Prepared:
-            check_currencies(asked.query, sets)
             grouping = group(asked.query, sets, self.max_groups)
             seeds = [p.pairing_seed for p in asked.query.loss_sets if p.pairing_seed is not None]
             whole = Whole(grouping.members, len(grouping.keys), next(iter(seeds), 0))
             return Prepared(grouping, whole)
 
-        return self._kept(asked, "groups", prepare)
+        return self._kept(asked, sets, "groups", prepare)
 
 
 _REPORTS: Mapping[str, tuple[str, ...]] = {

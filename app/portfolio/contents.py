@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from app.engine.request_budget import keep_for_request
 from app.state.base import damaged
-from app.state.blobs import BlobStore
+from app.state.blobs import GrowingBlobs
 from core.losses.indexing import LossColumns
 from core.losses.inputs import SummaryInfo
 from core.portfolio.building import Part, TableBuilder
@@ -92,18 +92,25 @@ class Built:
         source: its name, for messages.
 
     Attributes:
-        events: how many there were, once all have passed.
+        events: ids of those there were, ascending, once all have passed.
     """
 
     def __init__(self, columns: Iterable[LossColumns], samples: int, source: str) -> None:
         self._columns = columns
         self._builder = TableBuilder(samples, source)
-        self.events = 0
+        self.events = np.zeros(0, np.int32)
 
     def __iter__(self) -> Any:  # noqa: ANN401 - a generator
         for columns in self._columns:
             yield self._builder.take(columns)
-        self.events = len(self._builder.finish().event_ids)
+        self.events = self._builder.finish().event_ids
+
+
+def absent(events: npt.NDArray[np.int32], happening: npt.NDArray[np.int32]) -> int:
+    """Return how many events, ascending, are not among those that happen."""
+    known, _ = distinct(happening, STAGE)
+    at = np.minimum(np.searchsorted(known, events), len(known) - 1)
+    return int(np.count_nonzero(known[at] != events))
 
 
 def parts_of(table: LossTable) -> Iterable[Part]:
@@ -149,7 +156,7 @@ class OpenSet:
         return samples
 
 
-def open_set(blobs: BlobStore, record: LossSet) -> OpenSet:
+def open_set(blobs: GrowingBlobs, record: LossSet) -> OpenSet:
     """Open a loss set.
 
     Raises:
@@ -183,7 +190,7 @@ _TEXT_COPIES = 4
 """Copies of a table in memory while it is read, those of texts as objects among them."""
 
 
-def _table(blobs: BlobStore, record: LossSet, part: str) -> dict[str, Any]:
+def _table(blobs: GrowingBlobs, record: LossSet, part: str) -> dict[str, Any]:
     size = record.size(part)
     if size is None:
         return {}

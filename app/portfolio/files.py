@@ -28,7 +28,7 @@ import pyarrow as pa
 from app.datasets.files.mapped import Map, is_local
 from app.engine.request_budget import keep_for_request
 from app.state.base import StoreDamagedError, damaged
-from app.state.blobs import BlobStore
+from app.state.blobs import GrowingBlobs
 from core.arrays import Array, Octets
 from core.budget import Scope, current
 from core.portfolio.building import Part
@@ -39,7 +39,7 @@ from core.sorting import order_of
 BATCH = (1 << 20) - (1 << 12)
 """Bytes of the columns of a batch at most: with its description it fits a piece of a file."""
 _BLOCK_BYTES = 16
-_READ = 64 << 20
+_READ = 16 << 20
 """Bytes that are checked at a time."""
 _INDEX_BYTES = 88
 """Memory for each block while the index is made."""
@@ -156,7 +156,7 @@ class StoredLosses:
             raise StoreDamagedError("the disk cannot deliver a loss set", path=None)
 
 
-def read_losses(blobs: BlobStore, kind: str, blob: str, size: int, width: int) -> StoredLosses:
+def read_losses(blobs: GrowingBlobs, kind: str, blob: str, size: int, width: int) -> StoredLosses:
     """Open the losses of a set.
 
     Args:
@@ -181,7 +181,7 @@ def read_losses(blobs: BlobStore, kind: str, blob: str, size: int, width: int) -
 
 
 def _mapped(
-    blobs: BlobStore, kind: str, blob: str, size: int
+    blobs: GrowingBlobs, kind: str, blob: str, size: int
 ) -> tuple[Octets, Sequence[pa.Buffer], Map] | None:
     """Map a file whose pieces are batches; None if it is none, or not on this machine."""
     found = blobs.pieces(kind, blob)
@@ -218,7 +218,7 @@ def _is_message(piece: Octets) -> bool:
 
 
 def _read(
-    blobs: BlobStore, kind: str, blob: str, size: int
+    blobs: GrowingBlobs, kind: str, blob: str, size: int
 ) -> tuple[Octets, Sequence[pa.Buffer], None]:
     keep_for_request(STAGE, size)
     octets = np.empty(size, np.uint8)

@@ -26,6 +26,8 @@ Texts = npt.NDArray[np.str_]
 Key = tuple[str, ...]
 """Values of the dimensions that groups are of."""
 _SHOWN = 60
+_SUMMARIES = 1 << 15
+"""Summaries whose keys are made together."""
 _SUMMARY_BYTES = 200
 """Memory for each summary while it is put into a group: texts, and a key."""
 
@@ -74,6 +76,7 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
         TooLargeError: there are too many groups.
     """
     _check_sets(sets)
+    _check_currencies(query, sets)
     names = query.group_by
     if SUMMARY in names and (len(names) > 1 or len(sets) > 1):
         raise InvalidOptionError(
@@ -166,12 +169,19 @@ def _check_values(wanted: Filter, sets: Sequence[OpenSet]) -> None:
 
 def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | None]:
     """Key of each summary; None where it is filtered out."""
-    columns = [_column(each, name, "group_by").tolist() for name in names]
-    keys: list[Key | None] = list(zip(*columns, strict=True)) or [()] * len(each.summaries)
-    for name, values in wanted.dimensions.items():
-        texts = _column(each, name, "filter")
-        kept = np.isin(texts, [str(value) for value in values])
-        keys = [key if keep else None for key, keep in zip(keys, kept.tolist(), strict=True)]
+    columns = [_column(each, name, "group_by") for name in names]
+    conditions = [
+        (_column(each, name, "filter"), [str(value) for value in values])
+        for name, values in wanted.dimensions.items()
+    ]
+    keys: list[Key | None] = []
+    for begin, end in slices(len(each.summaries), STAGE, _SUMMARIES):
+        kept = np.ones(end - begin, np.bool_)
+        for texts, values in conditions:
+            kept &= np.isin(texts[begin:end], values)
+        parts = [column[begin:end].tolist() for column in columns]
+        found = zip(*parts, strict=True) if parts else iter([()] * (end - begin))
+        keys += [key if keep else None for key, keep in zip(found, kept.tolist(), strict=True)]
     return keys
 
 
@@ -214,12 +224,8 @@ def _rate(query: Query, each: OpenSet) -> float:
     return query.rates[own]
 
 
-def check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
-    """Refuse to add amounts of several currencies as they are.
-
-    Raises:
-        InvalidOptionError: the sets have several, and the query none.
-    """
+def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
+    """Refuse to add amounts of several currencies as they are."""
     own = sorted({str(each.record.value["currency"]) for each in sets})
     if query.currency is None and len(own) > 1:
         raise InvalidOptionError(

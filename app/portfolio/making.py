@@ -32,7 +32,7 @@ from core.losses.inputs import SummaryInfo
 from core.losses.summaries import JoinedSummaries, Reading, SummarySets, set_policy
 from core.portfolio.assembling import calendar_of
 
-from .contents import Built, Shape, write_contents
+from .contents import Built, Shape, absent, write_contents
 from .files import STAGE
 from .records import LossSet, LossSets, SetWriter
 
@@ -138,7 +138,10 @@ class Making:
         with Scope(STAGE):
             shape = Shape(header.len_sample, header.float_width)
             written = write_contents(writer, built, shape, calendar, info)
-        return {**about, "summary_set": number, "events": built.events, **written}
+        never = absent(built.events, calendar.occurrences.event_ids)
+        told = {"left_out": {"events that never happen": never}} if never else {}
+        numbers = {"summary_set": number, "events": len(built.events)}
+        return {**about, **numbers, **told, **written}
 
 
 def _columns(streams: RunStreams) -> Iterator[LossColumns]:

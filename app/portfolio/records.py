@@ -24,7 +24,7 @@ from typing import Any
 from app.errors import InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import RecordExistsError, RecordMissingError, StateStore
-from app.state.blobs import BlobInfo, BlobStore
+from app.state.blobs import BlobInfo, GrowingBlobs
 from app.state.ownership import Namespaces, OwnedRecord
 from app.state.sweeper import Chore, each
 from core.slices import slices
@@ -82,7 +82,7 @@ class LossSet:
 class SetWriter:
     """Writes the parts of a set, one after the other, and their digest."""
 
-    def __init__(self, blobs: BlobStore, begin: str) -> None:
+    def __init__(self, blobs: GrowingBlobs, begin: str) -> None:
         self._blobs = blobs
         self._begin = begin
         self._hash = hashlib.blake2b(digest_size=16)
@@ -134,7 +134,7 @@ class LossSets:
     """
 
     def __init__(
-        self, records: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
+        self, records: StateStore, blobs: GrowingBlobs, clock: Callable[[], float] = time.time
     ) -> None:
         self._records = Namespaces(records, KIND)
         self.blobs = blobs
@@ -248,7 +248,7 @@ def check_id(ident: str) -> None:
 
 
 def blobs_without_sets(
-    records: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
+    records: StateStore, blobs: GrowingBlobs, clock: Callable[[], float] = time.time
 ) -> Chore:
     """Return the chore that deletes content that no loss set names."""
     sets = Namespaces(records, KIND)

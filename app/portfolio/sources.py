@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.engine.kept import Kept
 from app.http.identity import Identity
+from app.state.base import StoreDamagedError
 
 from .contents import OpenSet, open_set
-from .kept import Kept
 from .records import LossSet, LossSets
 
 
@@ -38,3 +40,16 @@ class SetSource:
             return found, found.nbytes
 
         return self.opened.get(record.value["attempt"], opened)
+
+    def check(self, sets: Sequence[OpenSet]) -> None:
+        """Check that the disk has delivered all that was read of sets so far.
+
+        Raises:
+            StoreDamagedError: a part was read as zeros; the set is opened anew the next time.
+        """
+        for each in sets:
+            try:
+                each.losses.check()
+            except StoreDamagedError:
+                self.opened.forget(each.record.value["attempt"])
+                raise

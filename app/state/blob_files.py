@@ -223,7 +223,7 @@ class FileBlobStore(GrowingBlobs):
         return bytes(layout.read(descriptor, start, stop))
 
     def pieces(self, kind: str, blob_id: str) -> BlobPieces:
-        """See BlobStore."""
+        """See GrowingBlobs."""
         check_blob(kind, blob_id)
         with self._using(kind, blob_id), self._open(kind, blob_id) as descriptor:
             layout, mark = self._look(kind, blob_id, descriptor)

@@ -223,16 +223,6 @@ class BlobStore(Protocol):
     def clean(self) -> int:
         """Remove what crashed writers left; return the number of files removed."""
 
-    def pieces(self, kind: str, blob_id: str) -> BlobPieces | None:
-        """Open the file of a blob, to map it; None where blobs are no files.
-
-        Its bytes are not checked: whoever maps them reads them by ``range`` once.
-
-        Raises:
-            BlobMissingError: there is no such blob.
-            StoreDamagedError: a header of a piece is damaged.
-        """
-
     def close(self) -> None:
         """Close the store; may be called twice. Other methods then raise StoreError."""
 
@@ -253,7 +243,14 @@ class GrowingBlobs(BlobStore, ABC):
         """Return the kinds of all blobs."""
 
     def pieces(self, kind: str, blob_id: str) -> BlobPieces | None:
-        """See BlobStore."""
+        """Open the file of a blob, to map it; None where blobs are no files.
+
+        Its bytes are not checked: whoever maps them reads them by ``range`` once.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+            StoreDamagedError: a header of a piece is damaged.
+        """
         check_blob(kind, blob_id)
         return None
 

@@ -34,7 +34,7 @@ from ..slices import grouped, slices
 from ..sorting import order_of
 from ._kernels import attributing
 from .combining import Subject
-from .joining import weights_of
+from .joining import check_return_periods, weights_of
 from .losses import Calendar, OccurrenceLosses
 
 CONTRIBUTIONS = Report(
@@ -229,7 +229,7 @@ def contribute(
         most_keys: events, and periods, of each point.
 
     Raises:
-        InputError: the groups are not of the whole.
+        InputError: the groups are not of the whole, or a return period is beyond all periods.
         OptionError: leave-one-out is asked for of amounts, which no other programme is run for.
         WorkStoppedError: it does not fit, or nobody waits for the result.
     """
@@ -238,6 +238,8 @@ def contribute(
             "leave-one-out is of losses, not of what a programme makes of them",
             hint="Ask for gross contributions, or run the programme without the group",
         )
+    each = 1 if aim.mean else subject.samples
+    check_return_periods(aim.return_periods, subject.calendar, each)
     of_rows = whole.losses if amounts is None else amounts
     with Scope("contributions", _ROW_BYTES * len(whole.losses)):
         ranked = Ranked(whole, of_rows, subject.calendar, subject.samples, aim)

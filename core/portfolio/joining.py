@@ -248,3 +248,24 @@ def weights_of(calendar: Calendar) -> Floats:
     if len(calendar.weights):
         return calendar.weights
     return np.full(calendar.periods, 1 / calendar.periods)
+
+
+def check_return_periods(years: Sequence[int], calendar: Calendar, samples: int) -> None:
+    """Refuse return periods that no curve of a calendar reaches.
+
+    Args:
+        years: return periods.
+        calendar: periods.
+        samples: of each period that are in the curve.
+
+    Raises:
+        InputError: one of them is longer than all periods and samples together.
+    """
+    longest = max(years, default=0)
+    if longest > calendar.periods * samples:
+        raise InputError(
+            f"a return period of {longest} years is beyond {calendar.periods} periods of"
+            f" {samples} samples",
+            parameter="return_periods",
+            hint=f"Ask for at most {calendar.periods * samples} years",
+        )

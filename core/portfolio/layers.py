@@ -45,7 +45,7 @@ class LayerResult(NamedTuple):
     attachment: float
     """Probability that the layer recovers anything in a period."""
     exhaustion: float
-    """Probability that it pays its limit of a period; without one, that of an occurrence."""
+    """Probability that it pays its limit of a period; without one, its limit of an occurrence."""
     premium: float
     reinstatement_premium: float
     """Expected."""
@@ -113,23 +113,26 @@ class Recoveries:
 
     def results(self) -> list[LayerResult]:
         """Annual results of each layer, of samples and then of the mean."""
-        made, weights, periods = [], self.calendar.weights, self.calendar.periods
+        weights, periods = self.calendar.weights, self.calendar.periods
         samples = np.array([self.samples, 1])
         divisors = samples * (math.fsum(weights) if len(weights) else periods)
+        present = [self.samples > 0, self._has_mean()]
+        made = []
         for k, layer in enumerate(self.programme.layers):
-            first = self._moments(k, np.zeros(2))
             with np.errstate(divide="ignore", invalid="ignore"):
-                first /= divisors[:, np.newaxis]
+                first = self._moments(k, np.zeros(2)) / divisors[:, np.newaxis]
                 means = np.nan_to_num(first[:, averages.SUM])
                 squares = self._moments(k, means)[:, averages.SQUARES] / divisors
             absent = 1 - first[:, averages.WEIGHT]
             squares += np.where(absent > _ROUNDING, absent, 0) * means**2
-            made += [
-                _result(layer, first[i], squares[i], periods * int(samples[i]), mean=i == 1)
-                for i in range(2)
-                if first[i, averages.WEIGHT] > 0 or (i == 0 and self.samples)
-            ]
+            for i in np.flatnonzero(present).tolist():
+                years = periods * int(samples[i])
+                made.append(_result(layer, first[i], squares[i], years, mean=i == 1))
         return made
+
+    def _has_mean(self) -> bool:
+        samples = self.subject.samples
+        return any((samples[a:b] == 0).any() for a, b in slices(len(samples), _STAGE))
 
     def _by_cell(self) -> Floats:
         current().hold(_STAGE, 8 * self.recovered.shape[1])
@@ -160,7 +163,7 @@ def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: boo
         mean=mean,
         expected_loss=float(moments[averages.SUM]) * layer.placed,
         standard_deviation=deviation * layer.placed,
-        attachment=min(float(moments[averages.ATTACHED]), 1.0),
+        attachment=min(float(moments[averages.WEIGHT]), 1.0),
         exhaustion=min(float(moments[averages.EXHAUSTED]), 1.0) if layer.exhaustible else math.nan,
         premium=premium * layer.placed,
         reinstatement_premium=(

@@ -7,7 +7,7 @@ import numpy as np
 from ..budget import Scope, current
 from ..losses._kernels.cells import Cells
 from ..slices import grouped
-from ..sorting import starts_of
+from ..sorting import order_of, starts_of
 from .losses import Int32s, OccurrenceLosses
 
 _STAGE = "net losses"
@@ -34,8 +34,9 @@ def cells_of(losses: OccurrenceLosses, parts: Int32s, groups: int) -> Cells:
         keys = of * len(losses.periods) + cells[kept]
         current().check(_STAGE)
         if groups > 1:
-            order = np.argsort(keys, kind="stable")
-            keys, kept = keys[order], kept[order]
+            keys, order = order_of(keys, _STAGE)
+            kept = kept[order]
+        current().check(_STAGE)
         starts = starts_of(keys)
         firsts = keys[starts[:-1]]
         amounts = losses.losses[kept]

@@ -36,7 +36,7 @@ from ..rng import Key, below, derive
 from ..sorting import order_of
 from ._kernels.resampling import resample
 from .combining import Subject
-from .joining import weights_of
+from .joining import check_return_periods, weights_of
 from .losses import Calendar, Int32s
 
 RESAMPLED, ORDERED, NONE = 1, 2, 0
@@ -124,7 +124,7 @@ def bands(subject: Subject, doubt: Doubt, apply: ParallelMap[Any, Any] = map) ->
         apply: calls a function for each task, in any number of threads.
 
     Raises:
-        InputError: a sum is beyond float64.
+        InputError: a sum is beyond float64, or a return period beyond all periods.
         WorkStoppedError: a group does not fit, or nobody waits for the result.
     """
     for group in range(subject.groups):
@@ -153,8 +153,10 @@ def bands_of(
         apply: calls a function for each task, in any number of threads.
 
     Raises:
+        InputError: a return period is beyond all periods and samples.
         WorkStoppedError: nobody waits for the result.
     """
+    check_return_periods(doubt.return_periods, calendar, samples)
     weights = weights_of(calendar)
     returns = np.array(sorted(set(doubt.return_periods), reverse=True), np.float64)
     groups = min(_GROUPS, samples)

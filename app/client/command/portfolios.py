@@ -39,13 +39,6 @@ _QUERY: dict[str, dict[str, Any]] = {
     "insured_value": {"metavar": "NAME", "help": "dimension with insured values of risks"},
     "seed": {"type": int, "metavar": "N", "help": "of resampled periods"},
 }
-_EXAMPLES = """examples:
-  thalweg portfolio create RUN --name wind --currency EUR --summary-info info.csv
-  thalweg portfolio query wind --report curves --group-by Region --return-periods 250,100,50
-  thalweg portfolio query wind quake --rate USD=0.9 --currency EUR --where Region=North
-  thalweg portfolio query wind --report curves --of net --programme tower.json -o net.svg
-  thalweg portfolio price tower.json wind
-"""
 
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -53,7 +46,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     about = "loss sets of runs: roll-ups, curves and layers of any group, without another run"
     group = new_group(commands, "portfolio", about)
     create = new_command(group, "create", _create, "make a loss set of a sealed run")
-    create.add_argument("run", metavar="RUN", help="id of the run, as thalweg run list prints it")
+    create.add_argument("id", metavar="RUN", help="id of the run, as thalweg run list prints it")
     add_options(create, _CREATE)
     new_command(group, "list", _list, "print your loss sets")
     for name, run, text in (
@@ -73,9 +66,6 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     price.add_argument("programme", type=Path, metavar="FILE", help="layers, as JSON")
     price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
     _add_choices(price)
-    for each in (create, query, price):
-        each.formatter_class = argparse.RawDescriptionHelpFormatter
-        each.epilog = _EXAMPLES
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +93,7 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(args: argparse.Namespace, client: Client) -> None:
-    made = client.portfolios.create(args.run, **given(args, _CREATE))
+    made = client.portfolios.create(args.id, **given(args, _CREATE))
     about = made.document
     say(f"{about['events']:,} events, {about['rows']:,} losses, {about['periods']:,} periods")
     sys.stdout.write(f"{made.id}\n")

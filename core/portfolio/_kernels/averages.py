@@ -11,10 +11,9 @@ from ...arrays import Floats
 WEIGHT = 0
 SUM = 1
 SQUARES = 2
-ATTACHED = 3
-EXHAUSTED = 4
-PREMIUM = 5
-MOMENTS = 6
+EXHAUSTED = 3
+PREMIUM = 4
+MOMENTS = 5
 """Columns of moments."""
 
 
@@ -56,7 +55,9 @@ def weigh(
     centres: Floats,
     moments: Floats,
 ) -> None:
-    """Add up moments of samples and of the numerical mean.
+    """Add up moments of samples and of the numerical mean, of cells with a recovery.
+
+    The others, which are the most, count as those that are not there.
 
     Args:
         recovered: of the whole layer by cell.
@@ -71,13 +72,14 @@ def weigh(
     """
     moments[:] = 0.0
     for cell in range(len(recovered)):
-        weight = weights[periods[cell] - 1] if len(weights) else 1.0
         loss = recovered[cell]
+        if loss == 0.0:
+            continue
+        weight = weights[periods[cell] - 1] if len(weights) else 1.0
         kind = int(samples[cell] == 0)
         off = loss - centres[kind]
         moments[kind, WEIGHT] += weight
         moments[kind, SUM] += weight * loss
         moments[kind, SQUARES] += weight * off * off
-        moments[kind, ATTACHED] += weight * int(loss > 0.0)
         moments[kind, EXHAUSTED] += weight * exhausted[cell]
         moments[kind, PREMIUM] += weight * _reinstated(loss, line, charges)

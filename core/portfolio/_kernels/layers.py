@@ -128,10 +128,10 @@ def _add_plain(net: Floats, terms: Floats, taken: Floats) -> tuple[float, bool]:
     recovered = 0.0
     for r in range(len(net)):
         loss = occurrence_loss(net[r] * share, terms)
-        full |= loss == limit
         kept = min(loss, deductible)
         deductible -= kept
         ceded = min(loss - kept, left)
+        full |= ceded == limit
         left -= ceded
         recovered += ceded
         taken[r] += ceded * placed
@@ -186,10 +186,10 @@ def _cede_windows(items: Items, count: int, terms: Floats) -> tuple[float, bool]
     for i in range(count):
         if items.windows[i] == i:
             loss = occurrence_loss(items.totals[i], terms)
-            full |= loss == terms[LIMIT]
             kept = min(loss, deductible)
             deductible -= kept
             ceded = min(loss - kept, left)
+            full |= ceded == terms[LIMIT]
             left -= ceded
             # What overflows must not end as 0.
             recovered += ceded if items.totals[i] < np.inf else np.inf

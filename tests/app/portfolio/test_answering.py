@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import itertools
 import math
@@ -31,12 +30,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     sets = [("a", desk.run_id, "EUR"), ("nothing", desk.run_id, None)]
     sets += [("twin", twin, "USD"), ("other", other, "EUR")]
 
-    async def make() -> None:
-        for name, run, currency in sets:
-            made = await desk.make(run, name=name, currency=currency, summary_info=info)
-            assert made.status_code == 201, made.text
-
-    asyncio.run(make())
+    for name, run, currency in sets:
+        made = desk.make(run, name=name, currency=currency, summary_info=info)
+        assert made.status_code == 201, made.text
     return desk
 
 
@@ -56,20 +52,18 @@ def expected_mean(*sets: oracle.Set, group: int = 0, periods: int = 20) -> float
 
 
 @pytest.mark.parametrize("report", ["ept", "psept"])
-async def test_by_summary_curves_are_those_of_the_run_to_the_last_byte(
-    desk: Desk, report: str
-) -> None:
+def test_by_summary_curves_are_those_of_the_run_to_the_last_byte(desk: Desk, report: str) -> None:
     letters = "FfSsMm" if report == "ept" else "Ww"
-    answer = await desk.ask("csv", report="curves", curves=letters, group_by=["SummaryId"])
-    own = await desk.uploads.get(f"/v1/runs/{desk.run_id}/reports/{report}?format=csv")
+    answer = desk.ask("csv", report="curves", curves=letters, group_by=["SummaryId"])
+    own = desk.send("GET", f"/v1/runs/{desk.run_id}/reports/{report}?format=csv")
     assert answer.status_code == own.status_code == 200
     assert answer.content == own.content
 
 
-async def test_averages_of_groups_are_those_of_the_oracle_and_have_their_dimensions(
+def test_averages_of_groups_are_those_of_the_oracle_and_have_their_dimensions(
     desk: Desk,
 ) -> None:
-    answer = await desk.ask(report="averages", group_by=["Region"], float_width=8)
+    answer = desk.ask(report="averages", group_by=["Region"], float_width=8)
     rows = rows_of(answer, "aal")
     assert {(row["SummaryId"], row["Region"]) for row in rows} == {(1, "N"), (2, "S")}
     for group in (0, 1):
@@ -77,8 +71,8 @@ async def test_averages_of_groups_are_those_of_the_oracle_and_have_their_dimensi
         assert means(rows)[group + 1] == pytest.approx(expected, rel=1e-12)
 
 
-async def test_points_of_curves_are_order_statistics_of_the_oracle(desk: Desk) -> None:
-    answer = await desk.ask(report="curves", return_periods=[20, 10, 5], curves="Ff", float_width=8)
+def test_points_of_curves_are_order_statistics_of_the_oracle(desk: Desk) -> None:
+    answer = desk.ask(report="curves", return_periods=[20, 10, 5], curves="Ff", float_width=8)
     points = {
         (row["EPType"], row["ReturnPeriod"]): row["Loss"]
         for row in rows_of(answer, "ept")
@@ -102,45 +96,45 @@ async def test_points_of_curves_are_order_statistics_of_the_oracle(desk: Desk) -
         ({"months": [4]}, (), (), ()),
     ],
 )
-async def test_filters_keep_what_they_name(
+def test_filters_keep_what_they_name(
     desk: Desk,
     wanted: object,
     events: Container[int],
     periods: Container[int],
     summaries: Iterable[int],
 ) -> None:
-    answer = await desk.ask(report="averages", filter=wanted, float_width=8)
+    answer = desk.ask(report="averages", filter=wanted, float_width=8)
     book = Book()
     kept = [row for row in book.occurrences if row[0] in periods and row[2] in events]
     expected = expected_mean(oracle.Set(book.losses, kept, dict.fromkeys(summaries, 0)))
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
 
 
-async def test_sets_of_one_catalogue_are_added_by_event_in_the_currency_of_the_answer(
+def test_sets_of_one_catalogue_are_added_by_event_in_the_currency_of_the_answer(
     desk: Desk,
 ) -> None:
     parts = [{"id": "a"}, {"id": "twin", "weight": 0.5}]
     asked = {"loss_sets": parts, "report": "averages", "currency": "EUR", "float_width": 8}
-    refused = await desk.ask(**asked)
+    refused = desk.ask(**asked)
     assert (refused.status_code, refused.json()["option"]) == (422, "rates")
-    answer = await desk.ask(**asked, rates={"USD": 0.8})
+    answer = desk.ask(**asked, rates={"USD": 0.8})
     expected = expected_mean(Book().whole(), Book().whole(factor=0.4))
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
-    without = await desk.ask(loss_sets=parts, report="averages")
+    without = desk.ask(loss_sets=parts, report="averages")
     assert "EUR and USD" in without.json()["detail"]
 
 
-async def test_sets_of_other_catalogues_are_added_by_period_in_a_seeded_pairing(
+def test_sets_of_other_catalogues_are_added_by_period_in_a_seeded_pairing(
     desk: Desk,
 ) -> None:
     def asked(seed: int) -> dict[str, Any]:
         sets = [{"id": "a"}, {"id": "other", "pairing_seed": seed}]
         return {"loss_sets": sets, "report": "curves", "return_periods": [20], "float_width": 8}
 
-    one, again, other = [await desk.ask(**asked(seed)) for seed in (1, 1, 2)]
+    one, again, other = [desk.ask(**asked(seed)) for seed in (1, 1, 2)]
     assert one.content == again.content
     assert one.headers["etag"] != other.headers["etag"]
-    answer = await desk.ask(**{**asked(1), "report": "averages"})
+    answer = desk.ask(**{**asked(1), "report": "averages"})
     expected = expected_mean(Book().whole()) + expected_mean(Book(seed=2).whole())
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
 
@@ -149,9 +143,9 @@ def layered(losses: list[float]) -> float:
     return sum(min(max(loss - 200, 0), 500) for loss in losses)
 
 
-async def test_layers_recover_what_the_oracle_says_and_what_is_left_is_net(desk: Desk) -> None:
+def test_layers_recover_what_the_oracle_says_and_what_is_left_is_net(desk: Desk) -> None:
     asked = {"programme": TOWER, "float_width": 8}
-    (samples, mean) = rows_of(await desk.ask(report="layers", **asked), "layers")
+    (samples, mean) = rows_of(desk.ask(report="layers", **asked), "layers")
     ceded = oracle.cells(oracle.by_occurrence([Book().whole()]), layered)
     weights = [1 / 20] * 20
     assert samples["ExpectedLoss"] == pytest.approx(oracle.mean(ceded, 0, SAMPLES, weights))
@@ -161,36 +155,36 @@ async def test_layers_recover_what_the_oracle_says_and_what_is_left_is_net(desk:
     assert samples["Attachment"] == pytest.approx(attached)
     assert samples["Name"] == "cat"
     found = {
-        of: means(rows_of(await desk.ask(report="averages", of=of, **asked), "aal"))[1]
+        of: means(rows_of(desk.ask(report="averages", of=of, **asked), "aal"))[1]
         for of in ("gross", "net", "ceded")
     }
     assert found["gross"] == pytest.approx(found["net"] + found["ceded"])
     assert found["ceded"] == pytest.approx(samples["ExpectedLoss"])
-    recovered = rows_of(await desk.ask(report="recoveries", **asked), "recoveries")
+    recovered = rows_of(desk.ask(report="recoveries", **asked), "recoveries")
     of_cells = {(0, r["Period"], r["SampleId"]): r["CededLoss"] for r in recovered}
     assert of_cells == pytest.approx({cell: x for cell, x in ceded.items() if x > 0})
 
 
-async def test_a_layer_may_cover_some_groups_and_net_losses_are_those_of_each(desk: Desk) -> None:
+def test_a_layer_may_cover_some_groups_and_net_losses_are_those_of_each(desk: Desk) -> None:
     tower = {"layers": [{**TOWER["layers"][0], "Scope": ["S"]}]}
     asked = {"programme": tower, "group_by": ["Region"], "float_width": 8, "report": "averages"}
-    gross, net = [means(rows_of(await desk.ask(**asked, of=of), "aal")) for of in ("gross", "net")]
+    gross, net = [means(rows_of(desk.ask(**asked, of=of), "aal")) for of in ("gross", "net")]
     assert net[1] == pytest.approx(gross[1])
     ceded = oracle.cells(oracle.by_occurrence([Book().whole({2: 0})]), layered)
     expected = oracle.mean(ceded, 0, SAMPLES, [1 / 20] * 20)
     assert gross[2] - net[2] == pytest.approx(expected)
 
 
-async def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -> None:
-    first = await desk.ask(report="averages")
+def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -> None:
+    first = desk.ask(report="averages")
     tag = first.headers["etag"]
     assert tag.startswith('"')
     query = {"loss_sets": [{"id": "a"}], "report": "averages"}
     path = "/v1/portfolios/query?format=json"
-    again = await desk.uploads.post(path, json=query, headers={"If-None-Match": tag})
+    again = desk.send("POST", path, json=query, headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
     tags = [
-        (await desk.ask(form, **body)).headers["etag"]
+        (desk.ask(form, **body)).headers["etag"]
         for form, body in (
             ("csv", {"report": "averages"}),
             ("json", {"report": "averages", "group_by": ["Region"]}),
@@ -200,31 +194,31 @@ async def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -
     assert len({tag, *tags}) == 4
 
 
-async def test_tables_come_in_every_format_with_equal_rows(desk: Desk) -> None:
+def test_tables_come_in_every_format_with_equal_rows(desk: Desk) -> None:
     asked = {"report": "averages", "group_by": ["Region"]}
-    rows = rows_of(await desk.ask(**asked), "aal")
-    arrow = pa.ipc.open_stream(io.BytesIO((await desk.ask("arrow", **asked)).content)).read_all()
-    parquet = pq.read_table(io.BytesIO((await desk.ask("parquet", **asked)).content))
-    lines = (await desk.ask("csv", **asked)).text.splitlines()
+    rows = rows_of(desk.ask(**asked), "aal")
+    arrow = pa.ipc.open_stream(io.BytesIO((desk.ask("arrow", **asked)).content)).read_all()
+    parquet = pq.read_table(io.BytesIO((desk.ask("parquet", **asked)).content))
+    lines = (desk.ask("csv", **asked)).text.splitlines()
     assert arrow.equals(parquet.cast(arrow.schema))
     assert [row["Region"] for row in arrow.to_pylist()] == [row["Region"] for row in rows]
     assert lines[0].split(",") == list(rows[0])
     assert len(lines) == len(rows) + 1
-    several = await desk.ask("csv", report="summary")
+    several = desk.ask("csv", report="summary")
     assert (several.status_code, several.json()["code"]) == (406, "not-acceptable")
 
 
-async def test_a_summary_without_return_periods_has_the_usual_ones(desk: Desk) -> None:
-    points = rows_of(await desk.ask(report="summary"), "ept")
+def test_a_summary_without_return_periods_has_the_usual_ones(desk: Desk) -> None:
+    points = rows_of(desk.ask(report="summary"), "ept")
     assert {row["ReturnPeriod"] for row in points} == {1, 2, 5, 10, 20}
 
 
-async def test_curves_are_drawn(desk: Desk) -> None:
+def test_curves_are_drawn(desk: Desk) -> None:
     pytest.importorskip("matplotlib")
-    answer = await desk.ask("svg", report="curves")
+    answer = desk.ask("svg", report="curves")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
     assert b"EUR" in answer.content
-    assert (await desk.ask("png", report="averages")).status_code == 406
+    assert (desk.ask("png", report="averages")).status_code == 406
 
 
 @pytest.mark.parametrize(
@@ -261,37 +255,37 @@ async def test_curves_are_drawn(desk: Desk) -> None:
         ({"loss_sets": []}, "loss_sets must be a list of at least 1", ""),
     ],
 )
-async def test_a_question_that_contradicts_itself_or_its_sets_says_where(
+def test_a_question_that_contradicts_itself_or_its_sets_says_where(
     desk: Desk, body: dict[str, object], word: str, hint: str
 ) -> None:
-    answer = await desk.ask(**body)
+    answer = desk.ask(**body)
     assert answer.status_code == 422, answer.text
     problem = answer.json()
     assert word in problem["detail"]
     assert hint in problem.get("hint", "")
 
 
-async def test_numbers_that_json_has_no_words_for_are_refused(desk: Desk) -> None:
+def test_numbers_that_json_has_no_words_for_are_refused(desk: Desk) -> None:
     text = '{"loss_sets": [{"id": "a"}], "currency": "USD", "rates": {"EUR": 1e999}}'
-    answer = await desk.uploads.post("/v1/portfolios/query", content=text)
+    answer = desk.send("POST", "/v1/portfolios/query", content=text)
     assert answer.status_code in {400, 422}
 
 
-async def test_too_many_groups_name_the_setting(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_too_many_groups_name_the_setting(tmp_path_factory: pytest.TempPathFactory) -> None:
     desk = Desk(tmp_path_factory.mktemp("few"), max_groups=1)
-    await desk.make(desk.run(Book()), name="a", summary_info=desk.info())
-    answer = await desk.ask(report="averages", group_by=["Region"])
+    desk.make(desk.run(Book()), name="a", summary_info=desk.info())
+    answer = desk.ask(report="averages", group_by=["Region"])
     problem = answer.json()
     assert (answer.status_code, problem["setting"]) == (413, "THALWEG_MAX_GROUPS")
     assert (problem["allowed"], problem["limit"]) == (1, "groups")
 
 
-async def test_insured_values_let_layers_have_terms_of_risks(desk: Desk) -> None:
+def test_insured_values_let_layers_have_terms_of_risks(desk: Desk) -> None:
     layer = {"ReinsNumber": 1, "ReinsType": "PR", "RiskAttachment": 100, "RiskLimit": 300}
     asked = {"programme": {"layers": [layer]}, "report": "layers", "float_width": 8}
-    refused = await desk.ask(**asked)
+    refused = desk.ask(**asked)
     assert "insured value" in refused.json()["detail"]
-    answer = await desk.ask(**asked, group_by=["SummaryId"], insured_value="TIV")
+    answer = desk.ask(**asked, group_by=["SummaryId"], insured_value="TIV")
     samples = rows_of(answer, "layers")[0]
     expected = sum(
         min(max(loss - 100, 0), 300)
@@ -303,13 +297,13 @@ async def test_insured_values_let_layers_have_terms_of_risks(desk: Desk) -> None
     assert samples["ExpectedLoss"] == pytest.approx(expected / 20 / SAMPLES)
 
 
-async def test_what_was_prepared_is_given_up_when_memory_is_short(desk: Desk) -> None:
+def test_what_was_prepared_is_given_up_when_memory_is_short(desk: Desk) -> None:
     ledger = desk.parts.ledger
-    await desk.ask(report="layers", programme=TOWER)
+    desk.ask(report="layers", programme=TOWER)
     held = ledger.held_for("portfolio")
     assert held > 0
     while ledger._reclaim():
         pass
     assert ledger.held_for("portfolio") == 0
-    answer = await desk.ask(report="layers", programme=TOWER)
+    answer = desk.ask(report="layers", programme=TOWER)
     assert answer.status_code == 200

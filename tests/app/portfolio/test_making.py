@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pytest
 
 from app.http.identity import SINGLE_USER
 from app.portfolio.contents import Shape, open_set, write_contents
-from app.portfolio.records import KIND, blobs_without_sets
+from app.portfolio.records import KIND, SetWriter, blobs_without_sets
 from app.state.base import StoreDamagedError
 from app.state.sweeper import expired_records
 from core.portfolio.building import Part
@@ -32,10 +34,10 @@ def run(desk: Desk) -> str:
     return desk.run(Book())
 
 
-async def test_a_loss_set_has_the_losses_above_0_of_all_partitions_and_is_mapped(
+def test_a_loss_set_has_the_losses_above_0_of_all_partitions_and_is_mapped(
     desk: Desk, run: str
 ) -> None:
-    answer = await desk.make(run, name="a", currency="EUR", summary_info=desk.info())
+    answer = desk.make(run, name="a", currency="EUR", summary_info=desk.info())
     assert answer.status_code == 201
     about, book = answer.json(), Book()
     opened = desk.open("a")
@@ -51,37 +53,35 @@ async def test_a_loss_set_has_the_losses_above_0_of_all_partitions_and_is_mapped
     assert opened.calendar.dated
 
 
-async def test_the_same_request_finds_the_set_and_another_of_its_name_is_refused(
+def test_the_same_request_finds_the_set_and_another_of_its_name_is_refused(
     desk: Desk, run: str
 ) -> None:
-    first = await desk.make(run, currency="USD")
-    again = await desk.make(run, currency="USD")
+    first = desk.make(run, currency="USD")
+    again = desk.make(run, currency="USD")
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
-    await desk.make(run, name="taken")
-    other = await desk.make(run, name="taken", currency="USD")
+    desk.make(run, name="taken")
+    other = desk.make(run, name="taken", currency="USD")
     assert (other.status_code, other.json()["code"]) == (409, "head-exists")
 
 
-async def test_a_set_outlives_its_run_and_is_listed_until_it_is_deleted(desk: Desk) -> None:
+def test_a_set_outlives_its_run_and_is_listed_until_it_is_deleted(desk: Desk) -> None:
     book = Book(seed=7)
     run = desk.run(book)
-    made = (await desk.make(run, name="kept")).json()
-    async with desk.uploads.client() as client:
-        assert (await client.delete(f"/v1/runs/{run}")).status_code == 204
+    made = (desk.make(run, name="kept")).json()
+    assert (desk.send("DELETE", f"/v1/runs/{run}")).status_code == 204
     assert losses_of(desk.open("kept")) == book.losses
-    listed = (await desk.uploads.get(f"{SETS}?after=keps&limit=1")).json()
+    listed = (desk.send("GET", f"{SETS}?after=keps&limit=1")).json()
     assert listed["loss_sets"] == [made]
     assert listed["after"] == "kept"
-    async with desk.uploads.client() as client:
-        assert (await client.delete(f"{SETS}/kept")).status_code == 204
-        assert (await client.delete(f"{SETS}/kept")).status_code == 404
+    assert (desk.send("DELETE", f"{SETS}/kept")).status_code == 204
+    assert (desk.send("DELETE", f"{SETS}/kept")).status_code == 404
     left = desk.parts.storage.blobs.list(KIND, "kept.").blobs
     assert left == ()
 
 
-async def test_anybody_reads_the_stored_losses_with_arrow(desk: Desk, run: str) -> None:
-    await desk.make(run, name="arrow")
+def test_anybody_reads_the_stored_losses_with_arrow(desk: Desk, run: str) -> None:
+    desk.make(run, name="arrow")
     blobs = desk.parts.storage.blobs
     blob = next(b.id for b in blobs.list(KIND, "arrow.").blobs if b.id.endswith("losses"))
     table = pa.ipc.open_stream(io.BytesIO(blobs.range(KIND, blob))).read_all()
@@ -99,8 +99,8 @@ def _flip(path: Path, at: int) -> None:
     path.write_bytes(octets)
 
 
-async def test_damage_is_found_before_a_loss_is_used(desk: Desk, run: str) -> None:
-    await desk.make(run, name="damaged")
+def test_damage_is_found_before_a_loss_is_used(desk: Desk, run: str) -> None:
+    desk.make(run, name="damaged")
     blobs = desk.parts.storage.blobs
     blob = next(b.id for b in blobs.list(KIND, "damaged.").blobs if b.id.endswith("losses"))
     _flip(Path(desk.parts.storage.directory, "blobs", KIND, blob[:2], blob), -200)
@@ -108,13 +108,13 @@ async def test_damage_is_found_before_a_loss_is_used(desk: Desk, run: str) -> No
         desk.open("damaged")
 
 
-async def test_what_cannot_be_a_loss_set_says_why(desk: Desk, run: str) -> None:
+def test_what_cannot_be_a_loss_set_says_why(desk: Desk, run: str) -> None:
     opened = desk.run(Book(), seal=False)
-    answer = await desk.make(opened)
+    answer = desk.make(opened)
     assert (answer.status_code, answer.json()["code"]) == (409, "report-not-ready")
     without = desk.uploads.run(["melt"])
     desk.uploads.upload(without, Book().stream())
-    answer = await desk.make(desk.uploads.seal(without).id)
+    answer = desk.make(desk.uploads.seal(without).id)
     assert answer.status_code == 422
     assert "no occurrences" in answer.json()["detail"]
     for body, status, word in (
@@ -124,17 +124,17 @@ async def test_what_cannot_be_a_loss_set_says_why(desk: Desk, run: str) -> None:
         ({"run": run, "summary_info": "x"}, 422, "digest"),
         ({"run": run, "curency": "EUR"}, 422, "curency is unknown"),
     ):
-        answer = await desk.uploads.post(SETS, json=body)
+        answer = desk.send("POST", SETS, json=body)
         assert answer.status_code == status, answer.text
         assert word in answer.json()["detail"]
 
 
-async def test_streams_of_items_are_added_up_into_one_summary_set(desk: Desk) -> None:
+def test_streams_of_items_are_added_up_into_one_summary_set(desk: Desk) -> None:
     run, expected = desk.item_run()
-    answer = await desk.make(run)
+    answer = desk.make(run)
     assert answer.status_code == 422
     assert "summary sets 1, 2" in answer.json()["detail"]
-    answer = await desk.make(run, name="items", summary_set=2)
+    answer = desk.make(run, name="items", summary_set=2)
     assert answer.status_code == 201, answer.text
     assert answer.json()["summary_set"] == 2
     assert losses_of(desk.open("items")) == expected
@@ -143,12 +143,18 @@ async def test_streams_of_items_are_added_up_into_one_summary_set(desk: Desk) ->
 def test_a_block_longer_than_a_batch_is_read_into_memory(desk: Desk) -> None:
     count = 200_000
     samples, losses = np.arange(count, dtype=np.int32), np.ones(count, np.float32)
-    part = Part(*(np.array([n], np.int32) for n in (3, 1, count)), samples, losses)
+    event, summary, counts = (np.array([n], np.int32) for n in (3, 1, count))
+    part = Part(event, summary, counts, samples, losses)
     happens = Occurrences(np.array([1], np.int32), np.array([3], np.int32), np.zeros(1, np.int64))
     calendar = Calendar(1, happens, np.zeros(0))
 
-    def content(writer: object) -> object:
-        about = {"currency": None, "perspective": None, "summary_set": None, "events": 1}
+    def content(writer: SetWriter) -> Mapping[str, Any]:
+        about: dict[str, Any] = {
+            "currency": None,
+            "perspective": None,
+            "summary_set": None,
+            "events": 1,
+        }
         return about | write_contents(writer, [part], Shape(count, 4), calendar, None)
 
     sets = desk.parts.portfolios.sets
@@ -172,19 +178,19 @@ def test_what_no_record_names_is_swept_after_a_day(desk: Desk) -> None:
     assert len(blobs.list(KIND).blobs) == before - 1
 
 
-async def test_quotas_count_loss_sets_and_their_bytes(tmp_path: Path) -> None:
+def test_quotas_count_loss_sets_and_their_bytes(tmp_path: Path) -> None:
     desk = Desk(tmp_path, quota_loss_sets=1)
     run = desk.run(Book())
-    assert (await desk.make(run, name="one")).status_code == 201
-    answer = await desk.make(run, name="two")
+    assert (desk.make(run, name="one")).status_code == 201
+    answer = desk.make(run, name="two")
     assert (answer.status_code, answer.json()["code"]) == (429, "quota-exceeded")
     assert answer.json()["setting"] == "THALWEG_QUOTA_LOSS_SETS"
     assert desk.parts.storage.blobs.list(KIND, "two.").blobs == ()
 
 
-async def test_a_set_that_nobody_used_expires(tmp_path: Path) -> None:
+def test_a_set_that_nobody_used_expires(tmp_path: Path) -> None:
     desk = Desk(tmp_path, loss_set_days=1)
-    await desk.make(desk.run(Book()), name="old")
+    desk.make(desk.run(Book()), name="old")
     records, now = desk.parts.storage.records, time.time()
     chore = expired_records(records, KIND, DAY, lambda: now + DAY / 2)
     chore()

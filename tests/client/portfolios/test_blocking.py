@@ -40,7 +40,8 @@ def run(server: ServerProcess) -> str:
             "gul", ["aal", "ept"], inputs={"occurrence": book.occurrence()}, no_of_periods=20
         )
         client.runs.upload(made, book.stream())
-        client.runs.seal(made)
+        with pytest.warns(UserWarning, match="never occur|in no stream"):
+            client.runs.seal(made)
         return made.id
 
 
@@ -75,16 +76,17 @@ def test_answers_are_saved_in_the_format_of_their_ending(
     path = tmp_path / "curves.csv"
     size = client.portfolios.save("b", "curves", path, group_by=["SummaryId"])
     assert path.stat().st_size == size
-    client.runs.report(run, "ept", tmp_path / "ept.csv")
+    with pytest.warns(UserWarning, match="never occur|in no stream|not in the stream"):
+        client.runs.report(run, "ept", tmp_path / "ept.csv")
     assert path.read_bytes() == (tmp_path / "ept.csv").read_bytes()
 
 
 def test_what_is_no_question_is_refused_before_it_is_sent(connect: Connect) -> None:
     client = connect("http://127.0.0.1:1")
     with pytest.raises(TypeError, match="group_bye"):
-        client.portfolios.query("a", "averages", group_bye=["Region"])
+        client.portfolios.query("a", "averages", group_bye=["Region"])  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="loss set"):
-        client.portfolios.query([3], "averages")
+        client.portfolios.query([3], "averages")  # type: ignore[list-item]
     with pytest.raises(ValueError, match="format"):
         client.portfolios.fetch("a", "averages", "xls")
 
@@ -119,7 +121,7 @@ def test_the_command_makes_asks_prices_and_deletes(
     asked = ["query", "c", "--report", "curves", "--of", "net", "--programme", str(tower)]
     assert thalweg(*asked, "--return-periods", "10,5", "-o", str(out)) == ""
     assert out.read_text().startswith("SummaryId,EPCalc")
-    assert main(["--url", server.url, "portfolio", *asked, "-o", str(out)]) == 1
+    assert main(["--url", server.url, "portfolio", *asked, "-o", str(out)]) == 2
     assert b"--force" in capsysbinary.readouterr().err
     assert json.loads(thalweg("query", "c*0.5"))["report"] == "summary"
     thalweg("delete", "c")
@@ -130,5 +132,5 @@ def test_a_mistake_in_the_command_says_what_is_meant(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--url", server.url, "portfolio", "query", "x", "--where", "Region"]
-    assert main(words) == 1
+    assert main(words) == 2
     assert "NAME=VALUE" in capsys.readouterr().err

@@ -39,6 +39,8 @@ def test_parts_equal_the_oracle(seed: int, kind: Kind, mean: bool, band: float) 
     whole = subject.whole().occurrence_losses()
     # Not a multiple of what cells have, so that no rounding decides which cell is the last.
     years = int(rng.choice([1, 3, 7, 13]))
+    if years > len(masses(case, mean=mean)):
+        years = 1
     found = contribute(subject, whole, Aim((years,), kind, mean, band)).rows
     losses = oracle.by_occurrence([oracle.Set(case.losses, case.occurrences, groups)])
     largest = kind == "oep"
@@ -58,7 +60,7 @@ def test_parts_sum_to_the_points_of_ept(seed: int, kind: Kind) -> None:
     case = random_set(np.random.default_rng(seed))
     subject = Subject([case.member()], len(case.summaries))
     whole = subject.whole()
-    returns = (50, 7, 5, 2, 1)
+    returns = tuple(r for r in (50, 7, 5, 2, 1) if r <= case.periods * case.samples)
     found = contribute(subject, whole.occurrence_losses(), Aim(returns, kind)).rows
     question = Question(
         ("ept",),
@@ -81,7 +83,7 @@ def test_parts_sum_to_the_points_of_ept(seed: int, kind: Kind) -> None:
 @given(SEEDS, KINDS)
 def test_what_is_kept_is_shared_as_the_losses_of_an_occurrence(seed: int, kind: Kind) -> None:
     rng = np.random.default_rng(seed)
-    case = random_set(rng)
+    case = random_set(rng, samples=8)
     subject = Subject([case.member()], len(case.summaries))
     whole = subject.whole().occurrence_losses()
     gross = contribute(subject, whole, Aim((3, 1), kind)).rows
@@ -98,7 +100,7 @@ def test_what_is_kept_is_shared_as_the_losses_of_an_occurrence(seed: int, kind: 
 @given(SEEDS, KINDS)
 def test_leave_one_out_is_the_whole_minus_the_others(seed: int, kind: Kind) -> None:
     rng = np.random.default_rng(seed)
-    case = random_set(rng)
+    case = random_set(rng, samples=8)
     subject = Subject([case.member({1: 0, 2: 1, 5: 1})], 2)
     aim = Aim((3, 1), kind, leave_one_out=True)
     found = contribute(subject, subject.whole().occurrence_losses(), aim).rows
@@ -133,6 +135,8 @@ def test_groups_that_are_not_of_the_whole_are_refused() -> None:
     whole = Subject([case.member({1: 0, 2: 0})], 1).occurrence_losses()
     with pytest.raises(InputError, match="not of this whole"):
         contribute(Subject([case.member({1: 0})], 1), whole, Aim((1,)))
+    with pytest.raises(InputError, match="at most 1 years"):
+        contribute(Subject([case.member()], 2), whole, Aim((2,)))
     aim = Aim((1,), leave_one_out=True)
     with pytest.raises(OptionError, match="leave-one-out"):
         contribute(Subject([case.member()], 2), whole, aim, whole.losses)

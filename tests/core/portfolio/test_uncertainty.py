@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import OptionError
+from core.errors import InputError, OptionError
 from core.portfolio.combining import Subject
 from core.portfolio.uncertainty import NONE, ORDERED, RESAMPLED, Doubt, bands
 from tests.portfolios import SetCase, random_set
@@ -69,7 +69,9 @@ def test_estimates_and_their_standard_errors_are_the_definitions() -> None:
 
 def test_far_return_periods_have_order_statistics_or_nothing() -> None:
     losses = np.arange(1.0, 101.0)[:, None]
-    rows = rows_of(yearly(losses), Doubt((1000, 50, 20), replicates=100))
+    with pytest.raises(InputError, match="beyond 100 periods"):
+        rows_of(yearly(losses), Doubt((101,)))
+    rows = rows_of(yearly(losses), Doubt((100, 50, 20), replicates=100))
     level = {int(r["ReturnPeriod"]): r for r in rows if r["EPType"] == 3}
     tail = rows[rows["EPType"] == 4]
     assert (tail["Method"] == NONE).all()
@@ -101,7 +103,7 @@ def test_equal_losses_have_a_band_of_no_width() -> None:
 @given(SEEDS)
 def test_bands_depend_on_the_seed_alone(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    case = random_set(rng)
+    case = random_set(rng, samples=8)
     subject = Subject([case.member()], len(case.summaries))
     doubt = Doubt((3, 1), replicates=100, seed=seed)
 

@@ -1,4 +1,4 @@
-"""What is kept in memory to answer the next question sooner."""
+"""What is kept in memory so that the next request need not compute it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from app.engine.ledger import Hold, Ledger
 from app.service_error import ServiceError
+
+from .ledger import Hold, Ledger
 
 V = TypeVar("V")
 _NOBODY = ""
 """Who pays for what all owners may use."""
-PURPOSE = "portfolio"
 
 
 class Kept(Generic[V]):
-    """The values that were used last; the ledger has them given up where it has no room.
+    """The values that were used last, as many as fit; the last one stays whatever its size.
+
+    They are entered in the ledger, which has them given up where it has no room.
 
     Args:
-        ledger: they are entered in.
-        most: bytes of all.
+        ledger: what they are entered in.
+        most: bytes of all, in all processes.
+        count: of values.
+        purpose: as the ledger has it.
     """
 
-    def __init__(self, ledger: Ledger, most: int) -> None:
+    def __init__(self, ledger: Ledger, most: int, count: int = 64, purpose: str = "cached") -> None:
         self._ledger = ledger
-        self._most = most // ledger.processes
+        self._most, self._count = most // ledger.processes, count
+        self._purpose = purpose
         self._values: OrderedDict[Hashable, tuple[V, Hold]] = OrderedDict()
         self._lock = threading.Lock()
         ledger.reclaims.append(self._give_up)
@@ -39,26 +44,22 @@ class Kept(Generic[V]):
                 self._values.move_to_end(key)
                 return found[0]
         value, nbytes = make()
-        if nbytes <= self._most:
-            self._keep(key, value, nbytes)
+        try:
+            hold = self._ledger.hold(_NOBODY, nbytes, self._purpose)
+        except ServiceError:
+            return value
+        self.forget(key)
+        with self._lock:
+            self._values[key] = value, hold
+        while self._exceeds() and self._give_up():
+            """Until the others fit."""
         return value
 
-    def _keep(self, key: Hashable, value: V, nbytes: int) -> None:
-        while self._bytes() + nbytes > self._most and self._give_up():
-            pass
-        try:
-            hold = self._ledger.hold(_NOBODY, nbytes, PURPOSE)
-        except ServiceError:
-            return
+    def _exceeds(self) -> bool:
         with self._lock:
-            replaced = self._values.pop(key, None)
-            self._values[key] = value, hold
-        if replaced is not None:
-            replaced[1].release()
-
-    def _bytes(self) -> int:
-        with self._lock:
-            return sum(hold.nbytes for _, hold in self._values.values())
+            held = sum(hold.nbytes for _, hold in self._values.values())
+            count = len(self._values)
+        return count > self._count or (count > 1 and held > self._most)
 
     def _give_up(self) -> bool:
         """Give up the value that was not used for longest; return whether there was one."""
