@@ -13,8 +13,7 @@ const HINTS = [
   [/^PUT |: PUT it to /, "Upload it under Auxiliary files."],
   [/^POST \S+\/seal /, "Seal the run once all of its streams are complete."],
   [/^POST .*reports/, "The page of the run offers to compute them."],
-  [/^GET \/v1\/datasets/, "Datasets, at the top, lists those there are, and registers others."],
-  [/^POST it to \/v1\/pipelines/, "Pipelines, at the top, lists those there are."],
+  [/^(GET \/v1\/\S+ lists|POST it to \/v1\/pipelines)/, "The lists that are linked at the top have those there are."],
   [/POST the token/, "Take the token of a batch that is read now."],
 ];
 

@@ -21,6 +21,7 @@ const TERMS = ["OccAttachment", "OccLimit", "AggAttachment", "AggLimit", "RiskAt
 const places = ({ ReinsType: type }) => TERMS.slice(...(["AXL", "SL"].includes(type) ? [2, 4] : ["FAC", "PR", "SS"].includes(type) ? [4, 6] : [0, 2]));
 const percent = (value, none = 1) => Math.round((value ?? none) * 1e4) / 100;
 let layers = [];
+let wrong = false; // whether the address has none, which is told until there are some
 let most = 1; // the largest loss of the curves
 
 function readLayers(text) {
@@ -192,7 +193,7 @@ async function draw({ parts = true } = {}) {
   turn.abort();
   turn = new AbortController();
   const { signal } = turn;
-  problem.hidden = true;
+  problem.hidden = !wrong;
   const ids = list("sets"), group = state.get("group");
   section.hidden = !ids.length;
   if (!ids.length) return;
@@ -225,6 +226,7 @@ async function draw({ parts = true } = {}) {
 
 // A layer was changed: curves follow at once, parts when it rests.
 function moved() {
+  wrong = false;
   state.set({ layers: layers.length ? JSON.stringify(layers) : "" });
   find("programme").value = JSON.stringify({ layers }, null, 1);
   drawTower();
@@ -276,6 +278,6 @@ if (form) {
     said.textContent = "";
   });
 }
-try { layers = readLayers(state.get("layers")); } catch (error) { show(problem, error); }
+try { layers = readLayers(state.get("layers")); } catch (error) { wrong = true; show(problem, error); }
 find("programme").value = JSON.stringify({ layers }, null, 1);
 whenColoured(() => draw());

@@ -202,3 +202,28 @@ def test_a_programme_that_cannot_be_is_told(page: Page, chosen: str) -> None:
     drawn(page, [])
     # The browser notes every refused request.
     page.errors[:] = [error for error in page.errors if "422" not in error]
+
+
+def test_an_address_that_is_wrong_is_told(page: Page, server: Service, chosen: str) -> None:
+    page.open(f"{chosen}&layers=%5B1%5D")
+    drawn(page, [])
+    assert "A programme is" in page.text("#problem:not([hidden])")
+    page.open(f"{server.url}/console/portfolio?sets=none")
+    page.wait("document.querySelector('#problem:not([hidden])').innerText.includes('no loss set')")
+    assert "/v1/" not in page.text("#problem")
+    page.errors[:] = [error for error in page.errors if "404" not in error]
+
+
+def test_losses_in_another_currency_need_a_rate(page: Page, server: Service, run: str) -> None:
+    body = json.dumps({"run": run, "currency": "USD"}).encode()
+    made = ask(server, Post("/v1/portfolios/loss-sets", [body])).json()
+    page.open(f"{server.url}/console/portfolio?sets={made['id']}")
+    drawn(page, [])
+    dollars = number(page.text("#averages dd"))
+    put(page, ".controls [name=currency]", "EUR", "change")
+    page.wait("document.getElementById('problem').innerText.includes('USD')")
+    put(page, ".controls [name=rates]", "USD 0.5", "change")
+    page.wait(f"document.querySelector('#averages dd').innerText !== '{dollars:,.0f}'")
+    assert number(page.text("#averages dd")) == pytest.approx(dollars / 2, abs=1)
+    assert page.run("document.getElementById('problem').hidden")
+    page.errors[:] = [error for error in page.errors if "422" not in error]
