@@ -51,6 +51,7 @@ class ImportOptions(BaseModel):
     periods: str | None = given("Weights of the periods: digest of an input")
     summary_info: str | None = given("What its summaries are: digest of an input")
     apart: bool = Field(False, description="Make each occurrence an event of its own")
+    repeated: bool = Field(False, description="Take an event that is there twice to happen twice")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="For elt: of what is simulated")
     frequency: Literal["poisson", "negative-binomial"] = Field(
         "poisson", description="For elt: number of events in a period"
@@ -104,6 +105,7 @@ class Importing:
             occurrence=occurrence,
             info=read["summary_info"],
             apart=options.apart,
+            repeated=options.repeated,
             seed=options.seed,
             frequency=options.frequency,
             dispersion=options.dispersion,

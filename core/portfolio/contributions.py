@@ -191,7 +191,7 @@ class Ranked:
 
     def _at(self, mass: float) -> float:
         """Loss of the cell with which the tail has this mass; 0 beyond all losses."""
-        place = int(np.searchsorted(self._reach, mass))
+        place = int(np.searchsorted(self._reach, mass * (1 - 1e-12)))
         return float(self._values[place]) if place < len(self._values) else 0.0
 
 

@@ -28,6 +28,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from ..arrays import Array, Floats, Indices
+from ..budget import current
 from ..errors import InputError
 from ..losses.inputs import Occurrence, SummaryInfo, parse_occurrence
 from ..losses.inputs.rows import INT_MAX
@@ -49,6 +50,8 @@ from .losses import Calendar, LossTable, Occurrences
 _LOWEST_SPECIAL = -5
 _WEIGHT_DIGITS = 5e-7
 """Error of a weight that a csv has with six decimals."""
+_RANK = 16
+"""Bits below a date for its repetitions, while rows are sorted."""
 _FIRST = 305
 """Days from 1 March of year 0 to the day before 1 January of year 1."""
 Frequency = Literal["poisson", "negative-binomial"]
@@ -69,6 +72,9 @@ class Given:
     """What the summaries are, of tables with summaries."""
     apart: bool = False
     """Whether each occurrence is an event of its own, numbered from 1 on by period, date, event."""
+    repeated: bool = False
+    """Whether an event all of whose rows are there twice on a date, or in a period if there are no
+    dates, happens twice; else rows that are there twice are refused."""
     seed: int = 0
     """Of what is simulated."""
     frequency: Frequency = "poisson"
@@ -154,7 +160,7 @@ def require_unique(table: Table, rows: LossRows, same: Sequence[Array]) -> None:
         at = again[np.argmin(rows.numbers[again])]
         text = f"the loss of event {rows.events[at]}, summary {rows.summaries[at]} and sample"
         earlier = table.place(int(rows.numbers[at - 1]))
-        hint = "Add up what belongs together, or tell events apart by their ids"
+        hint = "Add up what belongs together, or say that events are repeated"
         text = f"{text} {rows.samples[at]} is already in {earlier}"
         raise table.refuse(int(rows.numbers[at]), text, hint)
 
@@ -181,35 +187,32 @@ def _of_events(table: Table, given: Given) -> Imported:
     return Imported(made, calendar, dimensions, samples, left_out)
 
 
-def _of_periods(table: Table, given: Given, *, repeated: bool = False) -> Imported:
-    """A table of periods, whose rows say when events happen.
-
-    Args:
-        table: with their columns.
-        given: what is said besides.
-        repeated: whether an event that is there twice in a period happens twice.
-    """
+def _of_periods(table: Table, given: Given) -> Imported:
+    """A table of periods, whose rows say when events happen."""
     count = count_periods(table, given)
     periods = table.integers("Period", 1, count)
     rows, dimensions, samples, left_out = _read(table, given, periods)
     dates, granular = _dates(table)
-    if dates is not None or repeated:
-        days = _repetitions(rows) if dates is None else picked(dates, rows.numbers)
-        rows = replace(rows, dates=days)
+    if dates is not None:
+        rows = replace(rows, dates=picked(dates, rows.numbers) << _RANK)
+    if given.repeated:
+        rows = replace(rows, dates=rows.dates | _repetitions(table, rows))
     made, occurrences = _separated(table, rows, apart=given.apart)
-    if dates is None:
-        occurrences = occurrences._replace(dates=np.zeros_like(occurrences.dates))
     weights = _weights(table, given, count, periods)
     calendar = Calendar(count, occurrences, weights, dates is not None, granular)
     return Imported(made, calendar, dimensions, samples, left_out)
 
 
-def _repetitions(rows: LossRows) -> Indices:
-    """How often the event of each row was there before in its period."""
-    order = order_by(rows.events, rows.periods)
-    starts = starts_by(picked(rows.events, order), picked(rows.periods, order))
+def _repetitions(table: Table, rows: LossRows) -> Indices:
+    """How often each row was there before, on its date."""
+    keys = (rows.events, rows.periods, rows.dates, rows.summaries << 32 | rows.samples)
+    order = order_by(*keys)
+    starts = starts_by(*(picked(key, order) for key in keys))
     before = np.empty_like(order)
     before[order] = np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts))
+    if before.max() >> _RANK:
+        row = int(rows.numbers[np.argmax(before)])
+        raise table.refuse(row, f"it is there more than {1 << _RANK} times in a period")
     return before
 
 
@@ -229,7 +232,7 @@ def _separated(table: Table, rows: LossRows, *, apart: bool) -> tuple[LossTable,
     first = _require_same(table, rows, cells, starts, events)
     kept = rows.take(np.repeat(first == np.arange(len(first)), np.diff(starts)))
     made = table_of(kept.events, kept.summaries, kept.samples, kept.losses)
-    return made, occurrences_of(periods, events, dates)
+    return made, occurrences_of(periods, events, dates >> _RANK)
 
 
 def _require_same(
@@ -284,6 +287,7 @@ def _weights(table: Table, given: Given, count: int, periods: Indices) -> Floats
 
 def _dates(table: Table) -> tuple[Indices | None, bool]:
     """Dates of rows, None if there are none; and whether they are minutes."""
+    current().check("input")
     if "Date" in table:
         return _days(table), False
     names = [name for name in ("Year", "Month", "Day", "Hour", "Minute") if name in table]
@@ -296,6 +300,7 @@ def _dates(table: Table) -> tuple[Indices | None, bool]:
         return None, False
     granular = any(table.columns[name].any() for name in names[3:])
     parts = {f"occ_{n.lower()}": table.columns[n] for n in (names if granular else names[:3])}
+    current().check("input")
     ones = np.ones(table.rows, np.int64)
     parts = {"event_id": ones, "period_no": ones, **parts}
     return parse_occurrence(parts, 1, table.source).dates, granular
@@ -372,7 +377,7 @@ def _check_loss_types(table: Table) -> None:
 def _of_climada(table: Table, given: Given) -> Imported:
     """Events of sampled years; sampled with replacement, one may happen twice in a year."""
     named = _renamed(table, {"year": "Period", "at_event": "Loss"})
-    return _of_periods(named, given, repeated=True)
+    return _of_periods(named, replace(given, repeated=True))
 
 
 _ALONE = frozenset(

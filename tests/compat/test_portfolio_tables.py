@@ -160,7 +160,8 @@ def analysis(folder: Path, occurrence: Occurrence, losses: dict[int, float]) -> 
     (folder / "input" / "occurrence.bin").write_bytes(encode_occurrence(occurrence, "bin"))
     summaries = [{"id": 1, "oed_fields": ["CountryCode"], "ord_output": {"elt_moment": True}}]
     told = {"model_name_id": "m", "model_supplier_id": "s", "number_of_samples": 1,
-            "gul_output": True, "gul_summaries": summaries}  # fmt: skip
+            "gul_output": True, "gul_summaries": summaries,
+            "model_settings": {"event_set": "p"}}  # fmt: skip
     (folder / "output" / "analysis_settings.json").write_text(json.dumps(told))
     (folder / "output" / "gul_S1_summary-info.csv").write_text(
         "summary_id,CountryCode,tiv\n1,GB,9\n"

@@ -61,12 +61,20 @@ _OASIS = ("tests/app/oasis/test_aggregation.py",)
 _OASIS_RUNNER = ("tests/app/oasis/model_package/test_supplier_model_runner.py",)
 _OASIS_SERVICE = ("tests/app/oasis/model_package/test_thalweg_service.py",)
 _OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
+_PROGRAMMES = ("tests/core/portfolio/test_inuring.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
 _WARM = ("tests/core/test_warmup.py",)
 
+_LOSS_TABLES = ("tests/core/portfolio/test_tables.py",)
+
 ELSEWHERE: dict[str, tuple[str, ...] | str] = {
+    "core/portfolio/_kernels/beta.py": ("tests/core/portfolio/test_elt.py",),
+    "core/portfolio/assembling.py": _LOSS_TABLES,
+    "core/portfolio/columns.py": _LOSS_TABLES,
+    "core/portfolio/importing.py": _LOSS_TABLES,
+    "core/portfolio/losses.py": _TYPES,
     "app/client/command/completion.py": ("tests/client/command/test_listing.py",),
     "app/client/command/": ("tests/client/command/test_main.py",),
     "app/client/datasets/": ("tests/client/datasets/test_blocking.py",),
@@ -95,6 +103,17 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/app/portfolio/test_making.py",
     ),
     "app/client/portfolios/": ("tests/client/portfolios/test_blocking.py",),
+    "core/portfolio/_kernels/": ("tests/core/portfolio/test_combining.py",),
+    "core/portfolio/_kernels/attributing.py": ("tests/core/portfolio/test_contributions.py",),
+    "core/portfolio/_kernels/averages.py": _PROGRAMMES,
+    "core/portfolio/_kernels/layers.py": _PROGRAMMES,
+    "core/portfolio/_kernels/moments.py": ("tests/core/portfolio/test_curves.py",),
+    "core/portfolio/_kernels/resampling.py": ("tests/core/portfolio/test_uncertainty.py",),
+    "core/portfolio/_kernels/windows.py": _PROGRAMMES,
+    "core/portfolio/hours.py": _PROGRAMMES,
+    "core/portfolio/layers.py": _PROGRAMMES,
+    "core/portfolio/warm.py": _WARM,
+    "core/portfolio/warm_layers.py": _WARM,
     "core/portfolio/netting.py": ("tests/app/portfolio/test_answering.py",),
     "app/runs/describing.py": _UPLOADS,
     "app/runs/records.py": _RUN_STORE,
@@ -244,6 +263,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/core/portfolio/test_worked_examples.py": "reinstatements and inuring as published",
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
     "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
     "tests/app/engine/test_cluster_units.py": "a cluster of threads, whose workers do not die",

@@ -36,6 +36,8 @@ MAX_POINTS: Final = 100_000
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
 
+_ROWS: Final = 1 << 17
+"""Rows whose memory is taken at a time."""
 _BLOCK: Final = 1 << 16
 """Characters that are read at a time."""
 _SHOWN: Final = 60
@@ -198,7 +200,9 @@ def column_rows(columns: Columns, layouts: Sequence[np.dtype[np.void]], source: 
                 f"column {name} has values of type {values.dtype}, not {_TYPES[layout[name].kind]}"
             )
             raise InputError(message, hint=hint, source=source)
-        data[name] = values
+        # Memory comes with the first column.
+        for a, b in slices(count, "input", _ROWS):
+            data[name][a:b] = values[a:b]
     return Rows(data, Origin(source, hint, "row", titled=True))
 
 

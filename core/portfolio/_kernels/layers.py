@@ -288,8 +288,12 @@ def cede(
                         return _stop(state, TOO_MANY, cell, first, k)
                 if not recovered < np.inf:
                     return _stop(state, INFINITE, cell, first, k)
-                # Or else what is there by rounding would attach the layer.
-                results.recovered[k, cell] = recovered if recovered > _ROUNDING * gross else 0.0
+                if recovered <= _ROUNDING * gross:
+                    recovered = 0.0  # or else what is there by rounding would attach the layer
+                limit = layers.terms[k, AGGREGATE_LIMIT]
+                results.recovered[k, cell] = min(
+                    recovered, limit
+                )  # which a sum may pass by rounding
                 results.exhausted[k, cell] = exhausted
                 work += end - first
             row = _leave(net, taken)

@@ -345,7 +345,7 @@ def test_what_is_anothers_is_answered_as_what_is_nowhere(shared: Shared) -> None
     view, digits = things.view[::-1], things.input[::-1]
     nowhere = things._replace(
         dataset=f"nope-{number}", input=digits, view=view, pipeline=things.pipeline[::-1]
-    )._replace(losses=f"nope-{number}")
+    )._replace(losses=f"no-set-{number}")
     rows = [row for row in ROWS if row.expected[1] in {"404", "410", "412"}]
     assert {row.method for row in rows} == {"GET", "POST", "PUT", "PATCH", "DELETE"}
     for row in rows:

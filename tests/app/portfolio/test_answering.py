@@ -307,3 +307,32 @@ def test_what_was_prepared_is_given_up_when_memory_is_short(desk: Desk) -> None:
     assert ledger.held_for("portfolio") == 0
     answer = desk.ask(report="layers", programme=TOWER)
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("of", ["gross", "net", "ceded"])
+def test_contributions_of_groups_add_up_to_the_points_of_the_whole(desk: Desk, of: str) -> None:
+    asked = {"return_periods": [20, 10], "float_width": 8, "of": of, "programme": TOWER}
+    answer = desk.ask(report="contributions", group_by=["Region"], **asked)
+    parts = rows_of(answer, "contributions")
+    assert {row["Region"] for row in parts} == {"N", "S"}
+    curve = rows_of(desk.ask(report="curves", curves="Ff", tvar="weight", **asked), "ept")
+    points = {(r["EPType"], r["ReturnPeriod"]): r["Loss"] for r in curve if r["EPCalc"] == 2}
+    for kind, years in itertools.product((1, 2, 3, 4), (20, 10)):
+        own = [r for r in parts if (r["EPType"], r["ReturnPeriod"]) == (kind, years)]
+        assert sum(r["Loss"] for r in own) == pytest.approx(points[kind, years])
+        assert own[0]["Whole"] == pytest.approx(points[kind, years])
+    assert {row["EPType"] for row in rows_of(answer, "keys")} == {2, 4}
+
+
+def test_bands_hold_the_estimates_and_have_a_seed(desk: Desk) -> None:
+    def asked(seed: int) -> httpx.Response:
+        return desk.ask(report="uncertainty", return_periods=[2], seed=seed, group_by=["Region"])
+
+    bands = rows_of(asked(1), "bands")
+    assert {row["Region"] for row in bands} == {"N", "S"}
+    of_means = [row for row in bands if row["EPType"] == 0]
+    assert all(row["Low"] < row["Loss"] < row["High"] for row in of_means)
+    expected = expected_mean(Book().whole(REGIONS))
+    assert of_means[0]["Loss"] == pytest.approx(expected)
+    assert asked(1).content == asked(1).content
+    assert bands != rows_of(asked(2), "bands")

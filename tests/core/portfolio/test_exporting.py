@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.arrays import Rows
-from core.errors import OptionError
+from core.errors import InputError, OptionError
 from core.losses.inputs import Occurrence
 from core.losses.tables import CsvEncoder
 from core.portfolio import exporting
@@ -140,3 +140,20 @@ def test_other_forms_are_not_written() -> None:
     table, calendar = loss_set({(7, 1, 1): 1.5}, [(3, 99, 7)])
     with pytest.raises(OptionError, match="there is no export 'slt'"):
         export_rows("slt", table, calendar)
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_an_event_that_happens_twice_on_a_date_is_read_as_repeated(*, dated: bool) -> None:
+    losses = {(7, 1, 0): 1.5, (7, 2, 1): 2.0, (9, 1, 1): 3.0}
+    when = [(3, 700_000, 7), (3, 700_000, 7), (3, 700_000, 9), (4, 700_001, 7)]
+    table, calendar = loss_set(losses, when, dated=dated)
+    rows = exported("splt", table, calendar)
+    columns = {name: rows[name] for name in rows.dtype.names or ()}
+    with pytest.raises(InputError, match="is already in row"):
+        import_table("splt", columns, Given(periods=PERIODS))
+    made = import_table("splt", columns, Given(periods=PERIODS, repeated=True))
+    assert losses_of(made.table) == losses
+    assert happenings(made.calendar) == happenings(calendar)
+    part = {name: np.append(values, values[0]) for name, values in columns.items()}
+    with pytest.raises(InputError, match="event 7 has other losses"):
+        import_table("splt", part, Given(periods=PERIODS, repeated=True))

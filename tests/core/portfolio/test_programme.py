@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from typing import Any
@@ -192,3 +193,21 @@ def test_every_field_of_oed_is_used_or_refused_for_a_reason() -> None:
             InputError, match=re.escape(f"layers[0].{field} is not supported. {reason}")
         ):
             parse_programme({"layers": [{**CXL, field: 1}]})
+
+
+JUNK = [
+    [], {}, [[]], [{}], "", ";", "x" * 20_000, True, -1, 0, 0.5, 1, 1e308, 10**400, -math.inf,
+    math.nan, {"Hours": []}, {"Hours": {}}, {"Hours": "72"}, {"Hours": 72, "Start": []},
+    ["a", 1], "\ud800",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_value_is_too_odd_to_be_refused(name: str) -> None:
+    whole = {**RENEWED, "ReinstatementCharge": 1, "HoursClause": {"Hours": 72}}
+    for kind in KINDS:
+        for value in JUNK:
+            with contextlib.suppress(InputError):
+                parse_programme({"layers": [{**whole, "ReinsType": kind, name: value}]})
+            with contextlib.suppress(InputError):
+                parse_programme({"layers": [{"ReinsNumber": 1, "ReinsType": kind, name: value}]})
