@@ -125,11 +125,15 @@ soak: install $(TOOLS)  ## the full counts: more examples, fuzzing, 80,000 damag
 	$(BIN)/python -m tests.durable --kills 100 --cuts 1000 $(if $(THALWEG_TUS_PYTHON),--peer $(THALWEG_TUS_PYTHON))
 	$(BIN)/python -m tests.durable --lanes --kills 1000 --cuts 0 --mib 2
 
-test-torch:  ## the client under PyTorch, in an environment of its own
+TORCH := $(if $(THALWEG_TORCH_PYTHON),$(THALWEG_TORCH_PYTHON),$(VENV)-torch/bin/python)
+
+$(VENV)-torch/bin/python: deploy/requirements-torch.txt
 	$(PYTHON) -m venv $(VENV)-torch
-	$(VENV)-torch/bin/pip install --quiet --disable-pip-version-check \
-		-r deploy/requirements-torch.txt
-	$(VENV)-torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
+	$(VENV)-torch/bin/pip install --quiet --disable-pip-version-check -r deploy/requirements-torch.txt
+	@touch $@
+
+test-torch: $(TORCH)  ## the client under PyTorch, in an environment of its own
+	$(TORCH) -m pytest --confcutdir=tests/torch tests/torch
 
 # 130 portfolios are 104 of items and 26 of summaries: more than 100 for every family of reports.
 CASES ?= 130
@@ -189,12 +193,13 @@ $(VENV)-doors/bin/python: deploy/requirements-doors.txt $(CLIENT)
 	$(VENV)-doors/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/client/*.whl
 	@touch $@
 
-interop: install $(TOOLS) $(DOORS) docs  ## uploads by Node and Chromium; notebooks, recipes and plugins
+interop: install $(TOOLS) $(DOORS) $(TORCH) docs  ## uploads by Node and Chromium; notebooks, recipes, plugins, a tutorial under PyTorch
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
 		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2 axe-core@4.10.3
 	THALWEG_BROWSER=1 THALWEG_AXE=$(VENV)-node/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
 	THALWEG_DOORS_PYTHON=$(DOORS) $(BIN)/python -m pytest -q tests/examples
+	THALWEG_TORCH_PYTHON=$(abspath $(TORCH)) $(BIN)/python -m pytest -q tests/docs/test_tutorials.py -k torch
 	$(DOORS) -m npe2 validate app/client/doors/napari.yaml
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
 

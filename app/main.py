@@ -14,7 +14,7 @@ from app import __version__
 from app.console import routes as console_routes
 from app.console import routes_runs as console_runs_routes
 from app.console import routes_service as console_service_routes
-from app.console.pages import Pages
+from app.console.pages import PLACES, Pages
 from app.console.problems import ProblemPages
 from app.console.routes import Console
 from app.datasets import routes as datasets_routes
@@ -90,11 +90,13 @@ class Application(FastAPI):
         )
         self.parts = parts
         site = Site(parts.settings.docs_site)
-        operations = Operations(parts.metrics, parts.readiness, site)
         root = urlsplit(parts.settings.public_url or "").path.rstrip("/")
+        has_console = parts.settings.console == "on"
+        places = {"Thalweg": "/", **PLACES} if has_console else {}
+        links = {name: f"{root}{path}" for name, path in places.items()}
+        operations = Operations(parts.metrics, parts.readiness, site, links)
         pages = Pages(lambda: parts.api_keys.required, lambda: site.is_built, root)
         console = Console(pages, parts.runs, parts.datasets, parts)
-        has_console = parts.settings.console == "on"
         products = (parts.tiles, parts.datasets, parts.pipelines, parts.losses, parts.runs)
         others = (parts.portfolios, parts.tokens, operations, console)
         services = {type(service): service for service in (*products, *others)}

@@ -1,9 +1,9 @@
 """Pages made of templates, and the files that they load.
 
 Pages are complete as they are sent: they list and link without any script. Scripts are modules that
-add what moves: curves, frames, uploads. They are served as they are written, under a path with the
-digest of all of them, so that a browser may keep them for good and no page meets those of another
-version::
+add what moves: curves, frames, uploads. They are served as they are written, but for comments and
+indentation, under a path with the digest of all of them, so that a browser may keep them for good
+and no page meets those of another version::
 
     /console/assets/<digest>/runs.js    imports ./api.js, ./charts.js beside it
 
@@ -13,10 +13,12 @@ no inline style, no foreign host.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from fastapi.responses import HTMLResponse
@@ -35,6 +37,11 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_NAMES = ("Runs", "Portfolio", "Datasets", "Pipelines", "Operations")
+PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
+"""Where the navigation of every page leads."""
+_IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)
+"""Indentation and comments, before the code of a line and after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Pages:
         )
         self.root = root
         assets = f"{root}/console/assets/{self.digest}"
-        known = {"has_keys": has_keys, "has_docs": has_docs, "root": root}
+        known = {"has_keys": has_keys, "has_docs": has_docs, "root": root, "places": PLACES}
         self._templates.globals.update(version=__version__, assets=assets, **known)
 
     @cached_property
@@ -73,7 +80,7 @@ class Pages:
         """The files by name, as pages and each other name them."""
         found = (entry for entry in files("app.console").joinpath("static").iterdir())
         return {
-            entry.name: Asset(entry.read_bytes(), FILE_TYPES[entry.name.rpartition(".")[2]])
+            entry.name: Asset(_sent(entry), FILE_TYPES[entry.name.rpartition(".")[2]])
             for entry in sorted(found, key=lambda entry: entry.name)
             if entry.name.rpartition(".")[2] in FILE_TYPES
         }
@@ -90,3 +97,8 @@ class Pages:
     def render(self, template: str, **values: Any) -> bytes:  # noqa: ANN401 - of the template
         """Return the text of a page in UTF-8."""
         return self._templates.get_template(f"{template}.html").render(**values).encode()
+
+
+def _sent(entry: Traversable) -> bytes:
+    content = entry.read_bytes()
+    return _IDLE.sub(b"", content) if entry.name.endswith(".js") else content

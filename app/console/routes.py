@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -12,12 +13,14 @@ from fastapi import Query, Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 
+from app.datasets.permissions import list_files
 from app.datasets.routes import DatasetService
 from app.errors import BadRequestError, NotFoundError, ServiceError
 from app.http.dependencies import IdentityDep, Routes
+from app.http.json_bodies import json_response
 from app.parts import Parts
 from app.runs.service import RunService
-from app.server.lanes.table import FRONT, in_lane
+from app.server.lanes.table import FRONT, LONG, in_lane
 
 from . import samples
 from .overview import limits
@@ -30,6 +33,8 @@ _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/\[\]-]+")
 _AUTHORIZATION = '-H "Authorization: Bearer $THALWEG_KEY" '
 _OWN_PLACE = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 """An address of this service, as a path."""
+_FILES = 1000
+"""Files of a directory that are listed."""
 PAGE = 100
 """Things of a list on one page."""
 
@@ -47,6 +52,7 @@ class Console:
 # Pages keep their state in the query, which scripts read.
 router = Routes(Console, "", APIRoute, include_in_schema=False)
 After = Annotated[str, Query(max_length=128, description="List things after this id")]
+Path = Annotated[str, Query(max_length=1024, description="A directory below the roots")]
 Prefix = Annotated[str, Query(max_length=128, description="List ids that begin so")]
 
 
@@ -152,6 +158,16 @@ async def datasets(
     found = await service.threads.start(ids, who, after, PAGE, None, prefix)
     last = found[-1] if len(found) == PAGE else None
     return console.pages.answer("datasets", datasets=found, after=last, prefix=prefix)
+
+
+@router.get("/console/files")
+@in_lane(LONG)
+async def files(console: Console, who: IdentityDep, path: Path = "") -> Response:
+    """List files and directories below the dataset roots, to be registered."""
+    service = console.datasets
+    found = await service.threads.start(list_files, who, service.catalogue.roots, path)
+    entries = [{"name": name, "directory": found[name]} for name in islice(found, _FILES)]
+    return json_response({"path": path, "entries": entries, "of": len(found)})
 
 
 @router.get("/console/datasets/{ident}")

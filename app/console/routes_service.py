@@ -13,11 +13,15 @@ from fastapi.routing import APIRoute
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.json_bodies import json_response
 from app.http.trail import name_resource
+from app.runs.describing import describe_briefly
 from app.server.lanes.table import FRONT, in_lane
 
 from . import overview, samples
 from .order import order_of
 from .routes import PAGE, After, Console
+
+_RUNS = 1000
+"""Runs that are looked through for those that are done."""
 
 router = Routes(Console, "", APIRoute, include_in_schema=False)
 
@@ -38,7 +42,7 @@ async def sample_scan(console: Console, request: Request, who: IdentityDep) -> R
     threads, path = console.parts.threads, samples.place_of_scan(console.parts.settings)
     created = await threads.start(samples.store_scan, who, path)
     name_resource(request.scope, samples.SCAN)
-    return json_response({"files": [samples.SCAN]}, 201 if created else 200)
+    return json_response(samples.SCAN_SPEC, 201 if created else 200)
 
 
 @router.get("/console/pipelines")
@@ -63,6 +67,22 @@ async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
         return {"pipeline": described, "order": order_of(described)}
 
     return console.pages.answer("pipeline", **await service.threads.start(look))
+
+
+@router.get("/console/portfolio")
+@in_lane(FRONT)
+async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Response:
+    """List the loss sets of the caller, and runs that others can be made of."""
+    parts, runs = console.parts, console.runs.runs
+
+    def look() -> dict[str, Any]:
+        page = parts.portfolios.sets.page(who, after, PAGE)
+        last = page[-1].id if len(page) == PAGE else None
+        found = (run for run in runs.page(who, "", _RUNS) if not runs.is_expired(run))
+        done = [describe_briefly(run, 0) for run in found if run.state == "done"]
+        return {"sets": [known.describe() for known in page], "after": last, "runs": done}
+
+    return console.pages.answer("portfolio", **await parts.threads.start(look))
 
 
 @router.get("/console/operations")

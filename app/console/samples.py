@@ -22,6 +22,17 @@ LOSSES = ("stream.bin", "occurrence.bin")
 _SPEC = SampleSpec(events=1000, summaries=8, samples=50)
 _SIDE, _PIXELS = 32, 48
 """Positions of the scan and pixels of its frames, along each axis."""
+SCAN_SPEC = {
+    "id": "thalweg-sample",
+    "files": [SCAN],
+    "nav_shape": [_SIDE, _SIDE],
+    "sig_shape": [_PIXELS, _PIXELS],
+    "axes": [
+        *({"name": name, "unit": "nm", "scale": 0.5} for name in "yx"),
+        *({"name": name, "unit": "mrad", "scale": 0.8} for name in "vu"),
+    ],
+}
+"""How it is registered."""
 _DISK, _RING, _CRYSTAL = 7, 15, 9
 """Radii of the disk and the ring in pixels, and of the crystal in positions."""
 

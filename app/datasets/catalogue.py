@@ -92,7 +92,7 @@ class Catalogue:
         self.notice: str | None = None
         self.clashes: Mapping[str, Sequence[str]] = {}
         self._registered = Namespaces(store, KIND)
-        self._roots = roots
+        self.roots = roots
         self._entries = entries
         self._buffers = buffers
         self._foreign = decoders
@@ -118,7 +118,7 @@ class Catalogue:
             RecordExistsError: another dataset has its id.
         """
         spec = parse_dataset(values)
-        check_paths(who, self._roots, spec)
+        check_paths(who, self.roots, spec)
         opened = self._opened(stored := replace(spec, sync_offset=spec.sync_offset or None))
         try:
             if isinstance(opened, OpenDataset):
@@ -327,10 +327,10 @@ class Catalogue:
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
-            files, items = open_items(self._roots, spec, self._foreign, self.cursors)
+            files, items = open_items(self.roots, spec, self._foreign, self.cursors)
             with on_error(files.close):
                 return OpenItems(spec, files, fingerprint(files), items)
-        source = open_array(self._roots, spec, self._decoders.of(spec), self._foreign)
+        source = open_array(self.roots, spec, self._decoders.of(spec), self._foreign)
         files = source.files
         with on_error(files.close):
             backend = open_backend(spec.backend or DEFAULT, files, self._buffers)
@@ -355,7 +355,7 @@ class Catalogue:
     def _image(self, role: str, pattern: str, source: Source) -> Array:
         """Read a correction image, one frame of any format; its file stays beside the source's."""
         sig_shape = source.recording.sig_shape
-        files = open_files(self._roots, [pattern])
+        files = open_files(self.roots, [pattern])
         source.files.beside[role] = files
         if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
             raise ShapeError(f"{pattern} is too large for a single frame")

@@ -16,6 +16,7 @@ from app.http.identity import Identity
 from .files.addresses import is_address
 from .files.places import buckets_of, real_paths
 from .files.roots import PathRefusedError, Roots
+from .files.visits import numerically
 from .spec import DatasetSpec
 
 _EVERYTHING = "register:*"
@@ -37,6 +38,25 @@ def check_paths(who: Identity, roots: Roots, spec: DatasetSpec) -> None:
         real_roots = (*map(os.path.realpath, roots.roots), *tops)
         for path in real_paths(roots, name):
             _check(who, real_roots, path, name)
+
+
+def list_files(who: Identity, roots: Roots, path: str) -> dict[str, bool]:
+    """List a directory for who may register all that is in it: names, and which are directories.
+
+    Names are sorted by the numbers in them. There are none of a bucket, nor outside of the roots.
+
+    Raises:
+        PathRefusedError: the caller may not, or a link leads out of the roots.
+        TooLargeError: there are too many entries to look at.
+        BusyError: too many files are open.
+    """
+    if _EVERYTHING not in who.scopes:
+        raise PathRefusedError(
+            "the API key may register some files only, and so not list them",
+            hint="Type their paths, or ask for register:*",
+        )
+    found = roots.listing(path)
+    return {name: found[name] for name in sorted(found, key=numerically)}
 
 
 def _names(spec: DatasetSpec) -> Iterator[str]:

@@ -67,6 +67,8 @@ class Operations:
     metrics: Metrics
     readiness: readiness.Readiness
     site: Site
+    places: Mapping[str, str]
+    """Addresses of other pages for people, by name."""
 
 
 # Balancers and Prometheus add options of their own.
@@ -82,12 +84,14 @@ td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0}
 .small{color:#567;font-size:.9rem}
 @media(prefers-color-scheme:dark){body{background:#10181d;color:#dce6ea}code{background:#1d2a31}
 h2{border-color:#2a3b44}b.method,a{color:#7cc7dd}.small{color:#8fa5ae}}
-h2,td{overflow-wrap:anywhere}
+body,h1{overflow-wrap:break-word}
+nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem}
 label{display:block;margin:.3rem 0}
 input,select,textarea,button{font:inherit;max-width:100%;color-scheme:light dark}
 textarea{width:100%;font-family:monospace}
 pre{overflow:auto;max-height:30rem;border:1px solid #9ab;padding:.5rem}
 img{max-width:100%}
+@media(max-width:40rem){table,tbody,tr,td{display:block}td{padding:0}td:first-child{margin-top:.6rem}}
 :focus-visible{outline:2px solid #2a8fb0}
 """
 _SCRIPT = files("app.http").joinpath("explorer.js").read_text()
@@ -154,11 +158,11 @@ async def metrics(operations: Operations) -> Response:
     responses=problem_responses(404),
 )
 @in_lane(FRONT)
-async def explain_problem(_operations: Operations, code: str) -> Response:
+async def explain_problem(operations: Operations, code: str) -> Response:
     """Explain a problem code."""
     if code not in KINDS:
         raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
-    return HTMLResponse(problem_page(code, KINDS[code]), headers=PAGE_HEADERS)
+    return HTMLResponse(problem_page(code, KINDS[code], operations.places), headers=PAGE_HEADERS)
 
 
 @router.get("/", include_in_schema=False)
@@ -172,7 +176,9 @@ async def root(_operations: Operations) -> Response:
 @in_lane(FRONT)
 async def docs(operations: Operations, request: Request) -> Response:
     """Return a page that lists all routes and problems, and sends requests."""
-    page = docs_page(request.app.openapi(), KINDS, has_site=operations.site.is_built)
+    page = docs_page(
+        request.app.openapi(), KINDS, operations.places, has_site=operations.site.is_built
+    )
     return HTMLResponse(page, headers=DOCS_HEADERS)
 
 
@@ -186,33 +192,40 @@ async def document(operations: Operations, name: str, request: Request) -> Respo
     return Response(found.content, headers=found.headers, media_type=found.media_type)
 
 
-def _page(title: str, body: str) -> str:
+def _page(title: str, body: str, places: Mapping[str, str]) -> str:
+    links = "".join(f'<a href="{escape(path)}">{escape(name)}</a>' for name, path in places.items())
+    navigation = f'<nav aria-label="Products">{links}</nav>' if links else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-        f"<body><h1>{escape(title)}</h1>{body}</body></html>"
+        f"<body>{navigation}<h1>{escape(title)}</h1>{body}</body></html>"
     )
 
 
-def problem_page(code: str, kind: Kind) -> str:
-    """Return the page that explains a problem code."""
+def problem_page(code: str, kind: Kind, places: Mapping[str, str]) -> str:
+    """Return the page that explains a problem code; places are where else to go."""
     body = (
         f"<p>{escape(kind.explanation)}</p>"
         f"<p>Status {kind.status}, code <code>{escape(code)}</code></p>"
         '<p><a href="../docs">All routes and problems</a></p>'
     )
-    return _page(kind.title, body)
+    return _page(kind.title, body, places)
 
 
 def docs_page(
-    document: Mapping[str, Any], kinds: Mapping[str, Kind], *, has_site: bool = False
+    document: Mapping[str, Any],
+    kinds: Mapping[str, Kind],
+    places: Mapping[str, str],
+    *,
+    has_site: bool = False,
 ) -> str:
     """Return a page with every route of an OpenAPI document and every problem code.
 
     Args:
         document: the OpenAPI document.
         kinds: problems by code.
+        places: where else to go: addresses by name.
         has_site: whether there is a documentation site to lead to.
     """
     site = '<a href="docs/">Tutorials, reference and explanations</a> · ' if has_site else ""
@@ -230,16 +243,17 @@ def docs_page(
     )
     parts.append(f"<h2>Problems</h2><table>{rows}</table>")
     parts.append(f'<script type="module">{_SCRIPT}</script>')
-    return _page(str(document["info"]["title"]), "".join(parts))
+    return _page(str(document["info"]["title"]), "".join(parts), places)
 
 
 def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
     rows = "".join(_parameter(p) for p in operation.get("parameters", ()))
     text = escape(operation.get("description", operation.get("summary", "")))
     name = escape(f"{method.upper()} {path}")
+    shown = escape(path).replace("/", "/<wbr>")
     return (
         f'<section data-operation="{name}">'
-        f'<h2><b class="method">{method.upper()}</b> <code>{escape(path)}</code></h2>'
+        f'<h2><b class="method">{method.upper()}</b> <code>{shown}</code></h2>'
         f"<p>{text}</p><table>{rows}</table></section>"
     )
 

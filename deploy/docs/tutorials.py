@@ -40,14 +40,15 @@ class Tutorial:
 
     Args:
         path: the page.
-        has_torch: whether its programs for PyTorch are run.
+        torch: the Python that runs its programs for PyTorch; without one they are left out.
         until: words of the last command that is run; all are by default.
     """
 
-    def __init__(self, path: Path, *, has_torch: bool = False, until: str | None = None) -> None:
-        fences = [f for f in _fences(path.read_text()) if has_torch or "torch" not in f.code]
+    def __init__(self, path: Path, *, torch: str | None = None, until: str | None = None) -> None:
+        fences = [f for f in _fences(path.read_text()) if torch or "torch" not in f.code]
         last = next((k for k, f in enumerate(fences) if until and until in f.code), len(fences))
         self._fences = fences[: last + 1]
+        self._torch = torch
 
     def run(self, folder: Path, **variables: str) -> None:
         """Run the page in an empty folder.
@@ -76,7 +77,8 @@ class Tutorial:
         for number, fence in enumerate(self._fences):
             code = fence.code
             if fence.language == "python":
-                code = f"python - <<'END OF PROGRAM'\n{code}END OF PROGRAM\n"
+                python = f'"{self._torch}"' if "torch" in code else "python"
+                code = f"{python} - <<'END OF PROGRAM'\n{code}END OF PROGRAM\n"
             lines += [code, f"echo '{_END.format(number)}'"]
         return "\n".join(lines)
 

@@ -33,7 +33,7 @@ DECLARED = {
         GET /console/datasets   GET /console/datasets/{ident}
         GET /console/pipelines  GET /console/pipelines/{ident}  GET /console/operations
         GET /console/samples/{name}     POST /console/samples/scan
-        GET /console/runs/new
+        GET /console/runs/new   GET /console/portfolio
     """,
     # One tile, one batch, a picture, a chunk, and what is computed for a view or a pipeline.
     QUICK: """
@@ -56,7 +56,7 @@ DECLARED = {
         POST /v1/datasets       GET /v1/datasets/{ident}/files/{number}
         POST /v1/datasets/{ident}/tiles GET /v1/datasets/{ident}/views/{name}/tiles
         GET /v1/datasets/{ident}/views/{name}/raw       GET /v1/pipelines/{ident}/batches
-        GET /console/runs/{ident}/about
+        GET /console/runs/{ident}/about         GET /console/files
         POST /v1/datasets/{ident}/reduce
     """,
 }

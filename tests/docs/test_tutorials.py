@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ from deploy.docs.tutorials import PAGES, Tutorial
 from tests.scale import PURE_PYTHON
 from tests.server_process import HOST
 
+TORCH = os.environ.get("THALWEG_TORCH_PYTHON")
+if TORCH is None and importlib.util.find_spec("torch") is not None:
+    TORCH = sys.executable
 NEEDS_TORCH = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="torch is not installed: the tutorial's program for it is not run",
+    TORCH is None, reason="no THALWEG_TORCH_PYTHON, nor torch: run by make interop"
 )
 
 
@@ -25,19 +29,19 @@ def free_port() -> int:
 
 @pytest.mark.skipif(PURE_PYTHON, reason="commands are processes of their own")
 @pytest.mark.parametrize(
-    ("name", "has_torch"),
+    ("name", "torch"),
     [
-        ("losses", False),
-        ("portfolio", False),
-        ("scan", False),
-        ("batches", False),
-        pytest.param("batches", True, marks=NEEDS_TORCH),
+        ("losses", None),
+        ("portfolio", None),
+        ("scan", None),
+        ("batches", None),
+        pytest.param("batches", TORCH, marks=NEEDS_TORCH, id="batches-torch"),
     ],
 )
-def test_a_tutorial_runs_as_it_is_written(name: str, tmp_path: Path, *, has_torch: bool) -> None:
+def test_a_tutorial_runs_as_it_is_written(name: str, torch: str | None, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    tutorial = Tutorial(PAGES / f"{name}.md", has_torch=has_torch)
+    tutorial = Tutorial(PAGES / f"{name}.md", torch=torch)
     tutorial.run(folder, THALWEG_PORT=str(free_port()))
 
 

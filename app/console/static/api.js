@@ -1,4 +1,5 @@
 // Requests to the service. A problem is an Error with the members of RFC 9457.
+import { words } from "./hints.js";
 
 export class Problem extends Error {
   constructor(status, body) {
@@ -29,10 +30,11 @@ export const post = (path, value, options = {}) =>
     headers: { "Content-Type": "application/json", ...options.headers },
   });
 
-// Shows a problem in an element with role="alert"; names are text, never markup.
-export function show(element, problem) {
-  element.textContent = problem instanceof TypeError ? "The service does not answer." : problem.message;
-  if (problem.hint) element.append(document.createElement("br"), problem.hint);
+// Shows a problem in an element with role="alert", in the words of a form; names are text, never markup.
+export function show(element, problem, form) {
+  const { message, hint } = words(problem, form);
+  element.textContent = problem instanceof TypeError ? "The service does not answer." : message;
+  if (hint) element.append(document.createElement("br"), hint);
   if (problem.code) {
     const link = document.createElement("a");
     link.href = at(`/problems/${encodeURIComponent(problem.code)}`);
@@ -43,8 +45,7 @@ export function show(element, problem) {
 }
 
 // Makes an element with attributes and children; text children are text.
-export function make(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
+function made(element, attributes = {}, ...children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (value === true) element.setAttribute(key, "");
@@ -53,10 +54,16 @@ export function make(name, attributes = {}, ...children) {
   element.append(...children);
   return element;
 }
+export const make = (name, ...rest) => made(document.createElement(name), ...rest);
+export const svg = (name, ...rest) => made(document.createElementNS("http://www.w3.org/2000/svg", name), ...rest);
+
+// The numbers of a text, between spaces, commas or semicolons.
+export const numbersOf = (text) => text.split(/[\s,;]+/).filter(Boolean).map(Number);
 
 // The state of a page is in its address: reads and writes parameters of the query.
 export const state = {
   get: (name, fallback = "") => new URLSearchParams(location.search).get(name) ?? fallback,
+  list: (name, fallback) => state.get(name, fallback).split(",").filter(Boolean),
   set(values) {
     const query = new URLSearchParams(location.search);
     for (const [name, value] of Object.entries(values)) {
@@ -65,6 +72,32 @@ export const state = {
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
   },
 };
+
+// Inputs are parts of it by their names; the boxes of one name are a list, beside what has no box here.
+export function fill(inputs, defaults) {
+  for (const input of inputs) {
+    const value = state.get(input.name, defaults[input.name]);
+    if (input.type === "checkbox") input.checked = value.split(",").includes(input.value); else input.value = value;
+  }
+}
+
+export function bind(inputs, change) {
+  for (const input of inputs) {
+    input.addEventListener("change", () => {
+      if (!input.reportValidity()) return;
+      const boxes = inputs.filter(({ name }) => name === input.name);
+      const others = state.list(input.name).filter((each) => !boxes.some(({ value }) => value === each));
+      const chosen = [...others, ...boxes.filter(({ checked }) => checked).map(({ value }) => value)].join(",");
+      change({ [input.name]: input.type === "checkbox" ? chosen : input.value.trim() });
+    });
+  }
+}
+
+// Draws now, and again when the colours of the page are others.
+export function whenColoured(draw) {
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+}
 
 // Looks again every so many seconds while the page is seen; the next wait begins once a look is over.
 export function whileVisible(seconds, look) {

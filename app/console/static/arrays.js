@@ -7,7 +7,7 @@ const DATA = 1, END = 3, ERROR = 4;
 export class Interrupted extends Error {}
 
 // Yields {kind, header, payload}; the payload has a buffer of its own, so any type fits it.
-async function* read(response) {
+export async function* read(response) {
   const reader = response.body.getReader();
   const chunks = [];
   let held = 0;

@@ -1,5 +1,5 @@
-// Charts by uPlot 1.6.32, in the colours of the page. Its minified script is as its package has it, but
-// for an export at the end; uPlot.LICENSE.txt is its licence.
+// Charts by uPlot 1.6.32, in the colours of the page. Its module is minified by terser (--module -c
+// passes=3,ecma=2020,keep_fargs=false,unsafe_arrows -m); what is needed of its style is in console.css; uPlot.LICENSE.txt is its licence.
 import uPlot from "./uPlot.min.js";
 import { written } from "./tables.js";
 
@@ -26,6 +26,13 @@ function axes({ xTitle, yTitle, logarithmic, labels }) {
   ];
 }
 
+// A piece of a line, dashed as the line is.
+function swatch({ colour, dash }) {
+  let at = 0;
+  const parts = dash.map((length, k) => `${k % 2 ? "transparent" : colour} ${at}px ${at += length}px`);
+  return parts.length ? `repeating-linear-gradient(90deg, ${parts.join(", ")})` : colour;
+}
+
 export function clear(element) {
   drawn.get(element)?.();
   drawn.delete(element);
@@ -45,7 +52,7 @@ export function chart(element, { xs, series, range = [null, null], onZoom, bars,
     scales: { x: { time: false, distr: rest.logarithmic ? 3 : 1, range: bars ? [-1, xs.length] : (_chart, low, high) => [low, high] }, ...(bars && { y: { range: (_chart, _low, high) => [0, high * 1.05] } }) },
     axes: axes({ ...rest, labels }),
     cursor: { drag: { x: !bars, y: false }, focus: { prox: 24 } },
-    legend: { live: true },
+    legend: { live: true, ...(!bars && { markers: { width: 0, fill: (_chart, k) => swatch(series[k - 1]) } }) },
     series: [
       { label: rest.xTitle, value: (_chart, value) => value === null ? "–" : labels?.[value] ?? written(value) },
       ...series.map(({ name, colour, dash }) => ({
@@ -63,6 +70,7 @@ export function chart(element, { xs, series, range = [null, null], onZoom, bars,
     },
   };
   element.replaceChildren();
+  element.classList.toggle("lines", !bars);
   const made = new uPlot(options, [xs, ...series.map((each) => each.values)], element);
   if (!bars) made.setScale("x", { min: limits[0], max: limits[1] });
   made.over.addEventListener("dblclick", () => {

@@ -2,11 +2,10 @@
 import { readRecords } from "./records.js";
 
 export const TYPES = { 1: "OEP", 3: "AEP", 2: "OEP TVaR", 4: "AEP TVaR" };
-export const CALCULATIONS = { 2: "full uncertainty", 4: "sample mean", 3: "per-sample mean", 1: "mean damage" };
 const STEP = 0.0125; // of the logarithm of return periods: some 1,100 points for six decades
 const MANY = 2000;
 const MOST = 256 << 20;
-const STANDARD = [2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2500, 5000, 10000, 50000, 100000];
+export const STANDARD = [2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2500, 5000, 10000, 50000, 100000];
 
 // Reads the curves of summaries: {"<summary>/<calculation>/<type>": {periods, losses, points}} with
 // return periods descending. Points that lie closer than a pixel could show are left out, but for
@@ -70,6 +69,9 @@ export function union(curves) {
     return kept;
   });
 }
+
+// Whether curves have points at a return period, or losses there are between two of them.
+export const isPoint = (curves, period) => curves.every((curve) => curve.periods.includes(period));
 
 // Return periods for a table: those of the curves where they are few, else usual ones.
 export function tabled(periods) {

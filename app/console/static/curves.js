@@ -1,9 +1,9 @@
 // The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
 // is in the address, so that a link shows the same.
-import { at, json, make, post, show, state } from "./api.js";
+import { at, bind, fill, json, make, numbersOf, post, show, state, whenColoured } from "./api.js";
 import { chart, clear, colours } from "./chart.js";
-import { CALCULATIONS, TYPES, lossesAt, readCurves, tabled, union } from "./curve.js";
-import { readLines, readRecords } from "./records.js";
+import { TYPES, isPoint, lossesAt, readCurves, tabled, union } from "./curve.js";
+import { answered, readLines, readRecords } from "./records.js";
 import { picker } from "./picker.js";
 import { table, written } from "./tables.js";
 
@@ -14,7 +14,8 @@ const root = document.getElementById("curves");
 const own = document.getElementById("run").dataset.run;
 const path = (run, rest) => `/v1/runs/${encodeURIComponent(run)}${rest}`;
 const short = (run) => run.slice(0, 8);
-const list = (name) => state.get(name).split(",").filter(Boolean);
+const { list } = state;
+const DEFAULTS = { types: "1,3", calc: "2" };
 
 const facts = new Map(); // what is known of runs, by id: {about, run}
 const read = new Map(); // of each path {promise, signal, whole} by summary
@@ -47,87 +48,77 @@ function reportPath(run, report, query) {
 
 // -- the parts of the section --------------------------------------------------------
 
-const problem = make("p", { class: "problem", role: "alert", hidden: true });
-const busy = make("span", { class: "faint", role: "status" });
-const figure = make("figure", { class: "figure" });
-const caption = make("figcaption");
-const canvas = make("div", { class: "canvas", tabindex: "0", role: "group", "aria-label": "Exceedance curves; the table below has their numbers" });
-const numbers = make("div", { id: "ep-table" });
-const links = make("p", { class: "links" });
-const averages = make("div", { id: "averages" });
-const periods = make("div", { id: "by-period" });
-const offers = make("div");
+const find = (selector) => root.querySelector(selector);
+const [problem, busy, figure, caption, canvas] = [".problem", "#busy", "figure", "figcaption", ".canvas"].map(find);
+const [numbers, links, averages, periods, offers] = ["#ep-table", ".links", "#averages", "#by-period", "#offers"].map(find);
+const controls = [...root.querySelectorAll(".controls [name]")];
 
-function choice(name, values, title, value = state.get(name, "2")) {
-  const select = make("select", { id: `choose-${name}`, onchange: () => change({ [name]: select.value }) });
-  for (const [each, text] of Object.entries(values)) select.append(make("option", { value: each }, text));
-  select.value = value;
-  return make("label", {}, title, select);
-}
-
-function text(name, title, attributes) {
-  const input = make("input", { value: state.get(name), ...attributes });
-  input.addEventListener("change", () => input.reportValidity() && change({ [name]: input.value.trim() }));
-  return make("label", {}, title, input);
-}
-
-function box(title, checked, onchange) {
-  const input = make("input", { type: "checkbox", onchange: () => onchange(input.checked) });
-  input.checked = checked;
-  return make("label", {}, input, title);
-}
-
-const types = () => list("types").length ? list("types") : ["1", "3"];
+const types = () => list("types", DEFAULTS.types);
 const without = (run) => list("runs").filter((each) => each !== run).join(",");
 const runs = () => [own, ...list("runs").filter((run) => run !== own)].slice(0, MOST_RUNS);
 
-function toggleType(type, on) {
-  const wanted = new Set(types());
-  if (on) wanted.add(type); else wanted.delete(type);
-  change({ types: Object.keys(TYPES).filter((each) => wanted.has(each)).join(",") });
+// How people tell runs: what of, when, how much.
+const title = ({ id, perspective, created, streams }) => `${short(id)} · ${perspective}, ${created.slice(0, 16).replace("T", " ")}, ${streams} ${streams === 1 ? "stream" : "streams"}`;
+const titleOf = ({ described }) => title({ ...described, streams: Object.values(described.streams).reduce((a, b) => a + b) });
+const others = []; // runs that are done, as far as they were listed
+let next = ""; // the id after which there are more; null if there are none
+const chooser = find("#lay-over");
+
+async function listRuns() {
+  const after = next;
+  next = null;
+  try {
+    const page = await json(`/v1/runs?${new URLSearchParams({ limit: "100", after })}`);
+    others.push(...page.runs.filter((run) => run.state === "done" && run.id !== own));
+    next = page.after;
+    others.sort((one, other) => other.created.localeCompare(one.created));
+  } catch (error) { show(problem, error); }
+  offerRuns();
 }
 
-function otherRuns() {
-  const input = make("input", { placeholder: "id of another run", size: "34", "aria-label": "Run to lay over" });
-  const add = make("form", { class: "joined", onsubmit: (event) => {
-    event.preventDefault();
-    const id = input.value.trim().split("/").pop();
-    if (id) change({ runs: [...new Set([...list("runs"), id])].join(",") });
-    input.value = "";
-  } }, input, make("button", { class: "plain" }, "Lay over"));
-  const chips = runs().slice(1).map((run) => make("button", {
+function offerRuns() {
+  const shown = runs();
+  const left = others.filter(({ id }) => !shown.includes(id));
+  chooser.replaceChildren(make("option", { value: "" }, left.length ? "a run" : "no other run is done"),
+    ...left.map((run) => make("option", { value: run.id }, title(run))),
+    ...(next ? [make("option", { value: "more" }, "more runs …")] : []));
+}
+
+function drawRuns() {
+  offerRuns();
+  if (next === "") listRuns();
+  find("#laid-over").replaceChildren(...runs().slice(1).map((run) => make("button", {
     class: "chip", "aria-label": `Remove run ${run}`,
     onclick: () => change({ runs: without(run) }),
-  }, short(run), " ×"));
-  return make("span", {}, ...chips, add);
+  }, facts.has(run) ? titleOf(facts.get(run)) : short(run), " ×")));
+  find("#difference").hidden = runs().length !== 2;
 }
 
-const controls = make("div", { class: "controls" });
-
-function drawControls() {
+function drawVariants() {
   const variants = facts.get(own).described.results;
   const withCurves = Object.keys(variants).filter((name) => variants[name].reports.includes("ept"));
-  const parts = [
-    make("fieldset", {}, make("legend", {}, "Curves"), ...Object.entries(TYPES).map(([type, title]) =>
-      box(title, types().includes(type), (on) => toggleType(type, on)))),
-    make("fieldset", {}, make("legend", {}, "Computed by"), choice("calc", CALCULATIONS, "Calculation"),
-      ...(withCurves.length > 1 ? [choice("variant", Object.fromEntries(withCurves.map((name) => [name, describeVariant(name, variants[name])])), "Variant", variantOf(own, "ept", state.get("variant")))] : []),
-      ...(document.getElementById("run").dataset.items ? [text("set", "Set", { inputmode: "numeric", pattern: "[1-9][0-9]*", size: "4" })] : []),
-      text("currency", "Currency", { pattern: "[A-Z]{3}", size: "4", placeholder: "EUR", title: "Three capital letters, such as EUR" })),
-    make("fieldset", {}, make("legend", {}, "Return periods"),
-      text("from", "from", { inputmode: "decimal", pattern: "[0-9.]+", size: "6" }), text("to", "to", { inputmode: "decimal", pattern: "[0-9.]+", size: "8" }),
-      make("button", { class: "plain", onclick: () => change({ from: "", to: "" }) }, "All")),
-    make("fieldset", {}, make("legend", {}, "Runs"), otherRuns(),
-      ...(runs().length === 2 ? [box("their difference", state.get("diff") === "1", (on) => change({ diff: on ? "1" : "" }))] : [])),
-    make("fieldset", {}, make("legend", {}, "Summaries"), picker({
-      run: own, chosen: () => chosenSummaries, most: MOST_SUMMARIES,
-      change: (ids) => change({ summaries: ids.join(",") }),
-    })),
-  ];
-  // What was typed last keeps the focus.
-  const focused = [...controls.querySelectorAll("input,select,button")].indexOf(document.activeElement);
-  controls.replaceChildren(...parts);
-  if (focused >= 0) controls.querySelectorAll("input,select,button")[focused]?.focus();
+  find("#variants").hidden = withCurves.length < 2;
+  find("[name=variant]").replaceChildren(...withCurves.map((name) => make("option", { value: name }, describeVariant(name, variants[name]))));
+}
+
+function drawPicker() {
+  const hadFocus = find("#picker").contains(document.activeElement);
+  find("#picker").replaceChildren(picker({
+    run: own, chosen: () => chosenSummaries, most: MOST_SUMMARIES,
+    change: (ids) => change({ summaries: ids.join(",") }),
+  }));
+  if (hadFocus) find("#picker input").focus();
+}
+
+let picked = ""; // the summaries that the picker shows
+
+function drawControls() {
+  drawRuns();
+  drawVariants();
+  fill(controls, { ...DEFAULTS, variant: variantOf(own, "ept", state.get("variant")) });
+  if (picked === chosenSummaries.join() && picked) return;
+  picked = chosenSummaries.join();
+  drawPicker();
 }
 
 const describeVariant = (name, result) =>
@@ -150,6 +141,8 @@ async function summaries() {
   return [first.get(source)];
 }
 
+const wait = ({ done, total }) => { busy.textContent = `Being computed (${done ?? 0} of ${total ?? "?"}) …`; };
+
 // The curves of summaries; those that were read before are not read again.
 async function curvesOf(run, ids, signal) {
   const source = reportPath(run, "ept", { format: "bin" });
@@ -158,8 +151,7 @@ async function curvesOf(run, ids, signal) {
   const missing = ids.filter((id) => !known.get(id)?.whole && (known.get(id)?.signal.aborted ?? true));
   if (missing.length) {
     const entry = { signal, whole: false };
-    const onWait = (of) => { busy.textContent = `Being computed (${of.done ?? 0} of ${of.total ?? "?"}) …`; };
-    entry.promise = readCurves(reportPath(run, "ept", { format: "bin", summary_ids: missing.join(",") }), { signal, onWait });
+    entry.promise = readCurves(reportPath(run, "ept", { format: "bin", summary_ids: missing.join(",") }), { signal, onWait: wait });
     for (const id of missing) known.set(id, entry);
     entry.promise.then(() => { entry.whole = true; }, () => { for (const id of missing) if (known.get(id) === entry) known.delete(id); });
   }
@@ -193,19 +185,14 @@ function seriesOf(loaded, ids, calculation) {
 }
 
 function describe(loaded, series) {
-  const said = [...loaded.keys()].map((run) => {
-    const { perspective, samples, periods: years } = facts.get(run).about;
-    return [`run ${run}`, perspective, samples && `${written(samples)} samples`, years && `${written(years)} periods`].filter(Boolean).join(" · ");
-  });
-  const calculation = CALCULATIONS[state.get("calc", "2")];
+  const calculation = find("[name=calc]").selectedOptions[0].text;
   const curves = series.flatMap((each) => each.parts ?? [each.curve]);
   const points = curves.reduce((sum, curve) => sum + curve.points, 0);
   const drawn = curves.reduce((sum, curve) => sum + curve.periods.length, 0);
   const absent = chosenSummaries.filter((id) => !series.some((each) => each.id === id));
   const thinned = drawn < points ? `${written(drawn)} of ${written(points)} points are drawn: those within 1.3 % of a return period of the one before are left out; the csv has all` : `${written(points)} points`;
-  const money = state.get("currency") || "currency not stated";
-  caption.replaceChildren(...said.flatMap((line) => [line, make("br")]),
-    `${types().map((type) => TYPES[type]).join(", ")} · ${calculation} · ${money}`, make("br"), make("span", { class: "faint" }, thinned),
+  const what = `${types().map((type) => TYPES[type]).join(", ")} · ${calculation}`;
+  caption.replaceChildren(...[...loaded.keys()].flatMap((run) => [figureLine(what, run, run), make("br")]), make("span", { class: "faint" }, thinned),
     absent.length ? ` · There is no such curve of summary ${absent.join(", ")}.` : "");
 }
 
@@ -218,10 +205,11 @@ function drawNumbers(years, series) {
     const [one, other] = (each.parts ?? [each.curve]).map((curve) => lossesAt(curve, at));
     return other ? one.map((loss, k) => loss === null || other[k] === null ? null : loss - other[k]) : one;
   });
-  const rows = at.map((year, k) => [written(year), ...columns.map((column) => written(column[k]))])
+  const exact = series.map((each) => at.map((year) => isPoint(each.parts ?? [each.curve], year)));
+  const rows = at.map((year, k) => [written(year), ...columns.map((column, c) => column[k] === null || exact[c][k] ? written(column[k]) : `≈ ${written(column[k])}`)])
     .filter((_row, k) => columns.some((column) => column[k] !== null)).reverse();
   numbers.replaceChildren(table(["Return period (years)", ...series.map((each) => each.name)], rows,
-    "Losses on these curves; between two points, linear in the return period."));
+    `Losses on these curves${exact.flat().every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
 }
 
 function drawLinks(ids) {
@@ -284,27 +272,16 @@ function offer(run, report, detail) {
   const said = make("p", { class: "problem", role: "alert", hidden: true });
   return make("form", { class: "card", onsubmit: async (event) => {
     event.preventDefault();
-    const values = (input ? input.value : "").split(/[\s,;]+/).filter(Boolean).map(Number);
-    const body = { reports: [report], ...(values.length && { options: { return_periods: values } }) };
+    const values = numbersOf(input ? input.value : "");
+    const asked = { reports: [report], ...(values.length && { options: { return_periods: values } }) };
     try {
-      const { variant } = await (await post(path(run, "/reports"), body)).json();
-      await computed(run, report, variant);
+      const { variant } = await (await post(path(run, "/reports"), asked)).json();
+      const { body } = await answered(path(run, `/reports/${report}${variant === "own" ? "" : `?variant=${variant}`}`), undefined, wait);
+      body.cancel();
       if (run === own && report === "ept") state.set({ variant: variant === "own" ? "" : variant });
       location.reload();
     } catch (error) { show(said, error); }
   } }, make("p", {}, detail), input || "", " ", make("button", { class: "plain" }, `Compute ${report}`), said);
-}
-
-// Waits until a report that was asked for is there.
-async function computed(run, report, variant) {
-  const query = variant === "own" ? "" : `?variant=${variant}`;
-  for (;;) {
-    const response = await fetch(at(path(run, `/reports/${report}${query}`)), { headers: { Range: "bytes=0-0", Accept: "application/octet-stream" } });
-    if (response.status !== 202) return;
-    const { done, total } = await response.json();
-    busy.textContent = `Computing ${report}: ${done ?? 0} of ${total ?? "?"} …`;
-    await new Promise((next) => { setTimeout(next, 500); });
-  }
 }
 
 // -- averages ------------------------------------------------------------------------
@@ -329,9 +306,9 @@ async function drawAverages(signal) {
   averages.append(table(Object.values(CONVERGENCE), lines.map((line) => Object.keys(CONVERGENCE).map((name) => written(line[name]))), `${figureLine("estimates by number of samples")} · the csv below has the parts of the variance, too`));
 }
 
-function figureLine(what, run = own) {
+function figureLine(what, run = own, name = short(run)) {
   const { perspective, samples, periods: years } = facts.get(run).about;
-  return [`run ${short(run)}`, perspective, state.get("currency") || "currency not stated", what, samples && `${written(samples)} samples`, years && `${written(years)} periods`].filter(Boolean).join(" · ");
+  return [`run ${name}`, perspective, state.get("currency") || "currency not stated", what, samples && `${written(samples)} samples`, years && `${written(years)} periods`].filter(Boolean).join(" · ");
 }
 
 // -- losses by period ----------------------------------------------------------------
@@ -388,8 +365,11 @@ async function change(values) {
   }
 }
 
-figure.append(caption, canvas);
-root.append(make("h2", {}, "Exceedance curves"), controls, busy, problem, offers, figure, links, numbers, averages, periods);
+bind(controls, change);
+find("#all").addEventListener("click", () => change({ from: "", to: "" }));
+chooser.addEventListener("change", () => {
+  if (chooser.value === "more") listRuns();
+  else if (chooser.value) change({ runs: [...new Set([...list("runs"), chooser.value])].join(",") });
+});
 root.hidden = false;
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => change({}));
-change({});
+whenColoured(() => change({}));

@@ -1,5 +1,6 @@
 // Shapes on a picture: virtual detectors in a frame, places in a scan. Their numbers, what they
 // cover, and how they are moved. Pixel (y, x) has its centre at y, x, as in the service's reductions.
+import { svg } from "./api.js";
 
 const FIELDS = {
   sum: [],
@@ -130,23 +131,17 @@ export function hold(d, [y, x], near, shape) {
 }
 
 // Draws it into an <svg> whose units are pixels of the frame.
-const SVG = "http://www.w3.org/2000/svg";
-export function outline(svg, d) {
-  const element = (name, attributes) => {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
-  };
-  const ring = (r) => element("circle", { cx: d.x + 0.5, cy: d.y + 0.5, r });
+export function outline(drawing, d) {
+  const ring = (r) => svg("circle", { cx: d.x + 0.5, cy: d.y + 0.5, r });
   const parts = {
     sum: () => [],
-    point: () => [element("rect", { x: d.x, y: d.y, width: 1, height: 1 })],
+    point: () => [svg("rect", { x: d.x, y: d.y, width: 1, height: 1 })],
     disk: () => [ring(d.radius)],
     annulus: () => [ring(d.inner), ring(d.outer)],
-    rectangle: () => [element("rect", { x: d.x0, y: d.y0, width: d.x1 - d.x0, height: d.y1 - d.y0 })],
+    rectangle: () => [svg("rect", { x: d.x0, y: d.y0, width: d.x1 - d.x0, height: d.y1 - d.y0 })],
   }[d.kind]();
   // Two strokes, dark under light, are seen on any picture.
-  svg.replaceChildren(...parts.flatMap((part) => {
+  drawing.replaceChildren(...parts.flatMap((part) => {
     const under = part.cloneNode();
     under.setAttribute("class", "under");
     return [under, part];

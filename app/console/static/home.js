@@ -1,5 +1,7 @@
 // The first page: throughput while it is looked at, and samples to try the service with.
 import { at, json, post, request, show } from "./api.js";
+import { offerDrop, upload } from "./dropping.js";
+import { size } from "./tables.js";
 
 const find = (id) => document.getElementById(id);
 const problem = find("problem");
@@ -22,14 +24,6 @@ function sums(text) {
   return found;
 }
 
-function shown(key, number) {
-  if (key === "requests") return number.toFixed(1);
-  const unit = ["B", "kB", "MB", "GB"];
-  let step = 0;
-  while (number >= 1000 && step < 3) { number /= 1000; step += 1; }
-  return `${number.toFixed(step ? 1 : 0)} ${unit[step]}`;
-}
-
 let before = null;
 async function poll() {
   if (document.hidden) { before = null; return; }
@@ -39,7 +33,7 @@ async function poll() {
     if (before) {
       const seconds = (now.at - before.at) / 1000;
       for (const key of Object.keys(COUNTERS)) {
-        find(key).textContent = shown(key, Math.max(now[key] - before[key], 0) / seconds);
+        find(key).textContent = (key === "requests" ? (n) => n.toFixed(1) : size)(Math.max(now[key] - before[key], 0) / seconds);
       }
     }
     before = now;
@@ -76,33 +70,17 @@ function offer(button, act) {
 }
 
 async function tryRun() {
-  step(0, "Fetching the sample");
-  const [stream, occurrence] = await Promise.all(
-    ["stream.bin", "occurrence.bin"].map(async (name) => (await request(`/console/samples/${name}`)).blob()),
-  );
-  step(1, "Creating a run");
-  const spec = { perspective: "gul", reports: ["aal", "ept", "melt"] };
-  const run = await (await post("/v1/runs", spec)).json();
-  const path = `/v1/runs/${encodeURIComponent(run.id)}`;
-  step(2, "Storing the occurrences of its events");
-  await request(`${path}/inputs/occurrence`, { method: "PUT", body: occurrence });
-  step(3, `Uploading ${(stream.size / 1e6).toFixed(1)} MB of losses`);
-  const headers = { "Upload-Complete": "?1", "Content-Type": "application/octet-stream" };
-  await request(`${path}/streams?partition=1`, { method: "POST", body: stream, headers });
-  step(4, "Sealing the run");
-  await post(`${path}/seal`, {});
-  step(5, "Done");
-  return `/console/runs/${encodeURIComponent(run.id)}`;
+  step(1, "Fetching the sample");
+  const files = await Promise.all(["stream.bin", "occurrence.bin"].map(async (name) => new File([await (await request(`/console/samples/${name}`)).blob()], name)));
+  step(3, "Uploading it to a run");
+  return upload(files.slice(0, 1), files.slice(1), { seal: true });
 }
-
-const axis = (name, unit, scale) => ({ name, unit, scale });
-const AXES = [axis("y", "nm", 0.5), axis("x", "nm", 0.5), axis("v", "mrad", 0.8), axis("u", "mrad", 0.8)];
 
 async function tryScan() {
   step(1, "Writing the file");
-  const { files } = await (await request("/console/samples/scan", { method: "POST" })).json();
+  const spec = await (await request("/console/samples/scan", { method: "POST" })).json();
   step(3, "Registering the dataset");
-  const dataset = await (await post("/v1/datasets", { id: "thalweg-sample", files, nav_shape: [32, 32], sig_shape: [48, 48], axes: AXES })).json();
+  const dataset = await (await post("/v1/datasets", spec)).json();
   step(5, "Done");
   return `/console/datasets/${encodeURIComponent(dataset.id)}`;
 }
@@ -120,6 +98,7 @@ async function nameDataset() {
   find("batches-line").textContent = `curl -sS --fail-with-body ${authorization}${address}/v1/pipelines -d '${spec}'`;
 }
 
+offerDrop();
 offer(find("try-run"), tryRun);
 offer(find("try-scan"), tryScan);
 if (!("stranger" in find("live").dataset)) {

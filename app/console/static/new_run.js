@@ -14,8 +14,8 @@ function neededInputs() {
 function adapt() {
   const inputs = neededInputs();
   const wanted = new Set([...inputs, ...chosen().map((box) => box.value)]);
-  for (const label of form.querySelectorAll("[data-for]")) {
-    label.hidden = !label.dataset.for.split(" ").some((name) => wanted.has(name));
+  for (const field of form.querySelectorAll("[data-for]")) {
+    field.hidden = !field.dataset.for.split(" ").some((name) => wanted.has(name));
   }
   const files = [...inputs].filter((name) => !form.elements[name]?.value);
   needs.textContent = files.length ? `These reports need: ${files.join(", ")}. Upload them on the next page.` : "";
@@ -23,7 +23,7 @@ function adapt() {
 
 function number(text, name) {
   const value = Number(text);
-  if (Number.isNaN(value)) throw new Error(`${name.replaceAll("_", " ")}: ${text} is no number`);
+  if (Number.isNaN(value)) throw new Error(`${name}: ${text} is no number`);
   return value;
 }
 
@@ -31,7 +31,7 @@ function spec() {
   const options = { float_width: Number(form.elements.float_width.value), order: form.elements.order.value };
   for (const name of ["partitions", "no_of_periods", "return_periods", "quantiles", "confidence"]) {
     const text = form.elements[name].value.trim();
-    if (!text || form.elements[name].closest("label").hidden) continue;
+    if (!text || form.elements[name].closest("[data-for]")?.hidden) continue;
     options[name] = LISTED[name] ? text.split(/[\s,;]+/).map((each) => number(each, name)) : number(text, name);
   }
   const days = form.elements.days.value.trim();
@@ -57,7 +57,7 @@ form.addEventListener("submit", async (event) => {
     const run = await (await post("/v1/runs", spec(), { headers: { "Idempotency-Key": key } })).json();
     location.href = at(`/console/runs/${encodeURIComponent(run.id)}`);
   } catch (error) {
-    show(problem, error);
+    show(problem, error, form);
   }
 });
 adapt();

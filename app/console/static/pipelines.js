@@ -1,6 +1,8 @@
 // Pipelines: batches looked at, and what a token says.
-import { make, post, request, show, state } from "./api.js";
-import { limits } from "./image.js";
+import { make, post, request, show, state, whenColoured } from "./api.js";
+import { read } from "./arrays.js";
+import { digits, limits } from "./image.js";
+import { READERS } from "./records.js";
 import { table } from "./tables.js";
 
 const find = (id) => document.getElementById(id);
@@ -8,28 +10,13 @@ const MOST = 8; // items, and numbers of each, that are shown
 const RESUMED = 3; // batches that are read twice
 const EDGE = 96; // pixels of a picture
 
-const READERS = {
-  u1: ["getUint8", 1], i1: ["getInt8", 1], b1: ["getUint8", 1], u2: ["getUint16", 2], i2: ["getInt16", 2],
-  u4: ["getUint32", 4], i4: ["getInt32", 4], u8: ["getBigUint64", 8], i8: ["getBigInt64", 8],
-  f4: ["getFloat32", 4], f8: ["getFloat64", 8],
-};
-
-// Reads the first frame of an answer: its header, and the payload of its arrays.
-function readFrame(buffer) {
-  const view = new DataView(buffer);
-  if (buffer.byteLength < 32 || view.getUint32(0) !== 0x54574731) throw new Error("The answer is no frame.");
-  const length = view.getUint32(8, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 32, length)));
-  return { header, view: new DataView(buffer, 32 + length) };
-}
-
 // Reads some numbers of an array, from an element on.
 function numbers(view, array, from, count) {
   const reader = typeof array.dtype === "string" && READERS[array.dtype.slice(1)];
   if (!reader) return null;
-  const [read, size] = reader;
+  const [get, size] = reader;
   const little = array.dtype[0] !== ">";
-  return Array.from({ length: count }, (_, k) => Number(view[read](array.offset + (from + k) * size, little)));
+  return Array.from({ length: count }, (_, k) => Number(get.call(view, array.offset + (from + k) * size, little)));
 }
 
 const product = (shape) => shape.reduce((all, one) => all * one, 1);
@@ -49,8 +36,6 @@ function picture(values, [height, width], label) {
   return canvas;
 }
 
-const short = (value) => (Number.isInteger(value) ? String(value) : value.toPrecision(6));
-
 // One item of an array, as a picture, a text or numbers.
 function item(view, array, index, title) {
   const shape = array.shape.slice(1);
@@ -59,12 +44,12 @@ function item(view, array, index, title) {
     const values = numbers(view, array, index * size, size);
     if (values) {
       const [low, high] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
-      return [picture(values, shape, title), make("br"), `${short(low)} … ${short(high)}`];
+      return [picture(values, shape, title), make("br"), `${digits(low)} … ${digits(high)}`];
     }
   }
   const values = numbers(view, array, index * size, Math.min(size, MOST));
   if (!values) return [String(array.dtype)];
-  return [values.map(short).join(", ") + (size > MOST ? ", …" : "")];
+  return [values.map(digits).join(", ") + (size > MOST ? ", …" : "")];
 }
 
 // Rows of a ragged field: texts where its values are octets.
@@ -75,7 +60,7 @@ function raggedItem(view, values, offsets, index) {
     return [new TextDecoder().decode(octets)];
   }
   const found = numbers(view, values, start, Math.min(stop - start, MOST)) ?? [];
-  return [found.map(short).join(", ") + (stop - start > MOST ? ", …" : "")];
+  return [found.map(digits).join(", ") + (stop - start > MOST ? ", …" : "")];
 }
 
 function draw({ header, view }) {
@@ -107,14 +92,12 @@ function order() {
   if (!canvas) return;
   const places = [...find("places").tBodies[0].rows].flatMap((row) => row.cells[1].textContent.split(", ").map(Number));
   const most = Math.max(...places, 1), context = canvas.getContext("2d");
-  const paint = () => {
+  canvas.hidden = false;
+  whenColoured(() => {
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.fillStyle = getComputedStyle(canvas).color;
     places.forEach((place, k) => context.fillRect((k / places.length) * (canvas.width - MARK), (1 - place / most) * (canvas.height - MARK), MARK, MARK));
-  };
-  canvas.hidden = false;
-  paint();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  });
 }
 
 // Reads some batches twice, counted from the beginning and from the token of the one before, and
@@ -145,7 +128,8 @@ function batches() {
   async function fetched(query) {
     const path = `/v1/pipelines/${encodeURIComponent(id)}/batch?${new URLSearchParams(query)}`;
     const response = await request(path, { headers: { Accept: "application/vnd.thalweg.frames" } });
-    return readFrame(await response.arrayBuffer());
+    const { value: { header, payload } } = await read(response).next();
+    return { header, view: new DataView(payload.buffer) };
   }
   async function look(query) {
     find("batch-problem").hidden = true;

@@ -1,25 +1,27 @@
 // Packed records of a report, read as they come: never all of them at once.
 import { Problem, request } from "./api.js";
 
-const READ = {
-  i4: [(view, at) => view.getInt32(at, true), 4], i8: [(view, at) => Number(view.getBigInt64(at, true)), 8],
-  f4: [(view, at) => view.getFloat32(at, true), 4], f8: [(view, at) => view.getFloat64(at, true), 8],
+// How numbers of a type are read, and their bytes.
+const { getUint8, getInt8, getUint16, getInt16, getUint32, getInt32, getBigUint64, getBigInt64, getFloat32, getFloat64 } = DataView.prototype;
+export const READERS = {
+  u1: [getUint8, 1], i1: [getInt8, 1], b1: [getUint8, 1], u2: [getUint16, 2], i2: [getInt16, 2], u4: [getUint32, 4], i4: [getInt32, 4],
+  u8: [getBigUint64, 8], i8: [getBigInt64, 8], f4: [getFloat32, 4], f8: [getFloat64, 8],
 };
 
 // The layout that Thalweg-Dtype tells: [["SummaryId", "<i4"], …].
 function layout(text) {
   let offset = 0;
   const fields = JSON.parse(text).map(([name, type]) => {
-    const [get, size] = READ[type.slice(1)];
+    const [get, size] = READERS[type.slice(1)];
     const from = offset;
     offset += size;
-    return { name, read: (view, at) => get(view, at + from) };
+    return { name, read: (view, at) => Number(get.call(view, at + from, true)) };
   });
   return { fields, size: offset };
 }
 
 // A report that is being computed is asked for again until it is there.
-async function answered(path, signal, onWait) {
+export async function answered(path, signal, onWait) {
   for (;;) {
     const response = await request(path, { signal });
     if (response.status !== 202) return response;

@@ -1,10 +1,10 @@
 // The page of a run: how far it has come, as it comes.
-import { at, json, make, request, show } from "./api.js";
+import { at, json, make, numbersOf, post, request, show } from "./api.js";
 import { watch } from "./progress.js";
 import { offerRows } from "./rows.js";
 import { draw, fade, remove } from "./streams.js";
 import { written } from "./tables.js";
-import { isTransferring, offerUploads, recall } from "./upload.js";
+import { drop, isTransferring, offerUploads, recall } from "./upload.js";
 
 const page = document.getElementById("run").dataset;
 const path = `/v1/runs/${encodeURIComponent(page.run)}`;
@@ -38,6 +38,7 @@ function lacks() {
 async function describe() {
   described = await json(path);
   element("inputs").textContent = Object.keys(described.inputs).join(", ") || "none";
+  element("notes").replaceChildren(...described.notes.map((note) => make("p", { class: "note" }, note)));
   if (element("uploads")) lacks();
 }
 
@@ -101,6 +102,11 @@ const uploads = element("uploads") && offerUploads({
   changed: () => { asked = ""; watching.again(); },
 });
 
+if (uploads) {
+  drop("streams", uploads.addStreams);
+  drop("inputs", uploads.addInputs);
+}
+
 // -- what is done --------------------------------------------------------------------
 
 async function attempt(work) {
@@ -129,7 +135,10 @@ element("streams").addEventListener("click", ({ target }) => {
   if (id && isSure(target, "Really?")) attempt(() => request(`${path}/streams/${encodeURIComponent(id)}`, { method: "DELETE" }));
   if (again) chooseAgain(again);
 });
-element("seal")?.addEventListener("click", () => attempt(() => request(`${path}/seal`, { method: "POST" })));
+element("seal")?.addEventListener("click", () => attempt(() => {
+  const periods = numbersOf(element("return-periods")?.value ?? "");
+  return post(`${path}/seal`, periods.length ? { options: { return_periods: periods } } : {});
+}));
 
 const removal = element("delete");
 removal.hidden = false;

@@ -1,6 +1,6 @@
 // The table of the streams of a run, with how fast each comes.
 import { at, make, state } from "./api.js";
-import { written } from "./tables.js";
+import { size, written } from "./tables.js";
 
 const MOST = 300; // rows; a run may have ten thousand streams, and pages list them
 const WINDOW = 3000; // milliseconds that a speed is of
@@ -17,13 +17,6 @@ function speeds({ id, offset, events }) {
   const seconds = (now - then) / 1000;
   if (seconds < 0.2 || offset <= bytes) return ["", ""];
   return [size((offset - bytes) / seconds), written(Math.round((events - before) / seconds))];
-}
-
-export function size(bytes) {
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let k = 0;
-  for (; bytes >= 999.5 && k < units.length - 1; k += 1) bytes /= 1000;
-  return `${bytes.toPrecision(3).replace(/\.0+$/, "")} ${units[k]}`;
 }
 
 function faultOf({ fault }) {

@@ -9,6 +9,14 @@ export function written(value) {
   return value.toLocaleString("en", digits);
 }
 
+// A number of bytes, or of bytes a second.
+export function size(bytes) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let k = 0;
+  for (; bytes >= 999.5 && k < units.length - 1; k += 1) bytes /= 1000;
+  return `${k ? bytes.toPrecision(3).replace(/\.0+$/, "") : Math.round(bytes)} ${units[k]}`;
+}
+
 // Cells are text; of the first column headings.
 export function table(columns, rows, caption = "") {
   return make("table", { tabindex: "0" }, ...(caption ? [make("caption", {}, caption)] : []),

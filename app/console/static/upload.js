@@ -2,7 +2,7 @@
 // service keeps name and beginning of each file with its stream, so that the same file is known again
 // on any computer; a name is kept here as well, to ask for it. Files are read part by part.
 import { make, request, show } from "./api.js";
-import { size } from "./streams.js";
+import { size } from "./tables.js";
 
 const PART = 8 << 20;
 const BEGINNING = 1 << 20;
@@ -13,6 +13,9 @@ const NAMES = [
   ["return_periods", /return.?period/i], ["occurrence", /occurrence/i], ["periods", /periods?\b|period/i], ["quantiles", /quantile/i],
   ["event_rates", /event.?rate/i], ["summary_xref", /summary.?xref/i], ["summary_map", /summary.?map/i], ["summary_info", /summary.?info/i],
 ];
+
+// The kind of auxiliary file that a name tells of.
+export const kindOf = ({ name }) => NAMES.find(([, pattern]) => pattern.test(name))?.[0];
 
 const plain = (text) => String.fromCharCode(...new TextEncoder().encode(text)); // its bytes as letters
 const encode = (text) => btoa(plain(text));
@@ -123,6 +126,7 @@ function next() {
   transfers.filter((each) => each.queued).slice(0, Math.max(AT_ONCE - running, 0)).forEach((each) => each.run());
 }
 
+export const areOver = () => transfers.every((each) => each.over);
 export const isTransferring = (stream) => transfers.some((each) => each.stream === stream && !each.over);
 
 // Offers uploads to a run. `known()` gives its streams by id as they are now, `options()` its options.
@@ -222,7 +226,7 @@ export function offerUploads({ path, known, options, changed }) {
 
   function addStreams(files) {
     const order = new Intl.Collator("en", { numeric: true }).compare;
-    for (const file of [...files].sort((a, b) => order(a.name, b.name))) add(new Transfer(file, send));
+    for (const file of files.sort((a, b) => order(a.name, b.name))) add(new Transfer(file, send));
   }
 
   // Continues one stream with the file that was chosen for it, if that is the same.
@@ -240,9 +244,9 @@ export function offerUploads({ path, known, options, changed }) {
   }
 
   function addInputs(files) {
-    const chosen = document.getElementById("kind").value;
+    const chosen = document.getElementById("kind")?.value;
     for (const file of files) {
-      const kind = chosen || NAMES.find(([, pattern]) => pattern.test(file.name))?.[0];
+      const kind = chosen || kindOf(file);
       const transfer = new Transfer(file, put);
       transfer.kind = kind;
       if (kind) { add(transfer); continue; }
@@ -252,18 +256,17 @@ export function offerUploads({ path, known, options, changed }) {
     }
   }
 
-  function drop(id, take) {
-    const area = document.getElementById(`drop-${id}`);
-    const input = document.getElementById(`choose-${id}`);
-    const over = (on) => (event) => { event.preventDefault(); area.classList.toggle("over", on); };
-    area.addEventListener("dragover", over(true));
-    area.addEventListener("dragleave", over(false));
-    area.addEventListener("drop", (event) => { over(false)(event); take(event.dataTransfer.files); });
-    input.addEventListener("change", () => { take(input.files); input.value = ""; });
-  }
-
-  drop("streams", addStreams);
-  drop("inputs", addInputs);
   addEventListener("beforeunload", (event) => { if (transfers.some((each) => each.running)) event.preventDefault(); });
-  return { addAgain };
+  return { addAgain, addInputs, addStreams };
+}
+
+// Takes the files that are dropped on an area or chosen beside it; a dropped text is handed on, too.
+export function drop(name, take) {
+  const area = document.getElementById(`drop-${name}`);
+  const input = document.getElementById(`choose-${name}`);
+  const over = (on) => (event) => { event.preventDefault(); area.classList.toggle("over", on); };
+  area.addEventListener("dragover", over(true));
+  area.addEventListener("dragleave", over(false));
+  area.addEventListener("drop", (event) => { over(false)(event); take([...event.dataTransfer.files], event.dataTransfer.getData("text")); });
+  input.addEventListener("change", () => { take([...input.files], ""); input.value = ""; });
 }

@@ -199,6 +199,20 @@ class Roots:
                 return Path(candidate) if stat.S_ISDIR(seen[1]) else None
         return None
 
+    def listing(self, path: str) -> dict[str, bool]:
+        """List a directory, or of "" the roots: names, and whether each is a directory.
+
+        Links to directories, and names that are hidden or cannot be typed, are left out.
+        """
+        visits, found = Visits(self.max_entries), dict[str, bool]()
+        for directory in self._candidates(path) if path else self.roots:
+            with contextlib.suppress(FileMissingError):
+                for entry in watched(self._scan(directory, visits)):
+                    is_hidden = entry.name.startswith(".") or _FORBIDDEN.search(entry.name)
+                    if not (is_hidden or (entry.is_link and entry.is_directory)):
+                        found[entry.name] = entry.is_directory
+        return found
+
     def below(
         self, directory: Path, limit: int = MAX_FILES
     ) -> tuple[list[Path], dict[Path, Identity]]:

@@ -75,6 +75,20 @@ def test_files_stay_small_and_name_no_foreign_host() -> None:
             assert not re.search(rb"[\"'(](https?:)?//[a-z]", content), name
 
 
+def test_comments_of_scripts_are_not_sent() -> None:
+    assets = Pages().assets
+    for name, asset in assets.items():
+        if name.endswith(".js") and not name.startswith("uPlot"):
+            lines = (STATIC / name).read_text().splitlines()
+            code = (re.sub(r"(^|(?<=[\])},;]) )// .*", "", line.strip()) for line in lines)
+            assert asset.content.decode().splitlines() == [line for line in code if line]
+            assert b" // " not in asset.content
+            # Indentation within a text would be lost.
+            texts = re.findall(r"`[^`]*`", (STATIC / name).read_text())
+            assert not any("\n" in text for text in texts), name
+    assert assets["uPlot.LICENSE.txt"].content == (STATIC / "uPlot.LICENSE.txt").read_bytes()
+
+
 def test_the_address_of_files_changes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Pages()
     later = Pages()

@@ -31,6 +31,19 @@ def test_browsers_get_pages(service: Service, guarded: Service) -> None:
     assert wrong.getheader("WWW-Authenticate") == "Bearer"
 
 
+def test_a_hint_that_names_a_request_is_a_link_on_a_page(service: Service) -> None:
+    text = shows(service.get("/console/datasets/none", [HTML]), 404, "there is no dataset")
+    assert "/v1/" not in text
+    assert '<a href="/console/datasets">See those there are</a>' in text
+    assert "/v1/" in service.get("/v1/datasets/none").json()["hint"]
+
+
+def test_explanations_and_routes_lead_to_the_pages(service: Service) -> None:
+    for path in ("/problems/busy", "/docs"):
+        text = service.get(path, [HTML]).body.decode()
+        assert '<a href="/">Thalweg</a><a href="/console/runs">Runs</a>' in text
+
+
 def test_programs_get_documents(service: Service, guarded: Service) -> None:
     is_problem(service.get("/console/runs/none"), "not-found", 404)
     is_problem(
@@ -52,5 +65,5 @@ def test_head_tells_the_same(service: Service) -> None:
 
 def test_with_a_key_pages_are_answered(guarded: Service) -> None:
     answer = guarded.get("/console/runs", [HTML, ("Authorization", f"Bearer {KEY}")])
-    shows(answer, 200, "<h1>Runs</h1>")
+    shows(answer, 200, "<h1>Runs: loss streams and their curves</h1>")
     assert answer.getheader("Cache-Control") == "private, no-store"

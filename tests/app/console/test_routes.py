@@ -60,6 +60,21 @@ def test_runs_are_listed_page_by_page(place: Service) -> None:
     assert 'aria-current="page">Runs' in first
 
 
+def test_files_below_the_roots_are_listed(place: Service, roots: Path) -> None:
+    """But none outside of them, and a thousand of a directory at most."""
+    for number in range(1001):
+        (roots / "many" / f"{number}.raw").parent.mkdir(exist_ok=True)
+        (roots / "many" / f"{number}.raw").touch()
+    top = place.get("/console/files").json()
+    assert {"name": "many", "directory": True} in top["entries"]
+    assert {"name": f"{NAME}.npy", "directory": False} in top["entries"]
+    many = place.get("/console/files?path=many").json()
+    assert [entry["name"] for entry in many["entries"]] == [f"{n}.raw" for n in range(1000)]
+    assert many["of"] == 1001
+    for path in ("../console", "/etc", "none", "many/0.raw"):
+        assert place.get(f"/console/files?path={path}").json()["entries"] == [], path
+
+
 def test_datasets_are_listed(place: Service) -> None:
     assert "There are no datasets" in page(place, "/console/datasets")
     ident = post(place, "/v1/datasets", {"files": [f"{NAME}.npy"]})["id"]
@@ -78,5 +93,6 @@ def test_without_the_console_there_are_no_pages(tmp_path: Path) -> None:
         assert (root.status, root.getheader("Location")) == (307, "docs")
         for answer in answers(service, "/console/runs", "/console/assets/x/api.js", "/console"):
             is_problem(answer, "not-found", 404)
+        assert "<nav" not in service.get("/problems/busy").body.decode()
     finally:
         service.kill()

@@ -78,6 +78,8 @@ def test_pages_of_one_state_together_have_all_of_its_runs(place: Service) -> Non
 def test_the_form_of_a_new_run_names_reports_and_what_they_need(place: Service) -> None:
     text = page(place, "/console/runs/new")
     assert 'value="ept" data-needs="occurrence"' in text
+    # What a run costs most is decided by them.
+    assert text.index('name="return_periods"') < text.index('name="perspective"')
     assert 'value="qelt" data-needs="quantiles"' in text
     assert "<noscript>" in text
 
@@ -107,6 +109,19 @@ def test_a_run_that_is_done_links_the_files_of_its_reports(place: Service) -> No
     assert place.get(html.unescape(link)).status == 200
     assert 'id="choose-streams"' not in text
     assert 'id="curves"' in text
+
+
+def test_a_run_shows_what_its_owner_should_know(place: Service) -> None:
+    uploader = with_inputs(place)
+    for partition, first in ((1, 900_001), (2, 900_101)):
+        path = f"{uploader.path}/streams?partition={partition}"
+        assert uploader.ask("POST", path, stream(first=first)).status == 201
+    uploader.ask("POST", f"{uploader.path}/seal")
+    wait_until(lambda: uploader.describe()["state"] == "done")
+    notes = uploader.describe()["notes"]
+    assert any("never occur" in note for note in notes)
+    text = html.unescape(page(place, console(uploader)))
+    assert all(f'<p class="note">{note}</p>' in text for note in notes)
 
 
 def test_more_is_known_of_a_run_than_its_resource_tells(place: Service) -> None:

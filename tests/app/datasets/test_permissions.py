@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
-from app.datasets.permissions import check_paths
+from app.datasets.permissions import check_paths, list_files
 from app.datasets.spec import parse_dataset
 from app.http.identity import Identity
 
@@ -92,3 +92,19 @@ def test_other_scopes_cover_no_path(roots: Roots) -> None:
     for scope in ("admin", "read:*", "losses"):
         with pytest.raises(PathRefusedError):
             check(roots, scope, files=["w/a.raw"])
+
+
+def test_directories_are_listed_for_who_may_register_all(roots: Roots, tmp_path: Path) -> None:
+    (tmp_path / "one" / "w" / ".hidden").touch()
+    (tmp_path / "one" / "w" / "10.raw").touch()
+    (tmp_path / "one" / "w" / "9\n.raw").touch()
+    (tmp_path / "one" / "w" / "away").symlink_to(tmp_path)
+    everybody = Identity("alice", frozenset({"register:*"}), "0" * 12)
+    names = ["10.raw", "a.raw", "b.raw", "c.raw", "in", "out", "z.zarr"]
+    assert list_files(everybody, roots, "w") == {name: name == "z.zarr" for name in names}
+    assert list_files(everybody, roots, "") == {"w": True, "x": True}
+    with pytest.raises(PathRefusedError, match="not below a served directory"):
+        list_files(everybody, roots, "w/away")
+    some = Identity("alice", frozenset({"register:w/*"}), "0" * 12)
+    with pytest.raises(PathRefusedError, match="and so not list them"):
+        list_files(some, roots, "w")

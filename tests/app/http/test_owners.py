@@ -113,6 +113,8 @@ GET    /console/pipelines                           | has | not | has | 403 | ha
 GET    /console/pipelines/{pipeline}                | 200 | 404 | 200 | 403 | 200
 GET    /console/samples/stream.bin                  | 200 | 200 | 200 | 200 | 200
 POST   /console/samples/scan                        | 200 | 200 | 200 | 403 | 403
+GET    /console/portfolio                           | has | not | has | 403 | has
+GET    /console/files                               | 200 | 200 | 200 | 403 | 403
 GET    /console/operations                          | 200 | 200 | 200 | 200 | 200
 GET    /console/runs/new                            | 200 | 200 | 200 | 403 | 200
 GET    /console/runs/{run}/about                    | 200 | 404 | 404 | 403 | 403
@@ -123,6 +125,7 @@ GET    /metrics                                     | 200 | 200 | 200 | 200 | 20
 
 LISTS = {"/v1/datasets", "/v1/pipelines", "/v1/runs", "/console/runs"}
 LISTS |= {"/v1/portfolios/loss-sets", "/console/datasets", "/console/pipelines"}
+LISTS |= {"/console/portfolio"}
 RUN = {"perspective": "gul", "reports": ["melt"]}
 SETS, YEARS = "/v1/portfolios/loss-sets", "form=ylt&no_of_periods=9"
 

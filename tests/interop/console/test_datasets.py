@@ -388,7 +388,7 @@ def test_files_are_registered_and_a_problem_is_at_its_field(
     fill(page, files="short.raw", format="raw", dtype="u99", sig_shape="24 x 32")
     page.wait("!document.querySelector('#refused').hidden")
     assert page.run("document.activeElement.name") == "dtype"
-    assert page.text("#refused").startswith("dtype is 'u99'")
+    assert page.text("#refused").startswith("“Type of values” is 'u99'")
     fill(page, dtype="<u2", nav_shape="8, 16", id="eight")
     page.wait("location.pathname === '/console/datasets/eight'")
     page.wait(SETTLED)
@@ -397,8 +397,40 @@ def test_files_are_registered_and_a_problem_is_at_its_field(
 
 def fill(page: Page, **values: str) -> None:
     for name, value in values.items():
-        page.run(f"document.querySelector('#register [name={name}]').value = {json.dumps(value)}")
-    page.run("document.querySelector('#register button').click()")
+        script = f"document.querySelector('#register [name={name}]').value = {json.dumps(value)}"
+        page.run(script)
+    page.run("document.querySelector('#register form > button').click()")
+
+
+def test_files_are_chosen_from_the_roots_and_have_units_a_dark_image_and_a_name(
+    browser: Page, server: ServerProcess, roots: Path
+) -> None:
+    (roots / "parts").mkdir()
+    np.save(roots / "parts" / "my scan.npy", FRAMES)
+    np.save(roots / "parts" / "dark.npy", np.full((24, 32), 3.0))
+    page = browser.open(f"{server.url}/console/datasets")
+
+    def choose(name: str) -> None:
+        buttons = "[...document.querySelectorAll('#browse button')]"
+        found = f"{buttons}.find((each) => each.innerText === {json.dumps(name)})"
+        page.wait(f"!!{found}")
+        page.run(f"{found}.click()")
+
+    choose("parts/")
+    choose("my scan.npy")
+    assert page.run("document.querySelector('#register [name=id]').value") == "my-scan"
+    page.run("document.getElementById('target').value = 'corrections.dark'")
+    choose("dark.npy")
+    fill(page, nav_shape="12, 16", sig_shape="24, 32", scan_step="half", frame_step="0.1 1/nm")
+    page.wait("document.querySelector('#refused').innerText.startsWith('half is no step')")
+    assert page.run("document.activeElement.name") == "scan_step"
+    fill(page, scan_step="0.5 0.25nm")
+    page.wait("location.pathname === '/console/datasets/my-scan'")
+    page.wait(SETTLED)
+    holds(page, "scan", (FRAMES - 3.0).sum((2, 3)))
+    axes = page.run("fetch('/v1/datasets/my-scan').then((a) => a.json()).then((d) => d.axes)")
+    found = [(axis["name"], axis["scale"], axis["unit"]) for axis in axes]
+    assert found == [("y", 0.5, "nm"), ("x", 0.25, "nm"), ("v", 0.1, "1/nm"), ("u", 0.1, "1/nm")]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, False), (360, True), (1280, True)])

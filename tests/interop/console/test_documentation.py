@@ -88,6 +88,18 @@ def test_a_request_is_sent_from_the_page_of_routes(page: Page, address: str) -> 
     assert "content-type: application/json" in text
 
 
+def test_words_are_whole_on_a_phone(page: Page, address: str) -> None:
+    page.resize(400, 900)
+    for path in ("/docs", "/problems/quota-exceeded"):
+        page.open(f"{address}{path}")
+        assert page.run(WIDER) <= 0
+        names = "[...document.querySelectorAll('td code, h2 b, td a, nav a')]"
+        broken = f"{names}.filter((each) => each.getClientRects().length > 1)"
+        assert page.run(f"{broken}.map((each) => each.innerText)") == []
+        assert page.run("document.querySelector('nav a').innerText") == "Thalweg"
+    page.resize(1280, 900)
+
+
 def test_bodies_and_refusals_are_shown(page: Page, address: str) -> None:
     page.open(f"{address}/docs")
     inspect = section("POST /v1/tokens/inspect")

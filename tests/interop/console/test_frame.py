@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -103,6 +104,9 @@ def filled(server: Service) -> dict[str, str]:
     post("/v1/datasets", {"id": "scan", "files": files})
     stages = [{"op": "source", "dataset": "scan"}, {"op": "permute"}, {"op": "batch", "size": 4}]
     pipeline = post("/v1/pipelines", {"stages": stages})["id"]
+    losses = post("/v1/portfolios/loss-sets", {"run": run.id})["id"]
+    layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1000, "OccLimit": 50000}
+    programme = quote(json.dumps([layer]))
     drawn = "document.querySelectorAll('.canvas[data-milliseconds]').length === 2"
     return {
         "/": "document.getElementById('health').textContent === 'ready'",
@@ -116,6 +120,8 @@ def filled(server: Service) -> dict[str, str]:
         "/console/pipelines": "true",
         f"/console/pipelines/{pipeline}": "document.querySelectorAll('canvas.frame').length === 4",
         "/console/operations": "true",
+        f"/console/portfolio?sets={losses}&group=SummaryId&layers={programme}": "!!document"
+        ".querySelector('#parts td') && !!document.querySelector('#priced td')",
     }
 
 
@@ -201,6 +207,8 @@ def test_a_hundred_thousand_datasets_are_paged_and_searched(page: Page, tmp_path
         page.wait("location.search.includes('prefix=scan09998')")
         page.wait("document.readyState === 'complete'")
         assert page.run(listed) == [f"scan{number:06}" for number in range(99980, 99990)]
+        # Its rows are not asked for any more.
+        page.open("about:blank")
     finally:
         service.kill()
 
@@ -247,7 +255,7 @@ class Stripping(BaseHTTPRequestHandler):
             while piece := answer.read1(1 << 16):
                 self.wfile.write(piece)
 
-    do_GET = do_POST = do_PUT = do  # noqa: N815 - as the class calls them
+    do_GET = do_HEAD = do_PATCH = do_POST = do_PUT = do  # noqa: N815 - as the class calls them
 
     def log_message(self, *_args: object) -> None:
         """Say nothing."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from tests.app.harness import Service, wait_until
 from tests.interop.browser import find_browser
 from tests.interop.console.chromium import Page, chromium
@@ -16,6 +19,7 @@ from tests.server_process import HOST
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser (apt-get install chromium)")
 KEY = "an honest key"
+SPEC = SampleSpec(events=300, summaries=3, samples=10)
 READY = "!document.querySelector('main button:not(#next-batch)')?.disabled"
 
 
@@ -31,6 +35,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("browsed")
     roots = directory / "roots"
     roots.mkdir()
+    np.save(roots / "here.npy", np.zeros((2, 3, 4, 5), "<u2"))
     served = Service(directory / "service", dataset_roots=roots)
     try:
         yield served
@@ -69,6 +74,47 @@ def test_a_sample_run_in_one_click(page: Page, service: Service) -> None:
     # Not in the page, which loads itself again once the run is done.
     wait_until(lambda: service.get(f"/v1/runs/{ident}").json()["state"] == "done", 60)
     assert service.get(f"/v1/runs/{ident}/reports/ept").status == 200
+
+
+def drop(page: Page, **files: bytes) -> None:
+    """Drop files on the first page, whose names have a dot for the underscore."""
+    content = [[name.replace("_", "."), list(data)] for name, data in files.items()]
+    page.wait("!document.getElementById('drop-files').hidden")
+    page.run(
+        "(() => { const dropped = new DataTransfer();"
+        f"for (const [name, bytes] of {json.dumps(content)})"
+        " dropped.items.add(new File([Uint8Array.from(bytes)], name));"
+        "document.getElementById('drop-files').dispatchEvent("
+        "new DragEvent('drop', {dataTransfer: dropped})) })()"
+    )
+
+
+@pytest.mark.browser_core
+def test_what_is_dropped_is_recognised_or_it_is_told_why_not(page: Page, service: Service) -> None:
+    occurrence = generate_inputs(SPEC)["occurrence.bin"]
+    page.open(address(service, "/"))
+    drop(page, here_npy=b"\x93NUMPY", away_mib=b"HDR,", occurrence_bin=occurrence, tiny_bin=b"a")
+    page.wait("document.querySelectorAll('#unknown li').length === 4")
+    said = page.text("#unknown")
+    for part in ("below the dataset roots", "put it below", "together with the loss streams"):
+        assert part in said
+    click(page, "#unknown a")
+    page.wait("document.querySelector('#register [name=id]').value === 'here'")
+    assert page.run("document.querySelector('#register [name=files]').value") == "here.npy"
+    page.open(address(service, "/"))
+    drop(page, occurrence_bin=occurrence, P1_bin=b"".join(generate_stream(SPEC)))
+    page.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
+    (run,) = [run for run in service.get("/v1/runs").json()["runs"] if run["state"] != "done"]
+    assert page.run("location.pathname").endswith(run["id"])
+    assert run["perspective"] == "gul"
+
+
+def test_a_path_that_is_typed_leads_to_its_registration(page: Page, service: Service) -> None:
+    page.open(address(service, "/"))
+    page.wait("!document.getElementById('drop-files').hidden")
+    page.run("document.querySelector('#drop-files [name=path]').value = 'a dir/b*.mib'")
+    click(page, "#drop-files form button")
+    page.wait("document.querySelector('#register [name=id]').value === 'b'")
 
 
 @pytest.mark.browser_core

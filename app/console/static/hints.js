@@ -1,0 +1,44 @@
+// What to do about a problem, in the terms of pages: buttons and fields instead of requests.
+
+// By the code of the problem, or by how the hint begins.
+const CODES = {
+  unauthorized: "Sign in: the link is at the end of each page.",
+  "seal-refused": "Upload what is missing under Auxiliary files, or delete a faulty stream in the table below; then seal again.",
+  "partition-taken": "Delete the stream of that partition in the table of streams, or choose a file with another number in its name.",
+  "stream-failed": "Delete it in the table of streams, and choose its file again.",
+  "report-missing": "The page of the run offers to compute it.",
+  "report-not-ready": "Seal the run once all of its streams are complete.",
+};
+const HINTS = [
+  [/^PUT |: PUT it to /, "Upload it under Auxiliary files."],
+  [/^POST \S+\/seal /, "Seal the run once all of its streams are complete."],
+  [/^POST .*reports/, "The page of the run offers to compute them."],
+  [/^(GET \/v1\/\S+ lists|POST it to \/v1\/pipelines)/, "The lists that are linked at the top have those there are."],
+  [/POST the token/, "Take the token of a batch that is read now."],
+];
+
+// The title of a field, as people see it beside the field.
+function titleOf(input) {
+  const label = input.closest("label");
+  const text = [...(label?.childNodes ?? [])].find(({ nodeType, data }) => nodeType === 3 && data.trim());
+  return text ? text.data.trim() : label?.textContent.trim();
+}
+
+// Members of requests as the fields of a form that have their names: "nav_shape": as Scan.
+function named(text, form) {
+  let found = text;
+  for (const input of form?.querySelectorAll("[name]") ?? []) {
+    const name = input.name.split(".").pop(), title = titleOf(input);
+    if (input.type === "checkbox") found = found.replace(new RegExp(`(add )?"${name}": true`), `tick “${title}”`);
+    if (!title || !/_|^dtype$/.test(name)) continue;
+    found = found.replace(new RegExp(`"${name}"(: )?|\\b${name}\\b( = )?`, "g"), (_all, one, other) => `“${title}”${one || other ? ": " : ""}`);
+  }
+  return found;
+}
+
+// The words for a problem: what is wrong, and what to do here.
+export function words(problem, form) {
+  const { code, hint = "", message } = problem;
+  const own = problem.state === "failed" ? null : CODES[code] ?? HINTS.find(([pattern]) => pattern.test(hint))?.[1];
+  return { message: named(message, form), hint: own ?? named(hint, form) };
+}

@@ -1,0 +1,283 @@
+// Loss sets together: curves before and after a programme of reinsurance, which is drawn as a tower and
+// moved by sliders, and what each part adds. All that is chosen is in the address.
+import { bind, fill, json, make, post, show, state, svg, whenColoured } from "./api.js";
+import { chart, clear, colours } from "./chart.js";
+import { STANDARD, TYPES } from "./curve.js";
+import { table, written } from "./tables.js";
+
+const POINTS = 80; // of a curve
+const find = (id) => document.getElementById(id);
+const { list } = state;
+const section = find("portfolio"), problem = find("problem");
+const sets = new Map(); // what is known of loss sets, by id
+const answers = new Map(); // of questions; of those with a programme only the last one
+let priced = ""; // the last question with one
+let turn = new AbortController();
+
+// -- a programme: layers by the names of OED -------------------------------------------
+
+// Where a layer has its attachment and its limit, by its type.
+const TERMS = ["OccAttachment", "OccLimit", "AggAttachment", "AggLimit", "RiskAttachment", "RiskLimit", "CededPercent", "Reinstatement", "ReinstatementCharge"];
+const places = ({ ReinsType: type }) => TERMS.slice(...(["AXL", "SL"].includes(type) ? [2, 4] : ["FAC", "PR", "SS"].includes(type) ? [4, 6] : [0, 2]));
+const percent = (value, none = 1) => Math.round((value ?? none) * 1e4) / 100;
+let layers = [];
+let wrong = false; // whether the address has none, which is told until there are some
+let most = 1; // the largest loss of the curves
+
+function readLayers(text) {
+  const found = JSON.parse(text || "[]");
+  const given = Array.isArray(found) ? found : found.layers;
+  if (!Array.isArray(given) || given.some((layer) => layer === null || typeof layer !== "object")) throw new Error('A programme is {"layers": [{…}, …]}.');
+  return given;
+}
+
+const attachment = (layer) => Number(layer[places(layer)[0]]) || 0;
+const limit = (layer) => { const value = layer[places(layer)[1]]; return value == null ? null : Number(value); };
+const topOf = (all) => Math.max(0, ...all.map((layer) => attachment(layer) + (limit(layer) ?? 0)));
+
+// Reinstatements in words: 2 at 100 %, or at 0 % and 50 %.
+function reinstated({ Reinstatement: count, ReinstatementCharge: charge = 0 }) {
+  if (count == null) return "";
+  const charges = String(charge).split(";").map((each) => `${percent(Number(each))} %`);
+  return `${count} reinstatement${count === 1 ? "" : "s"}${count ? ` at ${charges.join(" and ")}` : ""}`;
+}
+
+function words(layer) {
+  const line = limit(layer);
+  const what = layer.ReinsType === "QS" ? `${percent(layer.CededPercent)} % of all losses` : `${line === null ? "unlimited" : written(line)} xs ${written(attachment(layer))}`;
+  return [`${layer.ReinsName || `Layer ${layer.ReinsNumber}`}: ${what}`, `${percent(layer.PlacedPercent)} % placed`, reinstated(layer)].filter(Boolean).join(", ");
+}
+
+// -- the tower -------------------------------------------------------------------------
+
+const [WIDE, HIGH, LEFT] = [420, 320, 78];
+// A column for each priority; losses upward, the share that is placed to the right.
+function drawTower() {
+  const top = topOf(layers) * 1.1 || most;
+  const priorities = [...new Set(layers.map((layer) => layer.InuringPriority ?? 1))].sort((a, b) => a - b);
+  const wide = (WIDE - LEFT) / Math.max(1, priorities.length);
+  const y = (loss) => HIGH - 20 - Math.min(loss / top, 1) * (HIGH - 40);
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => svg("text", { x: LEFT - 8, y: y(part * top) + 4, "text-anchor": "end" }, written(Math.round(part * top))));
+  const boxes = layers.flatMap((layer, k) => {
+    const left = LEFT + priorities.indexOf(layer.InuringPriority ?? 1) * wide;
+    const low = attachment(layer), line = limit(layer);
+    const upper = y(line === null ? top : low + line), height = Math.max(y(low) - upper, 2);
+    const share = (layer.PlacedPercent ?? 1) * (layer.CededPercent ?? 1);
+    const frame = { x: left, y: upper, height };
+    return [svg("rect", { ...frame, width: wide - 6, class: "whole" }), svg("rect", { ...frame, width: Math.max((wide - 6) * share, 1), class: `layer ${layer.ReinsType}` }, svg("title", {}, words(layer))),
+      ...(height > 14 ? [svg("text", { x: left + 6, y: Math.min(upper + 14, HIGH - 24) }, layer.ReinsName || `Layer ${layer.ReinsNumber ?? k + 1}`)] : []),
+      ...(height > 32 && layer.Reinstatement != null ? [svg("text", { x: left + 6, y: upper + 30 }, reinstated(layer))] : [])];
+  });
+  find("tower").setAttribute("viewBox", `0 0 ${WIDE} ${HIGH}`);
+  find("tower").replaceChildren(...ticks, svg("line", { x1: LEFT - 4, x2: WIDE, y1: y(0), y2: y(0) }), ...boxes);
+  find("tower-said").textContent = layers.map(words).join("; ") || "No layer: net losses are the gross ones.";
+}
+
+// -- its editor ------------------------------------------------------------------------
+
+// A step of 1, 2 or 5 of some decade, about the 200th part.
+function stepOf() {
+  const power = 10 ** Math.floor(Math.log10(most / 200));
+  return [1, 2, 5, 10].find((step) => step * power >= most / 200) * power;
+}
+
+// Fields of another type of layer go, and it has what it needs.
+function retype(layer, type) {
+  for (const name of TERMS) delete layer[name];
+  layer.ReinsType = type;
+  if (type === "QS") layer.CededPercent = 0.5; else layer[type === "SS" ? "RiskAttachment" : places(layer)[1]] = stepOf() * 40;
+  drawEditor();
+}
+
+function follow(input, layer, range) {
+  const { name } = input, scale = Number(input.dataset.scale ?? 1), value = layer[name];
+  if (value !== undefined) input.value = typeof value === "number" ? Number((value * scale).toPrecision(12)) : value;
+  input.addEventListener("input", () => {
+    const text = input.value.trim();
+    if (name === "ReinsType") retype(layer, text);
+    else if (text === "") delete layer[name];
+    else if (name === "Reinstatement") Object.assign(layer, { Reinstatement: Number(text), ReinstatementCharge: layer.ReinstatementCharge ?? 1 });
+    else layer[name] = Number.isNaN(Number(text)) || input.dataset.text ? text : Number(text) / scale;
+    if (range) range.value = input.value;
+    moved();
+  });
+  if (!range) return;
+  Object.assign(range, { max: most, step: stepOf(), value: value ?? 0 });
+  range.addEventListener("input", () => { input.value = range.value; input.dispatchEvent(new Event("input")); });
+  range.addEventListener("change", settled);
+}
+
+function editor(layer) {
+  const fields = find("layer").content.firstElementChild.cloneNode(true);
+  fields.querySelector("legend").textContent = `Layer ${layer.ReinsNumber}`;
+  for (const part of fields.querySelectorAll("[data-of]")) part.hidden = !part.dataset.of.includes(layer.ReinsType);
+  for (const input of fields.querySelectorAll("[name]")) follow(input, layer, input.closest("div")?.querySelector("[type=range]"));
+  fields.querySelector("button").addEventListener("click", () => { layers = layers.filter((each) => each !== layer); drawEditor(); moved(); });
+  return fields;
+}
+
+const drawEditor = () => find("layers").replaceChildren(...layers.map(editor));
+
+// -- questions -------------------------------------------------------------------------
+
+function question(more) {
+  const rates = [...state.get("rates").matchAll(/([A-Z]{3})\s*[:=]?\s*([\d.]+(?:e-?\d+)?)/g)].map(([, name, rate]) => [name, Number(rate)]);
+  const currency = state.get("currency");
+  return { loss_sets: list("sets").map((id) => ({ id })), ...(currency && { currency }), ...(rates.length && { rates: Object.fromEntries(rates) }), ...more };
+}
+
+async function ask(more, signal) {
+  const body = question(more), key = JSON.stringify(body);
+  const known = answers.get(key);
+  if (known) return known;
+  const { tables } = await (await post("/v1/portfolios/query", body, { signal })).json();
+  if (more.programme) { answers.delete(priced); priced = key; }
+  answers.set(key, tables);
+  return tables;
+}
+
+// Years at which curves are asked for: usual ones, and as many between as a screen shows.
+function years() {
+  const most = Math.min(...list("sets").map((id) => sets.get(id).periods));
+  const between = Array.from({ length: POINTS }, (_, k) => Math.round(2 * (most / 2) ** (k / (POINTS - 1))));
+  return [...new Set([...STANDARD, ...between])].filter((each) => each >= 2 && each <= most).sort((a, b) => a - b);
+}
+
+const ofCurve = (tables, type) => new Map((tables?.ept ?? []).filter((row) => row.EPCalc === 2 && row.EPType === Number(type)).map((row) => [row.ReturnPeriod, row.Loss]));
+const mean = ({ aal }) => aal.find((row) => row.SampleType === 2)?.MeanLoss ?? 0;
+const types = () => list("types", "1,3");
+
+function drawCurves(gross, net) {
+  const at = years();
+  const kinds = [["gross", gross, []], ...(net ? [["net", net, [8, 4]]] : [])];
+  const series = types().flatMap((type, k) => kinds.map(([name, tables, dash]) => {
+    const found = ofCurve(tables, type);
+    return { name: `${TYPES[type]}, ${name}`, colour: colours()[k], dash, values: at.map((year) => found.get(year) ?? null) };
+  }));
+  chart(find("chart"), { xs: Float64Array.from(at), series, logarithmic: true, xTitle: "Return period (years)", yTitle: `Loss${state.get("currency") ? ` (${state.get("currency")})` : ""}` });
+  const rows = at.flatMap((year, k) => (STANDARD.includes(year) ? [[written(year), ...series.map(({ values }) => written(values[k]))]] : []));
+  find("points").replaceChildren(table(["Return period (years)", ...series.map(({ name }) => name)], rows.reverse(), "Full uncertainty: periods of all samples together."));
+  const [before, after] = [mean(gross), net && mean(net)];
+  const facts = { "Average annual loss, gross": before, ...(net && { net: after, ceded: before - after }) };
+  find("averages").replaceChildren(...Object.entries(facts).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, written(value)))));
+  most = Math.max(...series.flatMap(({ values }) => values), 1);
+}
+
+const PRICED = { ExpectedLoss: "Expected loss", SDLoss: "Standard deviation", Attachment: "Attaches, %", Exhaustion: "Exhausted, %", Premium: "Premium", ReinstatementPremium: "Reinstatement premium", RateOnLine: "Rate on line, %", LossOnLine: "Loss on line, %" };
+
+function drawPriced(net) {
+  const rows = (net?.layers ?? []).filter((row) => row.SampleType === 2);
+  const cell = (value, title) => (title.endsWith("%") && value != null ? String(percent(value)) : written(value));
+  find("priced").replaceChildren(...(rows.length ? [table(["Layer", ...Object.values(PRICED)], rows.map((row) => [row.Name || String(row.Layer), ...Object.entries(PRICED).map(([name, title]) => cell(row[name], title))]), "Of the placed share, in a year; means over samples.")] : []));
+}
+
+// What each part adds: to the average, or to the mean of the losses at and above a return period.
+const wanted = (group) => ({ group_by: [group], ...(state.get("part") ? { report: "contributions", curves: "F", return_periods: [Number(state.get("part"))] } : { report: "averages" }) });
+const partsOf = (tables) => (state.get("part") ? tables.contributions.filter((row) => row.EPType === 4).map((row) => ({ ...row, part: row.Loss }))
+  : tables.aal.filter((row) => row.SampleType === 2).map((row) => ({ ...row, part: row.MeanLoss })));
+
+function drawParts(gross, net, group) {
+  const rows = partsOf(gross).sort((a, b) => b.part - a.part);
+  const left = new Map(net && partsOf(net).map((row) => [row.SummaryId, row.part]));
+  const whole = rows.reduce((sum, { part }) => sum + part, 0) || 1;
+  find("parts").replaceChildren(table([group, "Size", "Gross", "% of it", ...(net ? ["Net"] : [])], rows.map((row) => {
+    const bar = make("div", { class: "bar" });
+    bar.style.width = `${(8 * row.part) / (rows[0].part || 1)}rem`;
+    return [String(row[group] ?? row.SummaryId), bar, written(row.part), String(percent(row.part / whole)), ...(net ? [written(left.get(row.SummaryId))] : [])];
+  }), "They add up; net ones are what the programme leaves of each part, event by event."));
+}
+
+// -- what is done ----------------------------------------------------------------------
+
+async function draw({ parts = true } = {}) {
+  turn.abort();
+  turn = new AbortController();
+  const { signal } = turn;
+  problem.hidden = !wrong;
+  const ids = list("sets"), group = state.get("group");
+  section.hidden = !ids.length;
+  if (!ids.length) return;
+  try {
+    await Promise.all(ids.map(async (id) => sets.has(id) || sets.set(id, await json(`/v1/portfolios/loss-sets/${encodeURIComponent(id)}`, { signal }))));
+    offerGroups(ids);
+    const programme = layers.length ? { programme: { layers } } : null;
+    const curves = { report: "summary", curves: "Ff", return_periods: years() };
+    find("busy").textContent = "Computing …";
+    const gross = await ask(curves, signal);
+    const net = programme && await ask({ ...curves, ...programme, of: "net" }, signal);
+    drawCurves(gross, net);
+    drawPriced(net);
+    drawTower();
+    if (!find("layers").childElementCount && layers.length) drawEditor();
+    find("chart").dataset.of = JSON.stringify(layers);
+    if (parts && group) {
+      const all = await ask(wanted(group), signal);
+      drawParts(all, programme && await ask({ ...wanted(group), ...programme, of: "net" }, signal), group);
+    } else if (!group) find("parts").replaceChildren();
+    find("busy").textContent = "";
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    find("busy").textContent = "";
+    clear(find("chart"));
+    show(problem, error);
+    problem.scrollIntoView({ block: "nearest" });
+  }
+}
+
+// A layer was changed: curves follow at once, parts when it rests.
+function moved() {
+  wrong = false;
+  state.set({ layers: layers.length ? JSON.stringify(layers) : "" });
+  find("programme").value = JSON.stringify({ layers }, null, 1);
+  drawTower();
+  draw({ parts: false });
+  clearTimeout(moved.timer);
+  moved.timer = setTimeout(draw, 400);
+}
+const settled = () => { clearTimeout(moved.timer); draw(); };
+
+function offerGroups(ids) {
+  const known = ids.map((id) => sets.get(id).dimensions);
+  const names = [...known[0].filter((name) => known.every((each) => each.includes(name))), ...(ids.length === 1 ? ["SummaryId"] : [])];
+  if (state.get("group") && !names.includes(state.get("group"))) state.set({ group: "" });
+  find("group").replaceChildren(make("option", { value: "" }, "nothing"), ...names.map((name) => make("option", { value: name }, name === "SummaryId" ? "summary" : name)));
+  fill(controls, { types: "1,3" });
+}
+
+const controls = [...document.querySelectorAll("#sets [name], .controls [name], [name=group], [name=part]")];
+for (const input of controls) input.disabled = false;
+bind(controls, (values) => { state.set(values); draw(); });
+find("add").addEventListener("click", () => {
+  layers.push({ ReinsNumber: Math.max(0, ...layers.map((layer) => layer.ReinsNumber || 0)) + 1, ReinsType: "CXL", OccAttachment: topOf(layers) || stepOf() * 20, OccLimit: stepOf() * 40 });
+  drawEditor();
+  moved();
+});
+find("apply").addEventListener("click", () => {
+  try {
+    layers = readLayers(find("programme").value);
+    drawEditor();
+    moved();
+  } catch (error) { show(problem, error); }
+});
+const form = find("make");
+if (form) {
+  form.hidden = false;
+  if (state.get("run")) form.elements.run.value = state.get("run");
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const said = form.querySelector("[role=status]"), { run, currency, summary_set: set } = Object.fromEntries(new FormData(form));
+    problem.hidden = true;
+    said.textContent = "Reading the run …";
+    try {
+      const { summary_info: info } = (await json(`/v1/runs/${encodeURIComponent(run)}`)).inputs;
+      const body = { run, ...(currency && { currency }), ...(set && { summary_set: Number(set) }), ...(info && { summary_info: info }) };
+      const made = await (await post("/v1/portfolios/loss-sets", body)).json();
+      state.set({ run: "", sets: [...new Set([...list("sets"), made.id])].join(",") });
+      location.reload();
+    } catch (error) { show(problem, error); }
+    said.textContent = "";
+  });
+}
+try { layers = readLayers(state.get("layers")); } catch (error) { wrong = true; show(problem, error); }
+find("programme").value = JSON.stringify({ layers }, null, 1);
+whenColoured(() => draw());

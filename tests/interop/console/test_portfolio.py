@@ -1,0 +1,229 @@
+"""The page of loss sets in Chromium, against what the service answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.client import Client
+from core.losses.samples import SampleSpec, generate_inputs, generate_stream
+from tests.app.harness import Post, Service, ask
+from tests.interop.browser import find_browser
+from tests.interop.console.chromium import Page, chromium
+from tests.scale import PURE_PYTHON
+
+BROWSER = find_browser()
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no browser (apt-get install chromium)"),
+    pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own"),
+]
+SPEC = SampleSpec(events=600, summaries=3, samples=10)
+HOSTILE = "<img src=x onerror=alert(1)>"
+INFO = f'summary_id,Region\n1,"{HOSTILE}"\n2,Coast\n3,Coast\n'.encode()
+TABLE = (
+    "[...document.querySelectorAll('#%s tr')]"
+    ".map((row) => [...row.cells].map((cell) => cell.innerText))"
+)
+YEARS = [250, 100, 50]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    server = Service(tmp_path_factory.mktemp("server"))
+    try:
+        yield server
+        assert not server.failures()
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def run(server: Service) -> str:
+    inputs = {"occurrence": generate_inputs(SPEC)["occurrence.bin"], "summary_info": INFO}
+    with Client(server.url) as client:
+        made = client.runs.create("gul", ["aal"], inputs=inputs)
+        client.runs.upload(made, b"".join(generate_stream(SPEC)))
+        client.runs.seal(made)
+    return made.id
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with chromium(str(BROWSER)) as opened:
+        opened.resize(1280, 900)
+        yield opened
+        opened.run("0")
+        assert opened.errors == []
+
+
+def tables(server: Service, **question: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
+    answer = ask(server, Post("/v1/portfolios/query", [json.dumps(question).encode()]))
+    assert answer.status == 200, answer.body
+    found: dict[str, list[dict[str, Any]]] = answer.json()["tables"]
+    return found
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def drawn(page: Page, layers: list[dict[str, Any]]) -> None:
+    """Wait until the curves are those of a programme."""
+    given = json.dumps(json.dumps(layers, separators=(",", ":")))
+    page.wait(f"document.getElementById('chart').dataset.of === {given}")
+    page.wait("!document.getElementById('busy').textContent")
+
+
+def put(page: Page, selector: str, value: str, event: str = "input") -> None:
+    page.run(
+        f"(() => {{ const input = document.querySelector({json.dumps(selector)});"
+        f"input.value = {json.dumps(value)}; input.dispatchEvent(new Event('{event}')) }})()"
+    )
+
+
+@pytest.mark.browser_core
+def test_a_run_becomes_a_loss_set_by_one_click_and_its_parts_are_bars(
+    page: Page, server: Service, run: str
+) -> None:
+    page.open(f"{server.url}/console/portfolio?run={run}")
+    page.wait("!document.getElementById('make').hidden")
+    page.run("document.querySelector('#make button').click()")
+    page.wait("!!document.querySelector('#sets input:checked')")
+    drawn(page, [])
+    put(page, "#group", "Region", "change")
+    page.wait("document.querySelectorAll('#parts tbody tr').length === 2")
+    ident = str(page.run("document.querySelector('#sets input').value"))
+    question = {"loss_sets": [{"id": ident}], "group_by": ["Region"]}
+    averages = tables(server, **question, report="averages")["aal"]
+    wanted = {row["Region"]: row["MeanLoss"] for row in averages if row["SampleType"] == 2}
+    assert parts(page) == pytest.approx(wanted, abs=0.5)
+    assert HOSTILE in wanted
+    assert page.run("document.querySelectorAll('main img').length") == 0
+    put(page, "[name=part]", "100", "change")
+    found = tables(server, **question, report="contributions", return_periods=[100])
+    wanted = {row["Region"]: row["Loss"] for row in found["contributions"] if row["EPType"] == 4}
+    (whole,) = {row["Whole"] for row in found["contributions"] if row["EPType"] == 4}
+    assert sum(wanted.values()) == pytest.approx(whole)
+    most = f"{max(wanted.values()):,.0f}"
+    page.wait(f"document.querySelector('#parts td:nth-child(3)').innerText === '{most}'")
+    assert parts(page) == pytest.approx(wanted, abs=0.5)
+
+
+def parts(page: Page) -> dict[str, float]:
+    return {row[0]: number(row[2]) for row in page.run(TABLE % "parts")[1:]}
+
+
+@pytest.fixture
+def chosen(server: Service, run: str) -> str:
+    """The page of a loss set."""
+    body = json.dumps({"run": run}).encode()
+    made = ask(server, Post("/v1/portfolios/loss-sets", [body])).json()
+    return f"{server.url}/console/portfolio?sets={made['id']}"
+
+
+def add_a_layer(page: Page, **values: str) -> dict[str, Any]:
+    """Add a layer by the editor; return what the address says of it."""
+    page.run("document.getElementById('add').click()")
+    page.wait("document.querySelectorAll('#layers fieldset').length === 1")
+    for name, value in values.items():
+        put(page, f"#layers [name={name}]", value)
+    layers = json.loads(page.run("new URLSearchParams(location.search).get('layers')"))
+    drawn(page, layers)
+    return dict(layers[0])
+
+
+TERMS = {"OccAttachment": 10_000, "OccLimit": 200_000, "ReinsPremium": 3000, "Reinstatement": 1}
+
+
+@pytest.mark.browser_core
+def test_a_programme_has_its_curves_and_its_price(page: Page, server: Service, chosen: str) -> None:
+    page.open(chosen)
+    drawn(page, [])
+    given = {name: str(value) for name, value in TERMS.items()}
+    layer = add_a_layer(page, **given, PlacedPercent="50")
+    known = {"ReinsNumber": 1, "ReinsType": "CXL", "ReinstatementCharge": 1}
+    assert layer == {**known, **TERMS, "PlacedPercent": 0.5}
+    ident = chosen.rpartition("=")[2]
+    question = {"loss_sets": [{"id": ident}], "curves": "Ff", "return_periods": YEARS}
+    net = tables(server, **question, programme={"layers": [layer]}, of="net")
+    gross = tables(server, **question)
+    header, *rows = page.run(TABLE % "points")
+    assert header[1:] == ["OEP, gross", "OEP, net", "AEP, gross", "AEP, net"]
+    found = {number(year): [number(loss) for loss in losses] for year, *losses in rows}
+    for year in YEARS:
+        wanted = [loss(answer, kind, year) for kind in (1, 3) for answer in (gross, net)]
+        assert found[year] == pytest.approx(wanted, abs=0.5)
+        assert wanted[1] < wanted[0]
+    (priced,) = page.run(TABLE % "priced")[1:]
+    (row,) = [row for row in net["layers"] if row["SampleType"] == 2]
+    assert number(priced[1]) == pytest.approx(row["ExpectedLoss"], rel=1e-3)
+    assert "200,000 xs 10,000, 50 % placed, 1 reinstatement at 100 %" in page.text("#tower-said")
+    assert page.run("document.querySelectorAll('#tower rect').length") == 2
+
+
+def loss(answer: dict[str, list[dict[str, Any]]], kind: int, year: int) -> float:
+    sought = (2, kind, year)
+    (row,) = [r for r in answer["ept"] if (r["EPCalc"], r["EPType"], r["ReturnPeriod"]) == sought]
+    return float(row["Loss"])
+
+
+def test_a_slider_moves_a_layer_and_a_link_shows_the_same(page: Page, chosen: str) -> None:
+    page.open(chosen)
+    drawn(page, [])
+    layer = add_a_layer(page, OccAttachment="10000", OccLimit="200000")
+    before = page.run(TABLE % "points")
+    put(page, "#layers div:not([hidden]) [type=range]", "0")
+    moved = {**layer, "OccAttachment": 0}
+    drawn(page, [moved])
+    assert page.run("document.querySelector('#layers [name=OccAttachment]').value") == "0"
+    after = page.run(TABLE % "points")
+    assert after != before
+    page.send("Page.reload")
+    page.wait("document.querySelectorAll('#layers fieldset').length === 1")
+    drawn(page, [moved])
+    assert page.run(TABLE % "points") == after
+    for width, dark in ((400, True), (1280, False)):
+        page.resize(width, 900, dark=dark)
+        page.wait(f"document.documentElement.scrollWidth <= {width}")
+
+
+def test_a_programme_that_cannot_be_is_told(page: Page, chosen: str) -> None:
+    page.open(chosen)
+    drawn(page, [])
+    wrong = json.dumps({"layers": [{"ReinsTyp": "CXL"}]})
+    page.run(f"document.getElementById('programme').value = {json.dumps(wrong)}")
+    page.run("document.getElementById('apply').click()")
+    page.wait("document.getElementById('problem').innerText.includes('ReinsTyp')")
+    page.run("document.querySelector('#layers button').click()")
+    page.wait("document.getElementById('problem').hidden")
+    drawn(page, [])
+    # The browser notes every refused request.
+    page.errors[:] = [error for error in page.errors if "422" not in error]
+
+
+def test_an_address_that_is_wrong_is_told(page: Page, server: Service, chosen: str) -> None:
+    page.open(f"{chosen}&layers=%5B1%5D")
+    drawn(page, [])
+    assert "A programme is" in page.text("#problem:not([hidden])")
+    page.open(f"{server.url}/console/portfolio?sets=none")
+    page.wait("document.querySelector('#problem:not([hidden])').innerText.includes('no loss set')")
+    assert "/v1/" not in page.text("#problem")
+    page.errors[:] = [error for error in page.errors if "404" not in error]
+
+
+def test_losses_in_another_currency_need_a_rate(page: Page, server: Service, run: str) -> None:
+    body = json.dumps({"run": run, "currency": "USD"}).encode()
+    made = ask(server, Post("/v1/portfolios/loss-sets", [body])).json()
+    page.open(f"{server.url}/console/portfolio?sets={made['id']}")
+    drawn(page, [])
+    dollars = number(page.text("#averages dd"))
+    put(page, ".controls [name=currency]", "EUR", "change")
+    page.wait("document.getElementById('problem').innerText.includes('USD')")
+    put(page, ".controls [name=rates]", "USD 0.5", "change")
+    page.wait(f"document.querySelector('#averages dd').innerText !== '{dollars:,.0f}'")
+    assert number(page.text("#averages dd")) == pytest.approx(dollars / 2, abs=1)
+    assert page.run("document.getElementById('problem').hidden")
+    page.errors[:] = [error for error in page.errors if "422" not in error]
