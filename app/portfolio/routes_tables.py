@@ -42,7 +42,9 @@ class ExportOptions(BaseModel):
     form: Literal["blocks", "selt", "splt", "ylt", "occurrence"] = Field(
         "selt", description="What rows are; blocks is the stored file, a row for each summary"
     )
-    format: Literal["csv", "ndjson", "arrow", "parquet", "bin"] = "csv"
+    format: Literal["csv", "ndjson", "arrow", "parquet", "bin"] = Field(
+        "csv", description="Format of the table"
+    )
 
 
 @router.put(

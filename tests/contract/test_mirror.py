@@ -53,6 +53,7 @@ _SUMMARIES = ("tests/core/losses/summaries/test_summariser.py",)
 _SUMMARISE = ("tests/app/command/test_summarise.py",)
 _LEDGER = ("tests/core/losses/ledger/test_ledger.py",)
 _WHOLE_RUNS = ("tests/core/losses/reports/test_whole_runs.py",)
+_PROGRAMMES = ("tests/core/portfolio/test_inuring.py",)
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
@@ -61,7 +62,6 @@ _OASIS = ("tests/app/oasis/test_aggregation.py",)
 _OASIS_RUNNER = ("tests/app/oasis/model_package/test_supplier_model_runner.py",)
 _OASIS_SERVICE = ("tests/app/oasis/model_package/test_thalweg_service.py",)
 _OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
-_PROGRAMMES = ("tests/core/portfolio/test_inuring.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
@@ -103,17 +103,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/app/portfolio/test_making.py",
     ),
     "app/client/portfolios/": ("tests/client/portfolios/test_blocking.py",),
-    "core/portfolio/_kernels/": ("tests/core/portfolio/test_combining.py",),
-    "core/portfolio/_kernels/attributing.py": ("tests/core/portfolio/test_contributions.py",),
-    "core/portfolio/_kernels/averages.py": _PROGRAMMES,
-    "core/portfolio/_kernels/layers.py": _PROGRAMMES,
-    "core/portfolio/_kernels/moments.py": ("tests/core/portfolio/test_curves.py",),
-    "core/portfolio/_kernels/resampling.py": ("tests/core/portfolio/test_uncertainty.py",),
-    "core/portfolio/_kernels/windows.py": _PROGRAMMES,
-    "core/portfolio/hours.py": _PROGRAMMES,
-    "core/portfolio/layers.py": _PROGRAMMES,
-    "core/portfolio/warm.py": _WARM,
-    "core/portfolio/warm_layers.py": _WARM,
     "core/portfolio/netting.py": ("tests/app/portfolio/test_answering.py",),
     "app/runs/describing.py": _UPLOADS,
     "app/runs/records.py": _RUN_STORE,
@@ -211,6 +200,12 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/iterate/arrow_sink.py": ("tests/core/iterate/test_sinks.py",),
     "core/iterate/blocks.py": _SHUFFLE,
     "core/iterate/columns.py": ("tests/core/iterate/test_sinks.py",),
+    "core/portfolio/_kernels/adding.py": ("tests/core/portfolio/test_combining.py",),
+    "core/portfolio/_kernels/attributing.py": ("tests/core/portfolio/test_contributions.py",),
+    "core/portfolio/_kernels/moments.py": ("tests/core/portfolio/test_curves.py",),
+    "core/portfolio/_kernels/references.py": ("tests/core/portfolio/test_combining.py",),
+    "core/portfolio/_kernels/resampling.py": ("tests/core/portfolio/test_uncertainty.py",),
+    "core/portfolio/warm.py": _WARM,
     "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py",),
     "core/losses/_kernels/": (*_KERNELS, *_FAULTS),
     "core/losses/_kernels/annual.py": _WHOLE_RUNS,
@@ -248,6 +243,12 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/core/losses/summaries/test_set_reports.py",
     ),
     "core/losses/warm.py": _WARM,
+    "core/portfolio/_kernels/averages.py": _PROGRAMMES,
+    "core/portfolio/_kernels/layers.py": _PROGRAMMES,
+    "core/portfolio/_kernels/windows.py": _PROGRAMMES,
+    "core/portfolio/hours.py": _PROGRAMMES,
+    "core/portfolio/layers.py": _PROGRAMMES,
+    "core/portfolio/warm_layers.py": _WARM,
     "core/pipelines/": _PIPELINE,
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/tiles/_kernels/correct.py": (*_READING, "tests/core/tiles/test_ranges.py"),
@@ -263,7 +264,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
-    "tests/core/portfolio/test_worked_examples.py": "reinstatements and inuring as published",
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
     "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
     "tests/app/engine/test_cluster_units.py": "a cluster of threads, whose workers do not die",
@@ -303,6 +303,7 @@ ACROSS: dict[str, str] = {
     "tests/app/server/lanes/test_moves.py": "connections that move between lanes",
     "tests/app/state/test_stores.py": "every store, under one contract",
     "tests/core/losses/ledger/test_curves.py": "long curves, against NumPy",
+    "tests/core/portfolio/test_worked_examples.py": "programmes that others have published",
     "tests/core/losses/reports/test_whole_runs.py": "reports of whole runs, against the oracle",
     "tests/core/compat/infinibatch/test_checkpoints.py": "every iterator, under one contract",
     "tests/core/compat/test_dataio.py": "the package, under the names it has elsewhere",

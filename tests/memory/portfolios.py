@@ -11,8 +11,16 @@ from tests.memory.losses import INT_MAX, occurrence, stream_of
 TABLE = Table("portfolios")
 SETS, QUERY = "/v1/portfolios/loss-sets", "/v1/portfolios/query"
 ONE = f"{SETS}/{{ident}}"
-LAYER = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1e5, "OccLimit": 1e5}
-PROGRAMME = {"layers": [{**LAYER, "ReinsNumber": n} for n in range(1, 4)]}
+
+
+def tower(layers: int) -> Mapping[str, object]:
+    """A programme of layers above each other."""
+    types = {"ReinsType": "CXL", "OccLimit": 1e4}
+    return {
+        "layers": [
+            {**types, "ReinsNumber": n, "OccAttachment": 1e4 * n} for n in range(1, layers + 1)
+        ]
+    }
 
 
 def sealed(desk: Desk, events: int, first: int = 1) -> str:
@@ -108,17 +116,16 @@ def asking(form: str = "json", **members: object) -> Prepare:
 for _report in ("averages", "curves", "periods", "contributions", "uncertainty"):
     TABLE.add(f"POST {QUERY}", _report, asking(report=_report))
 for _report in ("layers", "recoveries"):
-    TABLE.add(f"POST {QUERY}", _report, asking("csv", report=_report, programme=PROGRAMME))
+    TABLE.add(f"POST {QUERY}", _report, asking("csv", report=_report, programme=tower(3)))
 
 
 @TABLE.case(f"POST {QUERY}", hostile=True)
 def asking_with_everything_at_its_largest(desk: Desk) -> Request:
     made(desk, 4000, "a")
-    layers = [{**LAYER, "ReinsNumber": n} for n in range(1, 101)]
     body = {
         "loss_sets": [{"id": "a"}],
         "filter": {"events": "1-900000", "dimensions": {str(n): ["x"] for n in range(9000)}},
-        "programme": {"layers": layers},
+        "programme": tower(100),
         "return_periods": [*range(1, 1000)],
     }
     return Request.of("POST", QUERY, body)
