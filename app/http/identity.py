@@ -185,7 +185,7 @@ _RULES = (
     _Rule("/console/samples/scan", (REGISTER,)),
     _Rule("/console/files", (REGISTER,)),
     _Rule("/console/runs", (RUNS,), looks=1),
-    _Rule("/console/portfolio", (RUNS,)),
+    _Rule("/console/portfolio", (RUNS,), looks=1),
     _Rule("/console/pipelines", (PIPELINES,), looks=1),
     _Rule("/console"),
     _Rule(METRICS),

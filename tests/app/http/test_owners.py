@@ -245,7 +245,7 @@ class Shared:
             next_page: str | None = path
             while next_page is not None:
                 page = self.ask(WHO[column], "GET", next_page).body.decode()
-                yield from re.findall(rf'href="{path}/([^"]+)"', page)
+                yield from re.findall(rf'href="(?:{path}|{SETS})/([^"]+)"', page)
                 found = re.search(r'rel="next" href="([^"]+)"', page)
                 next_page = found and path + html.unescape(found[1])
             return
