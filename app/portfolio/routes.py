@@ -89,7 +89,7 @@ async def list_loss_sets(
 ) -> Response:
     """List the loss sets of the caller, in the order of their ids."""
     page = await service.threads.start(service.sets.page, who, after, limit)
-    last = page[-1].id if len(page) == limit else None
+    last = page[-1].id if len(page) >= limit else None
     return json_response({"loss_sets": [known.describe() for known in page], "after": last})
 
 

@@ -46,6 +46,12 @@ class Place:
         stream = str(ask(self.service, sent).getheader("Location")).rpartition("/")[2]
         self.post(f"/v1/runs/{run}/seal", {})
         wait_until(lambda: self.service.get(f"/v1/runs/{run}").json()["state"] == "done")
+        table = Post(
+            "/v1/portfolios/loss-sets/book?form=ylt&no_of_periods=9",
+            [b"Period,Loss\n1,5\n"],
+            method="PUT",
+        )
+        assert ask(self.service, table).status == 201
         self.values = {"code": "option", "number": "0", "index": "0", "key": "zarr.json"}
         self.values |= {"run": run, "stream": stream, "view": view, "report": "melt"}
         self.pipeline, self.view = pipeline, view
@@ -57,7 +63,9 @@ class Place:
 
     def address(self, path: str) -> str:
         """A path of the document, with ids of what there is."""
-        ident = self.pipeline if path.startswith("/v1/pipelines") else "scan"
+        ident = {"/v1/pipelines": self.pipeline, "/v1/portfolios": "book"}.get(
+            "/".join(path.split("/")[:3]), "scan"
+        )
         name = self.view if "/views/" in path else "occurrence"
         name = "map" if path.startswith("/v1/stages") else name
         return path.format_map({**self.values, "ident": ident, "name": name, "digest": "0" * 32})

@@ -51,6 +51,9 @@ ORDER = [
     ("POST", "/v1/runs/{run}/streams/{stream}"),
     ("POST", "/v1/runs/{run}/seal"),
     ("POST", "/v1/runs/{run}/reports"),
+    ("POST", "/v1/portfolios/loss-sets"),
+    ("PUT", "/v1/portfolios/loss-sets/{ident}"),
+    ("DELETE", "/v1/portfolios/loss-sets/{ident}"),
     ("DELETE", "/v1/runs/{run}/streams/{stream}"),
     ("DELETE", "/v1/runs/{run}"),
     ("DELETE", "/v1/inputs/{name}/{digest}"),
@@ -59,6 +62,7 @@ ORDER = [
     ("DELETE", "/v1/datasets/{ident}"),
 ]
 """Requests in an order in which each finds what it needs."""
+_TABLE = ("PUT", "/v1/portfolios/loss-sets/{ident}")
 RESULTS = {
     ("PUT", "/v1/runs/{run}/inputs/{name}"): ("existed", "existed"),
     ("POST", "/v1/runs/{run}/streams"): ("created", "created"),
@@ -66,6 +70,7 @@ RESULTS = {
     ("POST", "/v1/runs/{run}/streams/{stream}"): ("refused", "refused"),
     ("POST", "/v1/runs/{run}/seal"): ("refused", "refused"),
     ("POST", "/v1/runs/{run}/reports"): ("refused", "refused"),
+    ("POST", "/v1/portfolios/loss-sets"): ("refused", "refused"),
 }
 """Results of a request and of its repetition, where they are not ``created``, ``existed``."""
 
@@ -119,7 +124,9 @@ class Audited:
             "/v1/runs/{run}/streams": f"/v1/runs/{self.run}/streams",
             "/v1/runs/{run}/streams/{stream}": f"/v1/runs/{self.run}/streams/{self.stream}",
             "/v1/inputs/{name}/{digest}": f"/v1/inputs/quantiles/{self.digest}",
+            "/v1/portfolios/loss-sets/{ident}": "/v1/portfolios/loss-sets/book",
         }
+        of_table = "?form=ylt&no_of_periods=9" if (method, route) == _TABLE else ""
         stages = [{"op": "source", "dataset": "a"}, {"op": "batch", "size": 2}]
         bodies: dict[str, object] = {
             "/v1/datasets": {"id": "a", "files": ["a.npy"]},
@@ -129,8 +136,10 @@ class Audited:
             "/v1/runs/{run}/streams": b"",
             "/v1/runs": {"perspective": "gul", "reports": ["melt"]},
             "/v1/runs/{run}/reports": {"reports": ["melt"]},
+            "/v1/portfolios/loss-sets": {"run": self.run},
+            "/v1/portfolios/loss-sets/{ident}": b"Period,Loss\n1,5\n",
         }
-        answer = self.ask(method, names.get(route, route), bodies.get(route))
+        answer = self.ask(method, names.get(route, route) + of_table, bodies.get(route))
         nameless = {"/v1/datasets", "/console/samples/scan"}
         if method == "POST" and answer.status == 201 and route not in nameless:
             made = answer.json()
@@ -145,7 +154,7 @@ class Audited:
                 self.pipeline = made["id"]
             else:
                 self.view = made["id"]
-        if method == "PUT":
+        if method == "PUT" and "/inputs/" in route:
             self.digest = answer.json()["digest"]
         return answer
 
@@ -190,7 +199,7 @@ def test_every_change_writes_one_line_and_a_repetition_too(audited: Audited) -> 
             assert line["request_id"] == answer.getheader("X-Request-Id")
             assert line["key_id"] == digest_key(KEY)[:12]
             assert (
-                line["id"]
+                line.get("id")
                 == {
                     "dataset": "a",
                     "view": audited.view,
@@ -199,6 +208,7 @@ def test_every_change_writes_one_line_and_a_repetition_too(audited: Audited) -> 
                     "run": audited.run,
                     "stream": audited.stream,
                     "sample": SCAN,
+                    "loss_set": None if method == "POST" else "book",
                 }[change.resource]
             )
             if method == "DELETE":
