@@ -51,6 +51,11 @@ _HINTS = {
         "Once all streams are complete: thalweg run seal RUN",
         "Once all streams are complete: client.runs.seal(run)",
     ),
+    "POST /v1/runs/{run}/reports computes these with other options": _Hint(
+        "thalweg run compute RUN --report {name} takes these options",
+        'client.runs.add_reports(run, ["{name}"], …) takes these options',
+        "reports",
+    ),
     "Open the dataset anew, and start without after": _Hint(
         "Run the command again",
         "Open the dataset anew: client.datasets[id]",

@@ -158,8 +158,12 @@ def _aggregate(args: argparse.Namespace) -> int:
 
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:
     if args.plot is None:
-        if args.perspective is not None:
-            raise OptionError("perspective is of pictures", hint="Add --plot DIR, or leave it out")
+        for name in ("perspective", "currency", "plot_summaries", "plot_tvar"):
+            if getattr(args, name):
+                option = name.replace("_", "-")
+                raise OptionError(
+                    f"{option} is of pictures", hint="Add --plot DIR, or leave it out"
+                )
         return None
     from app.losses.pictures.drawing import PictureFiles  # noqa: PLC0415 - most jobs draw nothing
 

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -159,9 +159,10 @@ class DatasetSpec:
         return hashlib.blake2b(contents + text, digest_size=size, person=_PERSON).digest()
 
 
-_MEMBERS = frozenset(DatasetSpec.__dataclass_fields__) - {"registered"}
-_CORRECTIONS = frozenset(CorrectionSpec.__dataclass_fields__)
-_AXIS_MEMBERS = frozenset(Axis.__dataclass_fields__)
+_MEMBERS, _CORRECTIONS, _AXIS_MEMBERS = (
+    frozenset(member.name for member in fields(kind)) - {"registered"}
+    for kind in (DatasetSpec, CorrectionSpec, Axis)
+)
 _MEANT = {
     "offset": "Use file_header for the bytes before the first frame, sync_offset for the frames"
     " before the scan",

@@ -147,11 +147,11 @@ class OpenPipeline:
             OptionError: a batch has fewer rows than ranks.
         """
         if rank >= world:
-            needed = "needs world: how many readers there are"
-            ranks = f"does not exist: a world of {world} has ranks 0 to {world - 1}"
-            raise InvalidOptionError(
-                f"rank {rank} {needed if world == 1 else ranks}", hint="Add world=", option="rank"
-            )
+            fault, hint = "needs world: how many readers there are", "Add world="
+            if world > 1:
+                fault = f"does not exist: a world of {world} has ranks 0 to {world - 1}"
+                hint = "Count readers from 0, or give the number of all as world="
+            raise InvalidOptionError(f"rank {rank} {fault}", hint=hint, option="rank")
         self.pipeline.check_ranks(rank, world)
 
     def is_over(self, state: State) -> bool:

@@ -104,7 +104,7 @@ class RunReportsService:
             if not run.is_open:
                 raise RunSealedError(
                     f"the run is {run.state} with other options",
-                    hint=f"POST these to /v1/runs/{run.id}/reports, with the names of the reports",
+                    hint="POST /v1/runs/{run}/reports computes these with other options",
                     state=run.state,
                     reports=list(spec.reports),
                 )

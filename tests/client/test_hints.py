@@ -22,6 +22,15 @@ CASES = [
         "client.runs.create(…) makes another one; client.runs.add_reports(run, …) adds reports",
     ),
     (
+        {
+            "code": "run-sealed",
+            "hint": "POST /v1/runs/{run}/reports computes these with other options",
+            "reports": ["ept"],
+        },
+        "thalweg run compute RUN --report ept takes these options",
+        'client.runs.add_reports(run, ["ept"], …) takes these options',
+    ),
+    (
         {"code": "option", "hint": "Give result=com_0, or result=com_1"},
         "Give --result com_0, or --result com_1",
         'Give result="com_0", or result="com_1"',

@@ -167,6 +167,9 @@ _SELECT: Mapping[str, Callable[[Any], Any]] = {
 
 def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several
     axes = [value] if isinstance(value, slice) or not isinstance(value, Iterable) else list(value)
+    # As NumPy would read them, not as JSON, whose ranges are lists in a list.
+    if isinstance(value, tuple) and any(isinstance(axis, list | np.ndarray) for axis in axes):
+        raise TypeError("nav and sig take an index or a slice per axis; dataset[[0, 5], 7] a list")
     return [axis if isinstance(axis, slice | Sequence) else operator.index(axis) for axis in axes]
 
 

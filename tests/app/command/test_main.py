@@ -594,6 +594,7 @@ def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
         ("psept", ("--curves", "F"), b"PSEPT has none of the curves F. Name some of its curves W"),
         ("aal", ("--tvar", "weight"), b"tvar is given, but EPT or PSEPT is not wanted"),
         ("aal", ("--perspective", "il"), b"perspective is of pictures. Add --plot DIR"),
+        ("aal", ("--plot-summaries", "3"), b"plot-summaries is of pictures. Add --plot DIR"),
     ):
         ended = server("aggregate", *files, "--reports", report, *option, cwd=run_directory)
         assert (ended.returncode, said in ended.stderr) == (2, True)

@@ -81,6 +81,9 @@ def test_corrections_are_not_members_of_the_entry() -> None:
     with pytest.raises(InvalidOptionError, match="dark is unknown") as caught:
         parse_dataset({"files": ["a"], "dark": "d.npy"})
     assert caught.value.hint == 'Put it in corrections: "corrections": {"dark": …}'
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_dataset({"files": ["a"], "corrections": {"__pydantic_config__": {}}})
+    assert caught.value.hint == "Use dark, excluded, gain"
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def test_positions_that_the_scan_lacks(options: Any, found: str) -> None:  # noq
 
 
 def test_unknown_options() -> None:
+    with pytest.raises(TypeError, match=r"an index or a slice per axis; dataset\[\[0, 5\], 7\]"):
+        ViewSpec({"nav": ([0, 10], [3, 9])})
     with pytest.raises(TypeError, match="colour"):
         ViewSpec({"colour": 1})  # type: ignore[typeddict-unknown-key]
     with pytest.raises(TypeError, match="dtype is 'uint12', which is no type: try '<f4'"):
