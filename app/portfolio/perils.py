@@ -1,0 +1,95 @@
+"""Perils of events, as a question lists them, for layers that are of some and for hours clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from app.errors import InvalidOptionError
+from app.losses.selection import parse_ids
+from core.budget import current
+from core.portfolio.inuring import Perils
+from core.portfolio.joining import Joint
+from core.portfolio.losses import Int32s
+from core.portfolio.programme import Programme
+from core.slices import slices
+from core.sorting import order_of
+
+from .files import STAGE
+
+MAX_EVENTS = 1_000_000
+"""Events of all perils of a question."""
+_SHOWN = 80
+_EVENT_BYTES = 64
+
+
+def read_perils(lists: Mapping[str, str], programme: Programme, joint: Joint) -> Perils | None:
+    """Return the peril of each occurrence; those of events in no list share one without a name.
+
+    Args:
+        lists: events of each peril, as 1,5,10-20; empty if all are of the same.
+        programme: whose layers are of perils.
+        joint: the occurrences.
+
+    Raises:
+        InvalidOptionError: a list is malformed or too long, an event is of two perils or of two
+            catalogues, or a layer is of a peril of which no event happens.
+    """
+    if not lists:
+        return None
+    ids, owners = _owned(lists)
+    happening, nobody = joint.calendar.occurrences.event_ids, len(lists)
+    current().hold(STAGE, 4 * len(happening))
+    perils = np.full(len(happening), nobody, np.int32)
+    # Catalogues that have each event, from first to last.
+    first, last = np.full(len(ids), np.iinfo(np.int32).max), np.full(len(ids), -1)
+    for a, b in slices(len(happening), STAGE, 1 << 17):
+        at = np.minimum(np.searchsorted(ids, happening[a:b]), len(ids) - 1)
+        found = np.flatnonzero(ids[at] == happening[a:b])
+        perils[a + found] = owners[at[found]]
+        np.minimum.at(first, at[found], joint.sources[a + found])
+        np.maximum.at(last, at[found], joint.sources[a + found])
+    if len(unclear := np.flatnonzero(first < last)):
+        raise _wrong(
+            f"event {ids[unclear[0]]} is in two catalogues of the loss sets, so that its peril is"
+            " not clear",
+            "A peril goes by the ids of its events, which must differ between the loss sets",
+        )
+    happens = np.bincount(owners[last >= 0], minlength=nobody) > 0
+    _check_layers(programme, dict(zip(lists, happens.tolist(), strict=True)))
+    return Perils([*lists, ""], perils)
+
+
+def _owned(lists: Mapping[str, str]) -> tuple[Int32s, Int32s]:
+    """Events of all lists, ascending, and which list each is in."""
+    parsed: list[Int32s] = []
+    for name, text in lists.items():
+        parsed.append(parse_ids(text, f"perils.{name[:_SHOWN]}"))
+        if sum(map(len, parsed)) > MAX_EVENTS:
+            raise _wrong(f"perils has more than {MAX_EVENTS:,} events", "List those that happen")
+    count = sum(map(len, parsed))
+    current().hold(STAGE, _EVENT_BYTES * count)
+    ids, order = order_of(np.concatenate(parsed), STAGE)
+    owners = np.repeat(np.arange(len(parsed), dtype=np.int32), list(map(len, parsed)))[order]
+    if len(twice := np.flatnonzero(ids[1:] == ids[:-1])):
+        both = " and ".join(list(lists)[k][:_SHOWN] for k in owners[twice[0] :][:2])
+        raise _wrong(
+            f"event {ids[twice[0]]} is of the perils {both}",
+            "List an event once; a layer may be of several perils: WW1;EQ",
+        )
+    return ids.astype(np.int32), owners
+
+
+def _check_layers(programme: Programme, happens: Mapping[str, bool]) -> None:
+    for layer in programme.layers:
+        absent = next((name for name in layer.perils if not happens.get(name, True)), None)
+        if absent is not None:
+            raise _wrong(
+                f"{layer.place}.ReinsPeril has {absent[:_SHOWN]!r}, of which no event happens",
+                "List events that the loss sets have, or leave the peril out",
+            )
+
+
+def _wrong(detail: str, hint: str) -> InvalidOptionError:
+    return InvalidOptionError(detail, hint=hint, option="perils")
