@@ -8,6 +8,7 @@ import numpy as np
 
 from app.errors import InvalidOptionError
 from app.losses.selection import parse_ids
+from core.arrays import Indices
 from core.budget import current
 from core.portfolio.inuring import Perils
 from core.portfolio.joining import Joint
@@ -20,7 +21,6 @@ from .files import STAGE
 
 MAX_EVENTS = 1_000_000
 """Events of all perils of a question."""
-_SHOWN = 80
 _EVENT_BYTES = 64
 
 
@@ -39,56 +39,51 @@ def read_perils(lists: Mapping[str, str], programme: Programme, joint: Joint) ->
     if not lists:
         return None
     ids, owners = _owned(lists)
-    happening, nobody = joint.calendar.occurrences.event_ids, len(lists)
+    happening, sources = joint.calendar.occurrences.event_ids, joint.sources
     current().hold(STAGE, 4 * len(happening))
-    perils = np.full(len(happening), nobody, np.int32)
+    perils = np.full(len(happening), len(lists), np.int32)
     # Catalogues that have each event, from first to last.
     first, last = np.full(len(ids), np.iinfo(np.int32).max), np.full(len(ids), -1)
     for a, b in slices(len(happening), STAGE, 1 << 17):
         at = np.minimum(np.searchsorted(ids, happening[a:b]), len(ids) - 1)
         found = np.flatnonzero(ids[at] == happening[a:b])
-        perils[a + found] = owners[at[found]]
-        np.minimum.at(first, at[found], joint.sources[a + found])
-        np.maximum.at(last, at[found], joint.sources[a + found])
-    if len(unclear := np.flatnonzero(first < last)):
+        at, there = at[found], a + found
+        perils[there] = owners[at]
+        np.minimum.at(first, at, sources[there])
+        np.maximum.at(last, at, sources[there])
+    if len(unclear := ids[first < last]):
         raise _wrong(
-            f"event {ids[unclear[0]]} is in two catalogues of the loss sets, so that its peril is"
-            " not clear",
+            f"event {unclear[0]} is in two catalogues of the loss sets, so its peril is not clear",
             "A peril goes by the ids of its events, which must differ between the loss sets",
         )
-    happens = np.bincount(owners[last >= 0], minlength=nobody) > 0
-    _check_layers(programme, dict(zip(lists, happens.tolist(), strict=True)))
+    happens = np.bincount(owners[last >= 0], minlength=len(lists))
+    absent = {name for name, events in zip(lists, happens, strict=True) if not events}
+    for layer in programme.layers:
+        for name in absent.intersection(layer.perils):
+            raise _wrong(
+                f"{layer.place}.ReinsPeril has {name!r}, of which no event happens",
+                "List events that the loss sets have, or leave the peril out",
+            )
     return Perils([*lists, ""], perils)
 
 
-def _owned(lists: Mapping[str, str]) -> tuple[Int32s, Int32s]:
+def _owned(lists: Mapping[str, str]) -> tuple[Indices, Int32s]:
     """Events of all lists, ascending, and which list each is in."""
     parsed: list[Int32s] = []
     for name, text in lists.items():
-        parsed.append(parse_ids(text, f"perils.{name[:_SHOWN]}"))
-        if sum(map(len, parsed)) > MAX_EVENTS:
+        parsed.append(parse_ids(text, f"perils.{name}"))
+        if (count := sum(map(len, parsed))) > MAX_EVENTS:
             raise _wrong(f"perils has more than {MAX_EVENTS:,} events", "List those that happen")
-    count = sum(map(len, parsed))
     current().hold(STAGE, _EVENT_BYTES * count)
     ids, order = order_of(np.concatenate(parsed), STAGE)
     owners = np.repeat(np.arange(len(parsed), dtype=np.int32), list(map(len, parsed)))[order]
     if len(twice := np.flatnonzero(ids[1:] == ids[:-1])):
-        both = " and ".join(list(lists)[k][:_SHOWN] for k in owners[twice[0] :][:2])
+        one, other = (list(lists)[k] for k in owners[twice[0] :][:2])
         raise _wrong(
-            f"event {ids[twice[0]]} is of the perils {both}",
+            f"event {ids[twice[0]]} is of the perils {one} and {other}",
             "List an event once; a layer may be of several perils: WW1;EQ",
         )
-    return ids.astype(np.int32), owners
-
-
-def _check_layers(programme: Programme, happens: Mapping[str, bool]) -> None:
-    for layer in programme.layers:
-        absent = next((name for name in layer.perils if not happens.get(name, True)), None)
-        if absent is not None:
-            raise _wrong(
-                f"{layer.place}.ReinsPeril has {absent[:_SHOWN]!r}, of which no event happens",
-                "List events that the loss sets have, or leave the peril out",
-            )
+    return ids, owners
 
 
 def _wrong(detail: str, hint: str) -> InvalidOptionError:

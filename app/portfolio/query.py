@@ -31,16 +31,17 @@ ReportName = Literal[
     "uncertainty",
     "summary",
 ]
+
+
+def _text_of(ids: object) -> object:
+    return ",".join(map(str, ids)) if isinstance(ids, list) else ids
+
+
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 Seed = Annotated[int, Field(ge=0, le=_MAX_SEED)]
 Ident = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Events = Annotated[
-    str,
-    BeforeValidator(
-        lambda given: ",".join(map(str, given)) if isinstance(given, list) else given,
-        json_schema_input_type=str | list[Ident],
-    ),
-]
+Events = Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | list[Ident])]
+_PERIL = re.compile(rf"(?!{ALL_PERILS}$)[^;\s]([^;]{{0,198}}[^;\s])?")
 _CURRENCY = re.compile("[A-Z]{3}", re.ASCII)
 
 
@@ -131,11 +132,9 @@ class Query(BaseModel):
             raise ValueError(f"{needs} needs a programme")
         if self.perils and self.programme is None:
             raise ValueError("perils need a programme")
-        if wrong := [name for name in self.perils if not _can_be_named(name)]:
-            raise ValueError(
-                f"perils has {wrong[0][:20]!r}, which ReinsPeril cannot name: there {ALL_PERILS} is"
-                " any peril, and ; stands between perils"
-            )
+        if wrong := [name for name in self.perils if not _PERIL.fullmatch(name)]:
+            known = f"{ALL_PERILS} is any peril, and ; stands between perils"
+            raise ValueError(f"perils has {wrong[0][:20]!r}, but in ReinsPeril {known}")
         if wrong := [code for code in self.rates if not _CURRENCY.fullmatch(code)]:
             raise ValueError(f"rates has {wrong[0][:20]!r}, which is no currency such as EUR")
         if self.rates and self.currency is None:
@@ -153,10 +152,6 @@ class Query(BaseModel):
             return cls.model_validate(values)
         except ValidationError as e:
             raise _refused(e) from e
-
-
-def _can_be_named(peril: str) -> bool:
-    return bool(peril) and peril == peril.strip() and ";" not in peril and peril != ALL_PERILS
 
 
 _MEMBERS: Mapping[tuple[str, ...], type[BaseModel]] = {

@@ -24,6 +24,8 @@ EXAMPLES = {
     "run list": "",
     "run delete": "RUN --partition 3",
     "portfolio create": "RUN --name wind --currency EUR --summary-info info.csv",
+    "portfolio import": "losses.csv --name quake --form ylt --no-of-periods 10000 --currency EUR",
+    "portfolio export": "wind --form selt -o wind.parquet",
     "portfolio list": "",
     "portfolio show": "wind",
     "portfolio delete": "wind",
