@@ -102,7 +102,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/app/portfolio/test_answering.py",
         "tests/app/portfolio/test_making.py",
     ),
-    "app/client/portfolios/": ("tests/client/portfolios/test_blocking.py",),
+    "app/client/portfolios/": (
+        "tests/client/portfolios/test_blocking.py",
+        "tests/client/portfolios/test_exchanging.py",
+    ),
     "core/portfolio/netting.py": ("tests/app/portfolio/test_answering.py",),
     "app/runs/describing.py": _UPLOADS,
     "app/runs/records.py": _RUN_STORE,
