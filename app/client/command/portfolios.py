@@ -136,7 +136,8 @@ def _tell(made: LossSet) -> None:
     about = made.document
     say(f"{about['events']:,} events, {about['rows']:,} losses, {about['periods']:,} periods")
     for rows, number in about.get("left_out", {}).items():
-        say(f"left out: {number:,} {rows}")
+        if number:
+            say(f"left out: {number:,} {rows}")
     sys.stdout.write(f"{made.id}\n")
 
 

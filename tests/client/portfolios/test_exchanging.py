@@ -155,6 +155,7 @@ def test_the_command_imports_exports_and_asks_of_perils(
     words = ("--form", "selt", "--occurrence", files["occurrence.csv"], "--no-of-periods", "4")
     made, told = thalweg("import", files["in.csv"], "--name", "c", *words, "--currency", "EUR")
     assert made == "c\n"
+    assert told.count("left out") == 1
     assert "left out: 1 events that never happen" in told
     out = tmp_path / "out.csv"
     thalweg("export", "c", "--form", "splt", "-o", out)
