@@ -49,6 +49,7 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
+from .perils import read_perils
 from .query import Query
 from .records import LossSet
 from .sources import SetSource
@@ -205,7 +206,8 @@ class Answers:
         amounts = None
         if query.of != "gross":
             programme = read_programme(query, sets)
-            recoveries = run_programme(programme, losses, subject.calendar, subject.samples)
+            perils = read_perils(query.perils, programme, subject.joint)
+            recoveries = run_programme(programme, losses, subject.calendar, subject.samples, perils)
             amounts = OF[query.of](recoveries).losses
         years = tuple(_years(query, subject) or ())
         found = [
@@ -247,6 +249,7 @@ class Answers:
         """Run the programme over all groups."""
         grouping, whole = prepared
         programme = read_programme(asked.query, sets)
+        perils = read_perils(asked.query.perils, programme, whole.joint)
         values = insured_values(asked.query, sets, grouping.labels)
 
         def make() -> Subject:
@@ -254,7 +257,8 @@ class Answers:
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
         subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
-        return Layered(subject, run_programme(programme, subject, whole.calendar, whole.samples))
+        recoveries = run_programme(programme, subject, whole.calendar, whole.samples, perils)
+        return Layered(subject, recoveries)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from app.errors import InvalidOptionError
 from app.losses.schemas import given
@@ -14,6 +14,7 @@ from app.runs.spec import invalid
 from app.wording import wording
 from core.errors import names_hint
 from core.losses.reports.report import CURVES
+from core.portfolio.programme import ALL_PERILS
 
 SUMMARY = "SummaryId"
 """What groups by summary, beside the dimensions of the sets."""
@@ -30,9 +31,17 @@ ReportName = Literal[
     "uncertainty",
     "summary",
 ]
+
+
+def _text_of(ids: object) -> object:
+    return ",".join(map(str, ids)) if isinstance(ids, list) else ids
+
+
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 Seed = Annotated[int, Field(ge=0, le=_MAX_SEED)]
 Ident = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Events = Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | list[Ident])]
+_PERIL = re.compile(rf"(?!{ALL_PERILS}$)[^;\s]([^;]{{0,198}}[^;\s])?")
 _CURRENCY = re.compile("[A-Z]{3}", re.ASCII)
 
 
@@ -92,6 +101,9 @@ class Query(BaseModel):
     )
     tvar: Literal["count", "weight"] = Field("count", description="As of reports of runs")
     programme: dict[str, Any] | None = given("Reinsurance programme, for layers and net losses")
+    perils: dict[str, Events] = Field(
+        {}, description="Events of each peril, for ReinsPeril and hours clauses"
+    )
     of: Literal["gross", "net", "ceded"] = Field(
         "gross", description="Losses of averages, curves and periods: before or after the programme"
     )
@@ -118,6 +130,11 @@ class Query(BaseModel):
         needs = self.report if self.report in {"layers", "recoveries"} else self.of
         if needs != "gross" and self.programme is None:
             raise ValueError(f"{needs} needs a programme")
+        if self.perils and self.programme is None:
+            raise ValueError("perils need a programme")
+        if wrong := [name for name in self.perils if not _PERIL.fullmatch(name)]:
+            known = f"{ALL_PERILS} is any peril, and ; stands between perils"
+            raise ValueError(f"perils has {wrong[0][:20]!r}, but in ReinsPeril {known}")
         if wrong := [code for code in self.rates if not _CURRENCY.fullmatch(code)]:
             raise ValueError(f"rates has {wrong[0][:20]!r}, which is no currency such as EUR")
         if self.rates and self.currency is None:

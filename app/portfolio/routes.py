@@ -213,7 +213,7 @@ def _begin(answers: Answers, asked: Asked, form: str, theme: Theme) -> Iterator[
         return encode_json(asked.about(), tables)
     if form in PICTURE_TYPES:
         return iter([draw(tables, asked.picture(cast("PictureForm", form), theme))])
-    return encode(tables, form)
+    return encode(tables, form, asked.query.report)
 
 
 def _accepted(accept: str | None) -> str:

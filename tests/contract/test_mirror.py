@@ -302,6 +302,7 @@ ACROSS: dict[str, str] = {
     "tests/app/server/lanes/test_moves.py": "connections that move between lanes",
     "tests/app/state/test_stores.py": "every store, under one contract",
     "tests/core/losses/ledger/test_curves.py": "long curves, against NumPy",
+    "tests/client/portfolios/test_exchanging.py": "tables of loss sets, there and back",
     "tests/core/portfolio/test_worked_examples.py": "programmes that others have published",
     "tests/core/losses/reports/test_whole_runs.py": "reports of whole runs, against the oracle",
     "tests/core/compat/infinibatch/test_checkpoints.py": "every iterator, under one contract",

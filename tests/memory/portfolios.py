@@ -117,6 +117,12 @@ for _report in ("averages", "curves", "periods", "contributions", "uncertainty")
     TABLE.add(f"POST {QUERY}", _report, asking(report=_report))
 for _report in ("layers", "recoveries"):
     TABLE.add(f"POST {QUERY}", _report, asking("csv", report=_report, programme=tower(3)))
+_PERILS = {"WW1": "1-500000", "EQ": "500001-1000000"}
+TABLE.add(
+    f"POST {QUERY}",
+    "layers of perils",
+    asking("csv", report="layers", programme=tower(3), perils=_PERILS),
+)
 
 
 @TABLE.case(f"POST {QUERY}", hostile=True)
@@ -126,6 +132,7 @@ def asking_with_everything_at_its_largest(desk: Desk) -> Request:
         "loss_sets": [{"id": "a"}],
         "filter": {"events": "1-900000", "dimensions": {str(n): ["x"] for n in range(9000)}},
         "programme": tower(100),
+        "perils": {str(n): f"{111 * n + 1}-{111 * n + 111}" for n in range(9000)},
         "return_periods": [*range(1, 1000)],
     }
     return Request.of("POST", QUERY, body)

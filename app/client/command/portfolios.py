@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from ..client import Client
 from ..portfolios.requests import FORMATS, LossSet
-from .arguments import add_options, given, names, new_command, new_group, numbers
+from .arguments import add_options, given, names, new_command, new_group, numbers, spec_of
 from .console import print_json, say
 from .targets import add_force, writing
 
@@ -19,6 +18,8 @@ _REPORTS = (
     *("averages", "curves", "periods", "layers", "recoveries"),
     *("contributions", "uncertainty", "summary"),
 )
+_TABLES = ("splt", "selt", "ylt", "openquake", "climada", "elt")
+_EXPORTS = ("selt", "splt", "ylt", "occurrence", "blocks")
 _CREATE: dict[str, dict[str, Any]] = {
     "name": {"help": "id of the set (default: chosen by the service)"},
     "currency": {"metavar": "CODE", "help": "of its losses, such as EUR"},
@@ -29,6 +30,20 @@ _CREATE: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "what the summaries are: its columns are dimensions to filter and group by",
     },
+}
+_IMPORT: dict[str, dict[str, Any]] = {
+    "occurrence": {"type": Path, "metavar": "FILE", "help": "of selt: when events happen"},
+    "periods": {"type": Path, "metavar": "FILE", "help": "weights (default: equal)"},
+    "summary_info": {"type": Path, "metavar": "FILE", "help": "what its summaries are"},
+    "no_of_periods": {"type": int, "metavar": "N", "help": "those without a loss included"},
+    "samples": {"type": int, "metavar": "N", "help": "default: the largest there is"},
+    "currency": _CREATE["currency"],
+    "perspective": {**_CREATE["perspective"], "help": "of its losses"},
+    "seed": {"type": int, "metavar": "N", "help": "of an elt, whose losses are simulated"},
+    "frequency": {"choices": ("poisson", "negative-binomial"), "help": "of the events of an elt"},
+    "dispersion": {"type": float, "metavar": "X", "help": "variance over mean of that number"},
+    "apart": {"action": "store_true", "help": "make each occurrence an event of its own"},
+    "repeated": {"action": "store_true", "help": "take an event that is there twice as two"},
 }
 _QUERY: dict[str, dict[str, Any]] = {
     "group_by": {"type": names, "metavar": "LIST", "help": "dimensions, or SummaryId"},
@@ -48,6 +63,17 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     create = new_command(group, "create", _create, "make a loss set of a sealed run")
     create.add_argument("id", metavar="RUN", help="id of the run, as thalweg run list prints it")
     add_options(create, _CREATE)
+    table = new_command(group, "import", _import, "make a loss set of a table of losses")
+    table.add_argument("table", type=Path, metavar="FILE", help="in csv, parquet or Arrow")
+    table.add_argument("--name", required=True, help="id of the set")
+    table.add_argument("--form", required=True, choices=_TABLES, help="what its rows are")
+    add_options(table, _IMPORT)
+    export = new_command(group, "export", _export, "write a loss set as a table")
+    export.add_argument("id", metavar="SET", help="as create and list print it")
+    export.add_argument("--form", choices=_EXPORTS, default="selt", help="default selt")
+    export.add_argument("--format", choices=FORMATS[1:6], help="default: that of -o")
+    export.add_argument("-o", "--out", type=Path, metavar="FILE", required=True, help="the file")
+    add_force(export)
     new_command(group, "list", _list, "print your loss sets")
     for name, run, text in (
         ("show", _show, "print the description of a loss set"),
@@ -78,6 +104,7 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="only summaries with this value of a dimension; several values: give it again",
     )
+    parser.add_argument("--perils", type=Path, metavar="FILE", help="events by peril, as JSON")
     parser.add_argument("--events", metavar="LIST", help="only these events, such as 1,5,10-20")
     parser.add_argument("--months", type=numbers, metavar="LIST", help="only these months, 1 to 12")
     parser.add_argument(
@@ -93,9 +120,24 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(args: argparse.Namespace, client: Client) -> None:
-    made = client.portfolios.create(args.id, **given(args, _CREATE))
+    _tell(client.portfolios.create(args.id, **given(args, _CREATE)))
+
+
+def _import(args: argparse.Namespace, client: Client) -> None:
+    _tell(client.portfolios.put(args.name, args.table, form=args.form, **given(args, _IMPORT)))
+
+
+def _export(args: argparse.Namespace, client: Client) -> None:
+    with writing([args.out], None, {}, force=args.force):
+        client.portfolios.export(args.id, args.out, args.form, args.format)
+
+
+def _tell(made: LossSet) -> None:
     about = made.document
     say(f"{about['events']:,} events, {about['rows']:,} losses, {about['periods']:,} periods")
+    for rows, number in about.get("left_out", {}).items():
+        if number:
+            say(f"left out: {number:,} {rows}")
     sys.stdout.write(f"{made.id}\n")
 
 
@@ -126,8 +168,9 @@ def _price(args: argparse.Namespace, client: Client) -> None:
 
 def _query(args: argparse.Namespace, client: Client) -> None:
     options = given(args, _QUERY)
-    if args.programme is not None:
-        options["programme"] = json.loads(args.programme.read_text())
+    for name in ("programme", "perils"):
+        if (path := getattr(args, name)) is not None:
+            options[name] = spec_of(str(path))
     options["rates"] = {code: float(rate) for code, rate in map(_pair, args.rate)}
     options["filter"] = _filter(args)
     sets = [_weighted(text) for text in args.sets]

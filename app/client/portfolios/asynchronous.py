@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
+from urllib.parse import urlencode
 
 from ..errors import ThalwegError
+from ..files.async_downloads import AsyncDownload
 from ..files.outputs import write_file
 from ..files.state import PathLike
-from ..losses.requests import InputLike, input_bytes, put_input
+from ..losses.requests import InputLike, check_names, input_bytes, put_input
 from ..runs.description import Perspective, RunLike
 from ..runs.requests import RunRequests
 from ..transport.async_channel import AsyncCalls, pages
@@ -21,10 +24,12 @@ from .requests import (
     PortfolioAnswer,
     QueryOptions,
     SetLike,
+    TableOptions,
     creation,
     query_request,
     question,
     set_request,
+    table_request,
 )
 
 _LONGEST = 1 << 31
@@ -62,18 +67,76 @@ class AsyncPortfolios(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             SourceError: the file cannot be read.
         """
-        if summary_info is not None and not isinstance(summary_info, str):
-            stored = put_input("summary_info", input_bytes("summary_info", summary_info))
-            summary_info = (await self._connector.call(stored)).text("digest")
         options = {
             "name": name,
             "currency": currency,
             "perspective": perspective,
             "summary_set": summary_set,
-            "summary_info": summary_info,
+            "summary_info": await self._digest("summary_info", summary_info),
         }
         request = creation(RunRequests(run).run, options)
         return LossSet.parse((await self._connector.call(request)).json())
+
+    async def put(
+        self, name: str, table: InputLike, *, form: str, **options: Unpack[TableOptions]
+    ) -> LossSet:
+        """Make a loss set of a table in csv, parquet or Arrow, without a run.
+
+        The same call again finds the set that is there.
+
+        Args:
+            name: id of the set.
+            table: a Path or bytes.
+            form: what its rows are: splt, selt, ylt, openquake, climada or elt.
+            **options: see TableOptions.
+
+        Raises:
+            ProblemError: the table is damaged, or contradicts itself, the options or the set that
+                is there.
+            ConnectionFailed: the service could not be reached.
+            SourceError: a file cannot be read.
+            TypeError: there is no such option, or an input is no file, bytes or digest.
+        """
+        check_names(options, TableOptions.__annotations__)
+        query: dict[str, Any] = {"form": form, **options}
+        async with self._connector.channel() as channel:
+            data = await channel.work(partial(input_bytes, "table", table))
+            for given in ("occurrence", "periods", "summary_info"):
+                query[given] = await self._digest(given, query.get(given))
+            return LossSet.parse((await channel.call(table_request(name, data, query))).json())
+
+    async def _digest(self, name: str, given: InputLike | None) -> str | None:
+        """Digest of an input, which is stored unless that is what was given."""
+        if given is None or isinstance(given, str):
+            return given
+        stored = put_input(name, input_bytes(name, given))
+        return (await self._connector.call(stored)).text("digest")
+
+    async def export(
+        self,
+        loss_set: str | LossSet,
+        path: PathLike,
+        form: str = "selt",
+        format: str | None = None,  # noqa: A002 - its name everywhere in the contract
+    ) -> int:
+        """Write a loss set as a table to a file, in place of one that is there; its size.
+
+        Args:
+            loss_set: by its id, or as ``create`` returned it.
+            path: of the file, which appears once it is complete.
+            form: what its rows are: selt, splt, ylt or occurrence; or blocks, the stored file.
+            format: csv, ndjson, arrow, parquet or bin; by default the extension of the path.
+
+        Raises:
+            ProblemError: there is no such set, form or format, or it is not yours.
+            ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+            OSError: the file cannot be written.
+        """
+        query = urlencode({"form": form, "format": _ending(path, format)})
+        request = set_request("GET", loss_set, f"/losses?{query}")
+        async with self._connector.channel() as channel:
+            download = AsyncDownload(channel, request, "loss set", request.target, path, None)
+            return await download.save()
 
     def list(self) -> AsyncIterator[LossSet]:
         """Iterate over your loss sets.
@@ -128,7 +191,7 @@ class AsyncPortfolios(AsyncCalls):
         self,
         loss_sets: SetLike | Sequence[SetLike],
         report: str,
-        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        format: str = "csv",  # noqa: A002 - as above
         **options: Unpack[QueryOptions],
     ) -> bytes:
         """The answer to a question as the bytes of a file.
@@ -167,8 +230,7 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed, TypeError, ValueError: as for ``fetch``.
             OSError: the file cannot be written.
         """
-        form = format or Path(path).suffix.removeprefix(".") or "csv"
-        data = await self.fetch(loss_sets, report, form, **options)
+        data = await self.fetch(loss_sets, report, _ending(path, format), **options)
         write_file(Path(path), data)
         return len(data)
 
@@ -183,3 +245,8 @@ class AsyncPortfolios(AsyncCalls):
                 except ThalwegError as error:
                     delay = backoff.delay(error)
                 await channel.pause(delay)
+
+
+def _ending(path: PathLike, form: str | None) -> str:
+    """The format that was asked for, or that the extension of a path says."""
+    return form or Path(path).suffix.removeprefix(".") or "csv"

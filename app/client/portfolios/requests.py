@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypedDict
+from typing import Any, Literal, Self, TypedDict
+from urllib.parse import urlencode
 
 import numpy as np
 
 from ..errors import ProtocolError
-from ..losses.requests import check_names
+from ..losses.requests import InputLike, check_names
 from ..losses.rows import ReportTable
-from ..transport.requests import Reply, Request, json_request, path_of
+from ..runs.description import Perspective
+from ..transport.requests import OCTETS, Reply, Request, json_request, path_of
 
 SETS = "/v1/portfolios/loss-sets"
 FORMATS = ("json", "csv", "ndjson", "arrow", "parquet", "bin", "svg", "png")
@@ -56,11 +58,39 @@ class QueryOptions(TypedDict, total=False):
     return_periods: Sequence[int]
     tvar: str
     programme: Mapping[str, Any]
+    perils: Mapping[str, str | Sequence[int]]
     of: str
     insured_value: str
     float_width: int
     seed: int
     confidence: float
+
+
+class TableOptions(TypedDict, total=False):
+    """What is said of a table of losses besides it; those left out have the server's defaults.
+
+    An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
+    """
+
+    occurrence: InputLike | None
+    """For selt: when events happen."""
+    periods: InputLike | None
+    """Weights of the periods."""
+    summary_info: InputLike | None
+    """What the summaries are."""
+    no_of_periods: int | None
+    """Periods, those without a loss included."""
+    samples: int | None
+    currency: str | None
+    perspective: Perspective | None
+    seed: int
+    """For elt: of what is simulated, with the two that follow."""
+    frequency: Literal["poisson", "negative-binomial"]
+    dispersion: float | None
+    apart: bool
+    """Make each occurrence an event of its own."""
+    repeated: bool
+    """Take an event that is there twice to happen twice."""
 
 
 def question(
@@ -101,9 +131,16 @@ def query_request(content: Mapping[str, Any], form: str = "json") -> Request:
     return json_request(f"/v1/portfolios/query?format={form}", content)
 
 
-def set_request(method: str, one: str | LossSet) -> Request:
-    """Ask about a loss set, or delete it."""
-    return Request(method, path_of("portfolios", "loss-sets", ident_of(one)))
+def set_request(method: str, one: str | LossSet, below: str = "") -> Request:
+    """Ask about a loss set, or what is below it, or delete it."""
+    return Request(method, path_of("portfolios", "loss-sets", ident_of(one)) + below)
+
+
+def table_request(name: str, data: bytes, options: Mapping[str, Any]) -> Request:
+    """Make a loss set of a table."""
+    given = {each: value for each, value in options.items() if value is not None}
+    query = {each: str(v).lower() if isinstance(v, bool) else v for each, v in given.items()}
+    return Request("PUT", f"{set_request('PUT', name).target}?{urlencode(query)}", OCTETS, data)
 
 
 @dataclass(frozen=True, slots=True)

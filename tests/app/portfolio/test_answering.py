@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import itertools
 import math
@@ -322,6 +323,11 @@ def test_contributions_of_groups_add_up_to_the_points_of_the_whole(desk: Desk, o
         assert sum(r["Loss"] for r in own) == pytest.approx(points[kind, years])
         assert own[0]["Whole"] == pytest.approx(points[kind, years])
     assert {row["EPType"] for row in rows_of(answer, "keys")} == {2, 4}
+    as_csv = desk.ask("csv", report="contributions", group_by=["Region"], **asked)
+    assert as_csv.status_code == 200
+    lines = list(csv.DictReader(as_csv.text.splitlines()))
+    assert [line["Region"] for line in lines] == [row["Region"] for row in parts]
+    assert [float(line["Loss"]) for line in lines] == pytest.approx([r["Loss"] for r in parts])
 
 
 def test_bands_hold_the_estimates_and_have_a_seed(desk: Desk) -> None:

@@ -1,0 +1,131 @@
+"""Programmes whose layers are of perils, over HTTP, against plain Python."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from app.portfolio import perils
+from tests.app.portfolio.book import SAMPLES, Book, Desk
+from tests.portfolio_programme_oracle import Row, Year, run_year
+
+PERILS = {"WW1": "1-2, 5", "EQ": [3, 4, 777]}
+PERIL_OF = {1: "WW1", 2: "WW1", 5: "WW1", 3: "EQ", 4: "EQ"}
+"""Events 6 and 7 are of no peril, and 777 never happens."""
+CXL = {"ReinsType": "CXL", "OccAttachment": 200, "OccLimit": 900}
+LAYERS = [
+    {**CXL, "ReinsNumber": 1, "ReinsPeril": "WW1"},
+    {**CXL, "ReinsNumber": 2, "ReinsPeril": "EQ", "InuringPriority": 2},
+    {**CXL, "ReinsNumber": 3, "InuringPriority": 3, "HoursClause": {"Hours": 120}},
+]
+ASKED = {"programme": {"layers": LAYERS}, "perils": PERILS, "float_width": 8}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    desk = Desk(tmp_path_factory.mktemp("data"))
+    for name, seed in (("a", 1), ("other", 2)):
+        made = desk.make(desk.run(Book(seed=seed)), name=name, summary_info=desk.info())
+        assert made.status_code == 201, made.text
+    return desk
+
+
+def years() -> dict[tuple[int, int], Year]:
+    """What the programme makes of the book, by period and sample."""
+    book, rows = Book(), defaultdict(list)
+    for (period, day, event), sample in itertools.product(book.occurrences, range(SAMPLES + 1)):
+        loss = sum(book.losses.get((event, summary, sample), 0.0) for summary in (1, 2, 4))
+        if loss:
+            row = Row(day, event, PERIL_OF.get(event, ""), "", 1.0, loss)
+            rows[period, sample].append(row)
+    return {cell: run_year(LAYERS, of_cell) for cell, of_cell in rows.items()}
+
+
+def table(desk: Desk, name: str, **body: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
+    answer = desk.ask(**{**ASKED, **body})
+    assert answer.status_code == 200, answer.text
+    rows: list[dict[str, Any]] = answer.json()["tables"][name]
+    return rows
+
+
+def recovered(desk: Desk, **body: Any) -> dict[tuple[int, int, int], float]:  # noqa: ANN401
+    rows = table(desk, "recoveries", report="recoveries", **body)
+    return {(row["Layer"], row["Period"], row["SampleId"]): row["CededLoss"] for row in rows}
+
+
+def test_layers_and_windows_are_of_perils_as_the_oracle_says(desk: Desk) -> None:
+    expected = {
+        (layer, *cell): ceded
+        for cell, year in years().items()
+        for layer, ceded in year.ceded.items()
+        if ceded > 0
+    }
+    assert {layer for layer, _, _ in expected} == {1, 2, 3}
+    assert recovered(desk) == pytest.approx(expected)
+    # Windows are of one peril, so that the third layer sees others.
+    lists = {"WW1": "1-2,5,6,7", "EQ": "3-4"}
+    other = {key: loss for key, loss in recovered(desk, perils=lists).items() if key[0] == 3}
+    assert other != pytest.approx({key: x for key, x in expected.items() if key[0] == 3})
+
+
+def test_parts_of_net_losses_add_up_to_what_perils_leave(desk: Desk) -> None:
+    asked = {"return_periods": [20], "of": "net", "curves": "F"}
+    parts = table(desk, "contributions", report="contributions", group_by=["Region"], **asked)
+    whole = [year for (_, sample), year in years().items() if sample]
+    largest = sorted((sum(year.net) for year in whole), reverse=True)[SAMPLES - 1]
+    of_var = [row for row in parts if (row["EPType"], row["ReturnPeriod"]) == (3, 20)]
+    assert {row["Region"] for row in of_var} == {"N", "S"}
+    assert sum(row["Loss"] for row in of_var) == pytest.approx(largest)
+
+
+def test_lists_of_perils_are_part_of_the_tag(desk: Desk) -> None:
+    tags = {
+        desk.ask(**{**ASKED, "perils": lists}).headers["etag"]
+        for lists in (PERILS, {**PERILS, "WW1": "1"}, PERILS)
+    }
+    assert len(tags) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "detail", "hint"),
+    [
+        ({"perils": {"WW1": "1-3", "EQ": "3-4"}}, "event 3 is of the perils WW1 and EQ", "once"),
+        ({"perils": {"WW2": "1-3", "EQ": "4"}}, "ReinsPeril has 'WW1'", "Did you mean WW2?"),
+        ({"perils": {"WW1": "1-3", "EQ": "777"}}, "'EQ', of which no event happens", "leave"),
+        ({"perils": {"WW1": "1-x", "EQ": "4"}}, "perils.WW1 is '1-x'", "List at most"),
+        ({"perils": {"WW1": [], "EQ": "4"}}, "perils.WW1 is ''", "List at most"),
+        ({"perils": {"WW1": [0], "EQ": "4"}}, "perils.WW1 is '0'", "List at most"),
+        ({"perils": {"WW1": 3, "EQ": "4"}}, "perils.WW1 must be a text", ""),
+        ({"perils": {"W;1": "1", "EQ": "4"}}, "'W;1', but in ReinsPeril AA1", ""),
+        ({"perils": {"AA1": "1"}}, "AA1 is any peril", ""),
+        ({"perils": {}}, "which no peril is", "no peril has a label"),
+        ({"programme": None, "report": "averages"}, "perils need a programme", ""),
+        ({"peril": {}}, "peril", "Did you mean perils?"),
+        (
+            {"loss_sets": [{"id": "a"}, {"id": "other"}]},
+            "in two catalogues of the loss sets",
+            "ids",
+        ),
+    ],
+)
+def test_perils_that_contradict_say_where(
+    desk: Desk, body: dict[str, object], detail: str, hint: str
+) -> None:
+    answer = desk.ask(**{**ASKED, "report": "layers", **body})
+    assert answer.status_code == 422, answer.text
+    assert detail in answer.json()["detail"]
+    assert hint in answer.json().get("hint", "")
+
+
+def test_perils_have_so_many_events(desk: Desk) -> None:
+    half = perils.MAX_EVENTS // 2
+    lists = {"WW1": f"1-{half}", "EQ": f"{half + 1}-{perils.MAX_EVENTS}"}
+    layer = {**LAYERS[0]}
+    asked = {"programme": {"layers": [layer]}, "report": "layers"}
+    assert desk.ask(**asked, perils=lists).status_code == 200
+    answer = desk.ask(**asked, perils={**lists, "FL": f"{perils.MAX_EVENTS + 1}"})
+    assert answer.status_code == 422
+    assert "perils has more than 1,000,000 events" in answer.json()["detail"]
