@@ -77,6 +77,10 @@ _HINTS = {
         "Give the spec that it is of, unchanged, or begin without it",
         "Give the spec that it is of, unchanged, or begin with after=None",
     ),
+    "GET /v1/portfolios/loss-sets lists those there are": _Hint(
+        "thalweg portfolio list prints those there are; several ids are apart by blanks",
+        "client.portfolios.list() lists those there are",
+    ),
     "POST it to /v1/pipelines": _Hint(
         "thalweg pipelines list prints those there are, thalweg pipelines register SPEC adds one",
         "client.pipelines() lists those there are, client.pipeline(spec) adds one",
@@ -86,6 +90,7 @@ _HINTS = {
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
 _VALUE = re.compile(r"(casting|sets|result)=(\w+)")
+_RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
 
 
 def _reworded(hint: str, *, command: bool) -> str:
@@ -93,6 +98,7 @@ def _reworded(hint: str, *, command: bool) -> str:
         return "Start over without the state or token file"
     # Frames are how this package reads several sets.
     hint = hint.removesuffix(", or use format=frames")
+    hint = _RATE.sub(r"--rate \1=…" if command else r'rates={"\1": …}', hint)
     return _VALUE.sub(_as_option if command else _as_argument, hint)
 
 

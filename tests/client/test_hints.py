@@ -35,6 +35,11 @@ CASES = [
         "Give --result com_0, or --result com_1",
         'Give result="com_0", or result="com_1"',
     ),
+    (
+        {"code": "option", "hint": 'Say what one USD is in EUR: {"rates": {"USD": …}}'},
+        "Say what one USD is in EUR: --rate USD=…",
+        'Say what one USD is in EUR: rates={"USD": …}',
+    ),
     ({"code": "stream-failed"}, "--replace", "client.runs.delete_stream(run, stream)"),
     ({"code": "unauthorized"}, "--key KEY, or set THALWEG_KEY", "Client(url, key)"),
     (

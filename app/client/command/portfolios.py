@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def _query(args: argparse.Namespace, client: Client) -> None:
     for name in ("programme", "perils"):
         if (path := getattr(args, name)) is not None:
             options[name] = spec_of(str(path))
-    options["rates"] = {code: float(rate) for code, rate in map(_pair, args.rate)}
+    options["rates"] = _rates(args.rate)
     options["filter"] = _filter(args)
     sets = [_weighted(text) for text in args.sets]
     form = args.format or ("csv" if args.out is None and args.report != "summary" else None)
@@ -181,6 +181,22 @@ def _query(args: argparse.Namespace, client: Client) -> None:
         return
     with writing([args.out], None, {}, force=args.force):
         client.portfolios.save(sets, args.report, args.out, form, **options)
+
+
+def _rates(texts: Sequence[str]) -> Mapping[str, float]:
+    rates = {}
+    for code, rate in map(_pair, texts):
+        if code in rates:
+            raise ValueError(f"--rate has {code} twice")
+        rates[code] = _number(rate, f"--rate {code}={rate}")
+    return rates
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError as e:
+        raise ValueError(f"{where}: {text!r} is not a number such as 0.9") from e
 
 
 def _filter(args: argparse.Namespace) -> Mapping[str, Any]:
@@ -199,4 +215,4 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _weighted(text: str) -> Mapping[str, Any]:
     ident, star, weight = text.partition("*")
-    return {"id": ident, "weight": float(weight)} if star else {"id": ident}
+    return {"id": ident, "weight": _number(weight, text)} if star else {"id": ident}

@@ -291,8 +291,8 @@ def reports_of(names: str | Iterable[str]) -> tuple[str, ...]:
         raise TypeError(f"a report is named by a text such as melt, not {names!r}")
     if not all(reports):
         raise ValueError("the name of a report is empty")
-    if len(set(reports)) < len(reports):
-        raise ValueError("a report is asked for twice")
+    if twice := [name for name in reports if reports.count(name) > 1]:
+        raise ValueError(f"{twice[0]} is asked for twice")
     return reports
 
 

@@ -172,6 +172,8 @@ class PortfolioAnswer:
         return cls(read, document, reply.head.headers.get("etag"))
 
     def __getitem__(self, report: str) -> ReportTable:
+        if report not in self.tables:
+            raise KeyError(f"the answer has no table {report!r}, but {', '.join(self.tables)}")
         return self.tables[report]
 
 

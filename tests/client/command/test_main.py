@@ -226,7 +226,7 @@ def test_wrong_options(
     [
         ("", "no report is wanted"),
         (",aal", "the name of a report is empty"),
-        ("aal,aal", "a report is asked for twice"),
+        ("aal,aal", "aal is asked for twice"),
     ],
 )
 def test_reports_are_named_once_each(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,9 +129,20 @@ def test_the_command_makes_asks_prices_and_deletes(
     assert thalweg("list").find("c  EUR") < 0
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["x", "--where", "Region"], "NAME=VALUE"),
+        (["x", "--group-by", "Region,Region"], "Region is asked for twice"),
+        (["x", "--rate", "USD=0,9"], "--rate USD=0,9: '0,9' is not a number such as 0.9"),
+        (["x", "--rate", "USD=1", "--rate", "USD=2"], "--rate has USD twice"),
+        (["x*50%"], "x*50%: '50%' is not a number such as 0.9"),
+        (["x"], "thalweg portfolio list prints those there are"),
+    ],
+)
 def test_a_mistake_in_the_command_says_what_is_meant(
-    server: ServerProcess, capsys: pytest.CaptureFixture[str]
+    server: ServerProcess, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    words = ["--url", server.url, "portfolio", "query", "x", "--where", "Region"]
-    assert main(words) == 2
-    assert "NAME=VALUE" in capsys.readouterr().err
+    with contextlib.suppress(SystemExit):
+        assert main(["--url", server.url, "portfolio", "query", *words]) != 0
+    assert said in capsys.readouterr().err
