@@ -25,6 +25,9 @@ from ...arrays import Floats, Indices
 from .cells import Cells
 from .layout import ZERO
 
+# See unpacking.py.
+_U = np.uintp
+
 MEAN_DAMAGE = 1
 FULL = 2
 PER_SAMPLE_MEAN = 3
@@ -78,27 +81,26 @@ def gather_summaries(
     """
     n = ZERO
     periods = ZERO
+    zeros = flags & KEEP_ZEROS != 0
     for s in range(len(groups) - 1):
         starts[s] = n
         used_starts[s] = periods
         for group in range(groups[s], groups[s + 1]):
             first, last = _bounds(cells, group, calculation)
             before = n
-            total = 0.0
-            for k in range(first, last):
-                loss = max(losses[k], 0.0)
-                total += loss
-                if calculation != SAMPLE_MEAN and (loss > 0.0 or flags & KEEP_ZEROS):
-                    values[n] = loss
-                    if flags & WITH_YEARS:
-                        years[n] = cells.periods[group]
-                    n += 1
-            keeps = total > 0.0 or flags & KEEP_ZEROS != 0
-            if calculation == SAMPLE_MEAN and last > first and keeps:
+            if calculation != SAMPLE_MEAN:
+                # Written for every loss, and kept if it counts: no branch to mispredict.
+                for k in range(first, last):
+                    values[_U(n)] = max(losses[k], 0.0)
+                    n += int(losses[k] > 0.0 or zeros)
+            elif last > first:
+                total = 0.0
+                for k in range(first, last):
+                    total += max(losses[k], 0.0)
                 values[n] = total / samples
-                if flags & WITH_YEARS:
-                    years[n] = cells.periods[group]
-                n += 1
+                n += int(total > 0.0 or zeros)
+            if flags & WITH_YEARS:
+                years[before:n] = cells.periods[group]
             if n > before or (flags & ANY_ROW and last > first):
                 used[periods] = cells.periods[group]
                 periods += 1
@@ -111,15 +113,13 @@ def gather_summaries(
 def _count_samples(
     cells: Cells, losses: Floats, begin: int, end: int, flags: int, places: Indices, rows: Indices
 ) -> None:
-    """Count losses and rows of each sample."""
+    """Count losses and rows of each sample, the numerical mean included."""
     places[:] = 0
     rows[:] = 0
     for k in range(cells.starts[begin], cells.starts[end]):
-        sample = cells.samples[k]
-        if sample > 0:
-            positive = losses[k] > 0.0
-            places[sample] += int(positive or flags & KEEP_ZEROS != 0)
-            rows[sample] += int(positive or flags & ANY_ROW != 0)
+        sample = _U(cells.samples[k])
+        places[sample] += int(losses[k] > 0.0 or flags & KEEP_ZEROS != 0)
+        rows[sample] += int(losses[k] > 0.0 or flags & ANY_ROW != 0)
 
 
 @kernel
@@ -167,13 +167,14 @@ def gather_samples(
                 curves += 1
             n += count
         for group in range(begin, end):
-            for k in range(cells.starts[group], cells.starts[group + 1]):
-                sample = cells.samples[k]
-                if sample > 0 and (losses[k] > 0.0 or flags & KEEP_ZEROS):
-                    place = places[sample]
+            first, last = _bounds(cells, group, FULL)
+            for k in range(first, last):
+                if losses[k] > 0.0 or flags & KEEP_ZEROS:
+                    sample = _U(cells.samples[k])
+                    place = _U(places[sample])
                     values[place] = max(losses[k], 0.0)
                     if flags & WITH_YEARS:
                         years[place] = cells.periods[group]
-                    places[sample] = place + 1
+                    places[sample] += 1
     starts[curves] = n
     return curves

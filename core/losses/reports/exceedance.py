@@ -98,25 +98,26 @@ class _ExceedanceTable(Calculator):
     def _draw(self, batch: Batch) -> dict[str, list[_Block]]:
         ept: list[_Block] = []
         psept: list[_Block] = []
+        room = np.empty(int(batch.cells.starts[-1]))
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
             current().check("curves")
             chosen = self._chosen[kind]
             for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
                 if calculation in chosen:
-                    ept += self._draw_summaries(batch, losses, kind, calculation)
+                    ept += self._draw_summaries(batch, losses, kind, calculation, room)
             if chosen & {PER_SAMPLE_MEAN, _PER_SAMPLE}:
-                means, samples = self._draw_samples(batch, losses, kind, chosen)
+                means, samples = self._draw_samples(batch, losses, kind, chosen, room)
                 ept += means
                 psept += samples
         ept.sort(key=lambda block: (block.calculation, block.type))
         return {"ept": ept, "psept": psept}
 
     def _draw_summaries(
-        self, batch: Batch, losses: Floats, kind: int, calculation: int
+        self, batch: Batch, losses: Floats, kind: int, calculation: int, room: Floats
     ) -> list[_Block]:
         """A curve for each summary."""
         count = len(batch.summaries)
-        values = np.empty(int(batch.cells.starts[-1]))
+        values = self._values(room)
         years = np.empty(len(values) if self._weighted else 0, np.int64)
         starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         used, drawn = np.empty(len(batch.cells.periods), np.int32), np.zeros(count, np.uint8)
@@ -140,10 +141,10 @@ class _ExceedanceTable(Calculator):
         return _blocks(calculation, kind, self._drawing.draw(curves))
 
     def _draw_samples(
-        self, batch: Batch, losses: Floats, kind: int, chosen: frozenset[int]
+        self, batch: Batch, losses: Floats, kind: int, chosen: frozenset[int], room: Floats
     ) -> tuple[list[_Block], list[_Block]]:
         """A curve for each sample of each summary, and the means of those."""
-        curves = self._gather_samples(batch, losses)
+        curves = self._gather_samples(batch, losses, self._values(room))
         points = self._drawing.draw(curves)
         means: list[_Block] = []
         if PER_SAMPLE_MEAN in chosen:
@@ -152,10 +153,13 @@ class _ExceedanceTable(Calculator):
         samples = _blocks(_PER_SAMPLE, kind, points) if _PER_SAMPLE in chosen else []
         return means, samples
 
-    def _gather_samples(self, batch: Batch, losses: Floats) -> Curves:
+    def _values(self, room: Floats) -> Floats:
+        """Memory for the losses of curves: the same, unless points of a curve are views of it."""
+        return room if self._returns else np.empty(len(room))
+
+    def _gather_samples(self, batch: Batch, losses: Floats, values: Floats) -> Curves:
         cells = np.diff(batch.cells.starts[batch.groups])
         most = int(np.minimum(cells, self._samples).sum())
-        values = np.empty(int(batch.cells.starts[-1]))
         years = np.empty(len(values) if self._weighted else 0, np.int64)
         starts = np.zeros(most + 1, np.int64)
         labels, owners = np.empty(most, np.int64), np.empty(most, np.int64)

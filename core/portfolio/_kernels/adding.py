@@ -84,7 +84,8 @@ def gather(
         table: of the member.
         factor: of the losses.
         mapped: sample that each becomes; those beyond it are damaged.
-        load: receives the rows; of blocks of other members, it keeps what it has.
+        load: receives the rows; of blocks of other members, it keeps what it has. Losses are
+            not read if it has no place for them.
 
     Returns:
         Whether all samples are among those mapped, as what adds them up relies on.
@@ -105,7 +106,7 @@ def gather(
                 target[j] = mapped[_U(source[j])]
             values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
             amounts = load.losses[to : to + count]
-            for j in range(count):
+            for j in range(len(amounts)):
                 amounts[j] = max(np.float64(values[j]) * factor, _TINY)
         to += count
     return True
@@ -153,25 +154,23 @@ def _add_occurrence(
 
 
 @subkernel
-def _tally_pair(pair: int, at: int, load: Load, scratch: Scratch) -> tuple[int, int, int]:
+def _tally_pair(pair: int, at: int, load: Load, scratch: Scratch) -> tuple[int, int]:
     """Count the occurrences of each sample of a pair.
 
     Returns:
-        The row after its last, and how many samples and how many losses it has.
+        The row after its last, and how many samples it has.
     """
     i = load.starts[pair]
     n = ZERO
-    length = ZERO
     while i < load.starts[pair + 1]:
         i, at, found = _add_occurrence(i, at, load.starts[pair + 1], load, scratch)
-        length += found
         for k in range(found):
             s = _U(scratch.listed[k])
             scratch.now[s] = 0.0
             scratch.all[_U(n)] = scratch.listed[k]
             n += int(scratch.tally[s] == 0)
             scratch.tally[s] += 1
-    return at, n, length
+    return at, n
 
 
 @kernel
@@ -179,22 +178,36 @@ def count_pairs(load: Load, scratch: Scratch, sizes: Indices, lengths: Indices) 
     """Count the samples of pairs, and the losses that these have of occurrences.
 
     Args:
-        load: the pairs.
-        scratch: zeros.
+        load: the pairs; of those with one reference, no sample is read.
+        scratch: its lists are used.
         sizes: receives the samples of each pair.
         lengths: receives its losses.
     """
+    in_pair, in_occurrence = scratch.all, scratch.listed
+    in_pair[:] = -1
+    in_occurrence[:] = -1
     at = ZERO
     for pair in range(len(sizes)):
         first = load.starts[pair]
-        if load.starts[pair + 1] == first + 1:
-            sizes[pair] = load.counts[first]
-            lengths[pair] = load.counts[first]
-            at += load.counts[first]
-            continue
-        at, sizes[pair], lengths[pair] = _tally_pair(pair, at, load, scratch)
-        for k in range(sizes[pair]):
-            scratch.tally[_U(scratch.all[k])] = 0
+        last = load.starts[pair + 1]
+        size = length = load.counts[first]
+        if last == first + 1:
+            at += size
+        else:
+            size = length = ZERO
+            occurrence = first
+            for i in range(first, last):
+                if load.occurrences[i] != load.occurrences[occurrence]:
+                    occurrence = i
+                for row in range(at, at + load.counts[i]):
+                    s = _U(load.samples[row])
+                    size += int(in_pair[s] != first)
+                    length += int(in_occurrence[s] != occurrence)
+                    in_pair[s] = first
+                    in_occurrence[s] = occurrence
+                at += load.counts[i]
+        sizes[pair] = size
+        lengths[pair] = length
 
 
 @kernel
@@ -276,7 +289,7 @@ def list_occurrences(
     tally, listed = scratch.tally, scratch.all
     for pair in range(len(load.starts) - 1):
         at = row
-        row, n, _ = _tally_pair(pair, row, load, scratch)
+        row, n = _tally_pair(pair, row, load, scratch)
         _in_order(listed, n, tally, scratch)
         for k in range(n):
             s = _U(listed[k])
