@@ -39,13 +39,16 @@ WITH_YEARS = 4
 """Flags: zeros make a curve, zeros are losses of it, periods are collected too."""
 
 
-@subkernel
-def _bounds(cells: Cells, group: int, calculation: int) -> tuple[int, int]:
-    """Cells of a group that a calculation is about."""
-    first = cells.starts[group]
-    last = cells.starts[group + 1]
-    middle = first + int(last > first and cells.samples[first] == 0)
-    return (first, middle) if calculation == MEAN_DAMAGE else (middle, last)
+@kernel
+def find_middles(cells: Cells, middles: Indices) -> None:
+    """Find the first cell of a sample of each group, after that of the numerical mean.
+
+    Found once: where a loop began at what it has just read, the processor would wait for it.
+    """
+    for group in range(len(middles)):
+        first = cells.starts[group]
+        has_cell = first < cells.starts[group + 1]
+        middles[group] = first + int(has_cell and cells.samples[first] == 0)
 
 
 @kernel
@@ -53,6 +56,7 @@ def gather_summaries(
     cells: Cells,
     losses: Floats,
     groups: Indices,
+    middles: Indices,
     calculation: int,
     samples: int,
     flags: int,
@@ -69,6 +73,7 @@ def gather_summaries(
         cells: of the summaries.
         losses: their sums, or largest losses.
         groups: first group of each summary, shape (summaries + 1,).
+        middles: of ``find_middles``.
         calculation: an EPCalc other than 3.
         samples: len_sample.
         flags: ANY_ROW, KEEP_ZEROS, WITH_YEARS.
@@ -86,7 +91,9 @@ def gather_summaries(
         starts[s] = n
         used_starts[s] = periods
         for group in range(groups[s], groups[s + 1]):
-            first, last = _bounds(cells, group, calculation)
+            first, last = middles[group], cells.starts[group + 1]
+            if calculation == MEAN_DAMAGE:
+                first, last = cells.starts[group], middles[group]
             before = n
             if calculation != SAMPLE_MEAN:
                 # Written for every loss, and kept if it counts: no branch to mispredict.
@@ -127,6 +134,7 @@ def gather_samples(
     cells: Cells,
     losses: Floats,
     groups: Indices,
+    middles: Indices,
     flags: int,
     places: Indices,
     rows: Indices,
@@ -142,6 +150,7 @@ def gather_samples(
         cells: of the summaries.
         losses: their sums, or largest losses.
         groups: first group of each summary, shape (summaries + 1,).
+        middles: of ``find_middles``.
         flags: ANY_ROW, KEEP_ZEROS, WITH_YEARS.
         places: scratch, shape (samples + 1,).
         rows: scratch, shape (samples + 1,).
@@ -167,8 +176,7 @@ def gather_samples(
                 curves += 1
             n += count
         for group in range(begin, end):
-            first, last = _bounds(cells, group, FULL)
-            for k in range(first, last):
+            for k in range(middles[group], cells.starts[group + 1]):
                 if losses[k] > 0.0 or flags & KEEP_ZEROS:
                     sample = _U(cells.samples[k])
                     place = _U(places[sample])
