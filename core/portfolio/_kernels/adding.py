@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
+from ..._vectors import ask_for
 from ...arrays import Array, Floats, Indices
 from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
-from ...sorting import sort_slice
+from ...sorting import copy, sort_slice
 from ..losses import LossTable
 
 # See core/losses/_kernels/unpacking.py.
@@ -33,6 +34,12 @@ _TINY = 5e-324
 """The least float64: what a loss times a factor is at least."""
 _SPARSE = 32
 """Samples for each that is there, from which on these are sorted instead of looked for."""
+
+
+_AHEAD = 4
+"""References between that whose rows are copied and that whose rows are asked for."""
+_LINE = 64
+"""Bytes of a line of the caches."""
 
 
 class Load(NamedTuple):
@@ -72,6 +79,26 @@ class Scratch(NamedTuple):
     """Shape (sorting.PROGRESS,)."""
 
 
+@subkernel
+def _ask_ahead(i: int, blocks: Indices, base: int, table: LossTable, load: Load) -> None:
+    """Ask for the rows of a later reference, and for the places of a yet later one.
+
+    Blocks lie here and there: waiting for them took longer than all else that is done to rows.
+    """
+    later = i + 3 * _AHEAD
+    if later < len(blocks) and 0 <= blocks[later] - base < len(table.counts):
+        ask_for(table.samples_at, blocks[later] - base)
+        ask_for(table.losses_at, blocks[later] - base)
+    later = i + _AHEAD
+    if later < len(blocks) and 0 <= blocks[later] - base < len(table.counts):
+        samples = table.samples_at[blocks[later] - base]
+        losses = table.losses_at[blocks[later] - base]
+        for row in range(0, load.counts[later], _LINE // table.losses.itemsize):
+            ask_for(table.samples, samples + row)
+            if len(load.losses):
+                ask_for(table.losses, losses + row)
+
+
 @kernel
 def gather(
     blocks: Indices, base: int, table: LossTable, factor: float, mapped: Int32s, load: Load
@@ -93,6 +120,7 @@ def gather(
     to = ZERO
     beyond = np.int32(0)
     for i in range(len(blocks)):
+        _ask_ahead(i, blocks, base, table, load)
         count = load.counts[i]
         block = blocks[i] - base
         if 0 <= block < len(table.counts):
@@ -231,12 +259,12 @@ def add_up(
         i = load.starts[pair]
         last = load.starts[pair + 1]
         if ordered and last == i + 1:
-            for row in range(at, at + load.counts[i]):
-                samples[to] = load.samples[row]
-                sums[to] = load.losses[row]
-                largest[to] = load.losses[row]
-                to += 1
-            at += load.counts[i]
+            count = load.counts[i]
+            copy(load.samples[at : at + count], samples[to : to + count])
+            copy(load.losses[at : at + count], sums[to : to + count])
+            copy(load.losses[at : at + count], largest[to : to + count])
+            to += count
+            at += count
             continue
         n = ZERO
         while i < last:
