@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
+from ..._vectors import ask_for
 from ...arrays import Floats, Indices
 from .cells import Cells
 from .layout import ZERO
@@ -37,6 +38,10 @@ ANY_ROW = 1
 KEEP_ZEROS = 2
 WITH_YEARS = 4
 """Flags: zeros make a curve, zeros are losses of it, periods are collected too."""
+
+
+_AHEAD = 16
+"""Losses of a sample between that which is written and that whose memory is asked for."""
 
 
 @kernel
@@ -179,10 +184,11 @@ def gather_samples(
             for k in range(middles[group], cells.starts[group + 1]):
                 if losses[k] > 0.0 or flags & KEEP_ZEROS:
                     sample = _U(cells.samples[k])
-                    place = _U(places[sample])
-                    values[place] = max(losses[k], 0.0)
+                    place = places[sample]
+                    ask_for(values, place + _AHEAD)
+                    values[_U(place)] = max(losses[k], 0.0)
                     if flags & WITH_YEARS:
                         years[place] = cells.periods[group]
-                    places[sample] += 1
+                    places[sample] = place + 1
     starts[curves] = n
     return curves
