@@ -183,12 +183,12 @@ def gather_samples(
         for group in range(begin, end):
             for k in range(middles[group], cells.starts[group + 1]):
                 if losses[k] > 0.0 or flags & KEEP_ZEROS:
-                    sample = _U(cells.samples[k])
-                    place = places[sample]
+                    sample = int(cells.samples[k])
+                    place = places[_U(sample)]
                     ask_for(values, place + _AHEAD)
                     values[_U(place)] = max(losses[k], 0.0)
                     if flags & WITH_YEARS:
                         years[place] = cells.periods[group]
-                    places[sample] = place + 1
+                    places[_U(sample)] = place + 1
     starts[curves] = n
     return curves

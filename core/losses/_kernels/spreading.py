@@ -19,7 +19,8 @@ _U = np.uintp
 SPREADING = 4
 """Length of the progress of spreading; zeros before it begins."""
 _STEP = 0
-"""Index in the progress: 0 while bounds of losses are found, 1 while they are counted, 2 while they move."""
+"""Index in the progress: 0 while bounds are found, 1 while losses are counted, 2 while they are
+copied."""
 _STEPS = 3
 _ITEM = 1
 """First loss that the step has not come to."""
