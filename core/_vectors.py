@@ -17,7 +17,7 @@ lanes.
 :func:`separate` also asks for the bytes that the next call but some will load. Between two blocks
 reports are computed for longer than the hardware's own prefetching looks ahead: with four reports,
 waiting for the stream was a fifth of the time. The bytes go to the second-level cache only, as the
-first has no room for them.
+first has no room for them. :func:`ask_for` does so for loops that read here and there.
 """
 
 from __future__ import annotations
@@ -87,6 +87,33 @@ def _call(builder: _Untyped, name: str, result: _Untyped, *args: _Untyped) -> _U
     return builder.call(_cgutils.get_or_insert_function(builder.module, signature, name), args)
 
 
+def _ask(builder: _Untyped, octet: _Untyped) -> None:
+    """Ask for a line, to read it, into all caches but the first, as data."""
+    _call(builder, "llvm.prefetch.p0", ir.VoidType(), octet, _I32(0), _I32(2), _I32(1))
+
+
+def _build_ask_for(_context: _Untyped, array: _Untyped, index: _Untyped) -> _Untyped:
+    def generate(
+        context: _Untyped, builder: _Untyped, _signature: _Untyped, args: _Untyped
+    ) -> _Untyped:
+        data = context.make_array(array)(context, builder, args[0]).data
+        place = builder.gep(data, [args[1]])
+        _ask(builder, builder.bitcast(place, ir.IntType(8).as_pointer()))
+        return context.get_dummy_value()
+
+    return _types.void(array, index), generate
+
+
+@_in_kernels(_build_ask_for)
+def ask_for(array: Array, index: int) -> None:
+    """Ask for the memory of an element, which need not exist, without waiting for it.
+
+    Args:
+        array: of one dimension.
+        index: int64.
+    """
+
+
 def _build_separate(
     _context: _Untyped, words: _Untyped, at: _Untyped, sidx: _Untyped, bits: _Untyped, k: _Untyped
 ) -> _Untyped:
@@ -107,8 +134,7 @@ def _build_separate(
         for line in range(0, 4 * count, _LINE):
             place = builder.add(args[1], _I64((_AHEAD + line) // 4))
             octet = pointer(words, args[0], place, ir.IntType(8))
-            # To read, into all caches but the first, as data.
-            _call(builder, "llvm.prefetch.p0", ir.VoidType(), octet, _I32(0), _I32(2), _I32(1))
+            _ask(builder, octet)
         ids = _pick(builder, pairs, [i for i in range(count) if i % stride == 0])
         losses = _pick(builder, pairs, [i for i in range(count) if i % stride])
         builder.store(ids, pointer(sidx, args[2], args[4], ids.type), align=4)

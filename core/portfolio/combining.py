@@ -198,7 +198,7 @@ class Subject:
         sizes, lengths = np.empty((2, len(pairs.groups)), np.int64)
 
         def count(task: tuple[int, int]) -> None:
-            for a, b, load, scratch in self._loads(pairs, task):
+            for a, b, load, scratch in self._loads(pairs, task, counting=True):
                 adding.count_pairs(load, scratch, sizes[a:b], lengths[a:b])
 
         _run(apply, count, pairs)
@@ -254,9 +254,15 @@ class Subject:
             yield pairs.groups[a:b], rows, located, load.losses
 
     def _loads(
-        self, pairs: Pairs, task: tuple[int, int]
+        self, pairs: Pairs, task: tuple[int, int], *, counting: bool = False
     ) -> Iterator[tuple[int, int, adding.Load, adding.Scratch]]:
         """Bring the rows of pairs into a buffer, some at a time.
+
+        Args:
+            pairs: all of them.
+            task: first pair, and the one after the last.
+            counting: bring samples alone, and none of pairs with one reference: they are known
+                to be as many as the rows.
 
         Yields:
             First pair, the one after the last, what kernels need of them, and scratch.
@@ -266,13 +272,16 @@ class Subject:
         ranges = [(first + a, first + b) for a, b in grouped(before, "rows", _ROWS)]
         most = max((int(pairs.rows[b] - pairs.rows[a]) for a, b in ranges), default=0)
         with Scope("rows", _ROW_BYTES * most + _SAMPLE_BYTES * (self.samples + 2)):
-            samples, losses = np.empty(most, np.int32), np.empty(most)
+            samples, losses = np.empty(most, np.int32), np.empty(0 if counting else most)
             scratch = make_scratch(self.samples)
             for a, b in ranges:
                 of = slice(int(pairs.starts[a]), int(pairs.starts[b]))
                 starts, blocks = pairs.starts[a : b + 1] - of.start, self._blocks[of]
                 of_references = (self._occurrences[of], self._counts[blocks].astype(np.int64))
                 load = adding.Load(starts, pairs.periods[a:b], *of_references, samples, losses)
+                if counting:
+                    blocks = blocks.copy()
+                    blocks[starts[:-1][np.diff(starts) == 1]] = -1
                 self._gather(blocks, load)
                 yield a, b, load, scratch
 

@@ -22,6 +22,7 @@ def callable_from_python(function: F) -> F:
 
 separate = callable_from_python(_vectors.separate)
 shifted_sums = callable_from_python(_vectors.shifted_sums)
+ask_for = callable_from_python(_vectors.ask_for)
 widths = pytest.mark.parametrize("width", [4, 8])
 
 
@@ -64,3 +65,11 @@ def test_sums_have_the_last_bit_of_a_loop_over_lanes(width: int, n: int) -> None
     for shift in (0.0, 0.1, 1e7):
         expected = sums_of_lanes(values[:n].tolist(), shift)
         assert shifted_sums(values[:n], shift) == expected
+
+
+@pytest.mark.parametrize("index", [0, 2, -1, 1 << 40])
+def test_what_is_asked_for_need_not_exist(index: int) -> None:
+    values = np.arange(3)
+    values.flags.writeable = False
+    ask_for(values, index)
+    assert values.tolist() == [0, 1, 2]

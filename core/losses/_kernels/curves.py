@@ -135,8 +135,8 @@ def _select_places(
     stack: Indices,
     progress: Indices,
     is_spread: bool,
-) -> None:
-    """Bring losses where a full sort would put them, as far as they are read."""
+) -> bool:
+    """Bring losses where a full sort would put them, as far as they are read; if many, to spare."""
     n = len(values)
     k = ZERO
     for j in range(len(first) - 1, -1, -1):
@@ -149,11 +149,12 @@ def _select_places(
             k += 1
     if n < _WORTH_SPREADING:
         select(values, ranks, ZERO, k, spare, stack)
-    else:
-        if not is_spread:
-            progress[:] = 0
-            spread(values, bits, counts, spare, progress, n)
-        _select_in_buckets(values, ranks, k, counts, spare, stack)
+        return False
+    if not is_spread:
+        progress[:] = 0
+        spread(values, bits, counts, spare, progress, n)
+    _select_in_buckets(spare[:n], ranks, k, counts, values, stack)
+    return True
 
 
 @kernel
@@ -173,7 +174,7 @@ def find_levels(
     """Find what curves of equally likely years are read from.
 
     Args:
-        values: losses above 0; reordered within each curve.
+        values: losses above 0; overwritten.
         bits: the same memory as integers, which order as the losses do.
         starts: first loss of each curve, shape (curves + 1,).
         first: the i that belongs to each return period, 0 where it is above M; ascending.
@@ -182,14 +183,16 @@ def find_levels(
         spare: scratch, as long as the longest curve.
         stack: scratch, shape (4 * quantiles.STACK,).
         progress: scratch, shape (SPREADING,).
-        is_spread: whether the only curve is spread already, and ``counts`` tells its buckets.
+        is_spread: whether ``spare`` has the only curve in the order of ``counts``, its buckets.
         found: receives LEVEL, BEFORE and TOTAL; shape (curves, 3, return periods).
     """
     for curve in range(len(starts) - 1):
         losses = values[starts[curve] : starts[curve + 1]]
         n = len(losses)
         of_curve = bits[starts[curve] : starts[curve + 1]]
-        _select_places(losses, of_curve, first, ranks, counts, spare, stack, progress, is_spread)
+        scratch = (ranks, counts, spare, stack, progress, is_spread)
+        if _select_places(losses, of_curve, first, *scratch):
+            losses = spare[:n]
         total = 0.0
         added = ZERO
         for k in range(len(first)):

@@ -21,9 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
+from ..._vectors import ask_for
 from ...arrays import Floats, Indices
 from .cells import Cells
 from .layout import ZERO
+
+# See unpacking.py.
+_U = np.uintp
 
 MEAN_DAMAGE = 1
 FULL = 2
@@ -36,13 +40,20 @@ WITH_YEARS = 4
 """Flags: zeros make a curve, zeros are losses of it, periods are collected too."""
 
 
-@subkernel
-def _bounds(cells: Cells, group: int, calculation: int) -> tuple[int, int]:
-    """Cells of a group that a calculation is about."""
-    first = cells.starts[group]
-    last = cells.starts[group + 1]
-    middle = first + int(last > first and cells.samples[first] == 0)
-    return (first, middle) if calculation == MEAN_DAMAGE else (middle, last)
+_AHEAD = 16
+"""Losses of a sample between that which is written and that whose memory is asked for."""
+
+
+@kernel
+def find_middles(cells: Cells, middles: Indices) -> None:
+    """Find the first cell of a sample of each group, after that of the numerical mean.
+
+    Found once: where a loop began at what it has just read, the processor would wait for it.
+    """
+    for group in range(len(middles)):
+        first = cells.starts[group]
+        has_cell = first < cells.starts[group + 1]
+        middles[group] = first + int(has_cell and cells.samples[first] == 0)
 
 
 @kernel
@@ -50,6 +61,7 @@ def gather_summaries(
     cells: Cells,
     losses: Floats,
     groups: Indices,
+    middles: Indices,
     calculation: int,
     samples: int,
     flags: int,
@@ -66,6 +78,7 @@ def gather_summaries(
         cells: of the summaries.
         losses: their sums, or largest losses.
         groups: first group of each summary, shape (summaries + 1,).
+        middles: of ``find_middles``.
         calculation: an EPCalc other than 3.
         samples: len_sample.
         flags: ANY_ROW, KEEP_ZEROS, WITH_YEARS.
@@ -78,27 +91,28 @@ def gather_summaries(
     """
     n = ZERO
     periods = ZERO
+    zeros = flags & KEEP_ZEROS != 0
     for s in range(len(groups) - 1):
         starts[s] = n
         used_starts[s] = periods
         for group in range(groups[s], groups[s + 1]):
-            first, last = _bounds(cells, group, calculation)
+            first, last = middles[group], cells.starts[group + 1]
+            if calculation == MEAN_DAMAGE:
+                first, last = cells.starts[group], middles[group]
             before = n
-            total = 0.0
-            for k in range(first, last):
-                loss = max(losses[k], 0.0)
-                total += loss
-                if calculation != SAMPLE_MEAN and (loss > 0.0 or flags & KEEP_ZEROS):
-                    values[n] = loss
-                    if flags & WITH_YEARS:
-                        years[n] = cells.periods[group]
-                    n += 1
-            keeps = total > 0.0 or flags & KEEP_ZEROS != 0
-            if calculation == SAMPLE_MEAN and last > first and keeps:
+            if calculation != SAMPLE_MEAN:
+                # Written for every loss, and kept if it counts: no branch to mispredict.
+                for k in range(first, last):
+                    values[_U(n)] = max(losses[k], 0.0)
+                    n += int(losses[k] > 0.0 or zeros)
+            elif last > first:
+                total = 0.0
+                for k in range(first, last):
+                    total += max(losses[k], 0.0)
                 values[n] = total / samples
-                if flags & WITH_YEARS:
-                    years[n] = cells.periods[group]
-                n += 1
+                n += int(total > 0.0 or zeros)
+            if flags & WITH_YEARS:
+                years[before:n] = cells.periods[group]
             if n > before or (flags & ANY_ROW and last > first):
                 used[periods] = cells.periods[group]
                 periods += 1
@@ -111,15 +125,13 @@ def gather_summaries(
 def _count_samples(
     cells: Cells, losses: Floats, begin: int, end: int, flags: int, places: Indices, rows: Indices
 ) -> None:
-    """Count losses and rows of each sample."""
+    """Count losses and rows of each sample, the numerical mean included."""
     places[:] = 0
     rows[:] = 0
     for k in range(cells.starts[begin], cells.starts[end]):
-        sample = cells.samples[k]
-        if sample > 0:
-            positive = losses[k] > 0.0
-            places[sample] += int(positive or flags & KEEP_ZEROS != 0)
-            rows[sample] += int(positive or flags & ANY_ROW != 0)
+        sample = _U(cells.samples[k])
+        places[sample] += int(losses[k] > 0.0 or flags & KEEP_ZEROS != 0)
+        rows[sample] += int(losses[k] > 0.0 or flags & ANY_ROW != 0)
 
 
 @kernel
@@ -127,6 +139,7 @@ def gather_samples(
     cells: Cells,
     losses: Floats,
     groups: Indices,
+    middles: Indices,
     flags: int,
     places: Indices,
     rows: Indices,
@@ -142,6 +155,7 @@ def gather_samples(
         cells: of the summaries.
         losses: their sums, or largest losses.
         groups: first group of each summary, shape (summaries + 1,).
+        middles: of ``find_middles``.
         flags: ANY_ROW, KEEP_ZEROS, WITH_YEARS.
         places: scratch, shape (samples + 1,).
         rows: scratch, shape (samples + 1,).
@@ -167,13 +181,14 @@ def gather_samples(
                 curves += 1
             n += count
         for group in range(begin, end):
-            for k in range(cells.starts[group], cells.starts[group + 1]):
-                sample = cells.samples[k]
-                if sample > 0 and (losses[k] > 0.0 or flags & KEEP_ZEROS):
-                    place = places[sample]
-                    values[place] = max(losses[k], 0.0)
+            for k in range(middles[group], cells.starts[group + 1]):
+                if losses[k] > 0.0 or flags & KEEP_ZEROS:
+                    sample = int(cells.samples[k])
+                    place = places[_U(sample)]
+                    ask_for(values, place + _AHEAD)
+                    values[_U(place)] = max(losses[k], 0.0)
                     if flags & WITH_YEARS:
                         years[place] = cells.periods[group]
-                    places[sample] = place + 1
+                    places[_U(sample)] = place + 1
     starts[curves] = n
     return curves

@@ -6,7 +6,6 @@ import numpy as np
 
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Indices
-from ...sorting import copy
 from .layout import ZERO
 
 BUCKETS = 2048
@@ -20,8 +19,9 @@ _U = np.uintp
 SPREADING = 4
 """Length of the progress of spreading; zeros before it begins."""
 _STEP = 0
-"""Index in the progress: 0 while bounds are found, 1 while losses are counted, 2 while they move to
-the scratch, 3 while they move back."""
+"""Index in the progress: 0 while bounds are found, 1 while losses are counted, 2 while they are
+copied."""
+_STEPS = 3
 _ITEM = 1
 """First loss that the step has not come to."""
 _LEAST = 2
@@ -40,15 +40,15 @@ def _shift_of(buckets: int, progress: Indices) -> int:
 
 @kernel
 def spread(
-    values: Floats, bits: Indices, counts: Indices, spare: Floats, progress: Indices, most: int
+    values: Floats, bits: Indices, counts: Indices, ordered: Floats, progress: Indices, most: int
 ) -> bool:
-    """Bring losses into the order of buckets of their bits; ``counts`` tells where each ends.
+    """Copy losses in the order of buckets of their bits; ``counts`` tells where each ends.
 
     Args:
         values: losses above 0, shape (n,).
         bits: the same memory as integers.
         counts: receives the end of each bucket, shape (BUCKETS,).
-        spare: scratch, shape (n,) or more.
+        ordered: receives the losses, shape (n,) or more.
         progress: where the last call stopped, shape (SPREADING,).
         most: losses after which a step stops.
 
@@ -57,7 +57,7 @@ def spread(
     """
     n = len(values)
     used = counts[: _FEW_BUCKETS if n < _MANY else BUCKETS]
-    while progress[_STEP] < SPREADING:
+    while progress[_STEP] < _STEPS:
         begin = progress[_ITEM]
         end = min(begin + most, n)
         least = progress[_LEAST]
@@ -76,7 +76,7 @@ def spread(
             shift = _shift_of(len(used), progress)
             for i in range(begin, end):
                 used[_U((bits[i] - least) >> shift)] += 1
-        elif progress[_STEP] == 2:
+        else:
             if begin == 0:
                 place = ZERO
                 for b in range(len(used)):
@@ -86,10 +86,8 @@ def spread(
             shift = _shift_of(len(used), progress)
             for i in range(begin, end):
                 bucket = _U((bits[i] - least) >> shift)
-                spare[_U(used[bucket])] = values[i]
+                ordered[_U(used[bucket])] = values[i]
                 used[bucket] += 1
-        else:
-            copy(spare[begin:end], values[begin:end])
         if end < n:
             progress[_ITEM] = end
             return True

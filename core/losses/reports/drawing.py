@@ -36,7 +36,7 @@ class Curves:
     """Losses of several curves, and what has been found in them."""
 
     values: Floats
-    """Reordered within each curve as it is drawn."""
+    """Overwritten as they are drawn; all points of a curve are sorted in place."""
     years: Indices
     """Period of each loss, if years have weights; else empty."""
     starts: Indices

@@ -25,6 +25,7 @@ from .._kernels.exceedance import (
     PER_SAMPLE_MEAN,
     SAMPLE_MEAN,
     WITH_YEARS,
+    find_middles,
     gather_samples,
     gather_summaries,
 )
@@ -49,8 +50,9 @@ AEP = 3
 _PER_SAMPLE = 5
 _LETTERS = {"f": FULL, "s": SAMPLE_MEAN, "m": PER_SAMPLE_MEAN, "w": _PER_SAMPLE}
 _POINT_BYTES = 56
-_GROUP_BYTES = 32
-"""Memory for each period of a summary: its years that are used, and those of its samples."""
+_GROUP_BYTES = 40
+"""Memory for each period of a summary: its cells' middle, its years that are used, and those of its
+samples."""
 
 
 class _Block(NamedTuple):
@@ -59,6 +61,15 @@ class _Block(NamedTuple):
     calculation: int
     type: int
     points: Points
+
+
+class _Room(NamedTuple):
+    """What all curves of a batch are gathered with."""
+
+    values: Floats
+    """As long as the cells."""
+    middles: Indices
+    """First cell of a sample of each group."""
 
 
 class _ExceedanceTable(Calculator):
@@ -98,30 +109,34 @@ class _ExceedanceTable(Calculator):
     def _draw(self, batch: Batch) -> dict[str, list[_Block]]:
         ept: list[_Block] = []
         psept: list[_Block] = []
+        sizes = len(batch.cells.samples), len(batch.cells.periods)
+        room = _Room(np.empty(sizes[0]), np.empty(sizes[1], np.int64))
+        find_middles(batch.cells, room.middles)
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
             current().check("curves")
             chosen = self._chosen[kind]
             for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
                 if calculation in chosen:
-                    ept += self._draw_summaries(batch, losses, kind, calculation)
+                    ept += self._draw_summaries(batch, losses, kind, calculation, room)
             if chosen & {PER_SAMPLE_MEAN, _PER_SAMPLE}:
-                means, samples = self._draw_samples(batch, losses, kind, chosen)
+                means, samples = self._draw_samples(batch, losses, kind, chosen, room)
                 ept += means
                 psept += samples
         ept.sort(key=lambda block: (block.calculation, block.type))
         return {"ept": ept, "psept": psept}
 
     def _draw_summaries(
-        self, batch: Batch, losses: Floats, kind: int, calculation: int
+        self, batch: Batch, losses: Floats, kind: int, calculation: int, room: _Room
     ) -> list[_Block]:
         """A curve for each summary."""
         count = len(batch.summaries)
-        values = np.empty(int(batch.cells.starts[-1]))
+        values = self._values(room)
         years = np.empty(len(values) if self._weighted else 0, np.int64)
         starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         used, drawn = np.empty(len(batch.cells.periods), np.int32), np.zeros(count, np.uint8)
-        given = (batch.cells, losses, batch.groups, calculation, self._samples, self._flags)
-        gather_summaries(*given, values, years, starts, used, used_starts, drawn)
+        given = (batch.cells, losses, batch.groups, room.middles, calculation)
+        of_run = (self._samples, self._flags)
+        gather_summaries(*given, *of_run, values, years, starts, used, used_starts, drawn)
         chosen = np.flatnonzero(drawn)
         # Summaries without a row have no losses either, so that starts stay contiguous.
         begins = np.append(starts[chosen], starts[-1])
@@ -140,10 +155,10 @@ class _ExceedanceTable(Calculator):
         return _blocks(calculation, kind, self._drawing.draw(curves))
 
     def _draw_samples(
-        self, batch: Batch, losses: Floats, kind: int, chosen: frozenset[int]
+        self, batch: Batch, losses: Floats, kind: int, chosen: frozenset[int], room: _Room
     ) -> tuple[list[_Block], list[_Block]]:
         """A curve for each sample of each summary, and the means of those."""
-        curves = self._gather_samples(batch, losses)
+        curves = self._gather_samples(batch, losses, room)
         points = self._drawing.draw(curves)
         means: list[_Block] = []
         if PER_SAMPLE_MEAN in chosen:
@@ -152,17 +167,22 @@ class _ExceedanceTable(Calculator):
         samples = _blocks(_PER_SAMPLE, kind, points) if _PER_SAMPLE in chosen else []
         return means, samples
 
-    def _gather_samples(self, batch: Batch, losses: Floats) -> Curves:
+    def _values(self, room: _Room) -> Floats:
+        """Memory for the losses of curves: the same, unless points of a curve are views of it."""
+        return room.values if self._returns else np.empty(len(room.values))
+
+    def _gather_samples(self, batch: Batch, losses: Floats, room: _Room) -> Curves:
         cells = np.diff(batch.cells.starts[batch.groups])
         most = int(np.minimum(cells, self._samples).sum())
-        values = np.empty(int(batch.cells.starts[-1]))
+        values = self._values(room)
         years = np.empty(len(values) if self._weighted else 0, np.int64)
         starts = np.zeros(most + 1, np.int64)
         labels, owners = np.empty(most, np.int64), np.empty(most, np.int64)
         scratch = np.zeros((2, self._samples + 1), np.int64)
-        given = (batch.cells, losses, batch.groups, self._flags, scratch[0], scratch[1])
-        count = gather_samples(*given, values, years, starts, labels, owners)
-        used, used_starts = self._sample_years(batch)
+        given = (batch.cells, losses, batch.groups, room.middles, self._flags)
+        made = (values, years, starts, labels, owners)
+        count = gather_samples(*given, scratch[0], scratch[1], *made)
+        used, used_starts = self._sample_years(batch, room)
         end = starts[count]
         return Curves(
             values=values[:end],
@@ -176,11 +196,10 @@ class _ExceedanceTable(Calculator):
             scale=1.0,
         )
 
-    def _sample_years(self, batch: Batch) -> tuple[npt.NDArray[np.int32], Indices]:
+    def _sample_years(self, batch: Batch, room: _Room) -> tuple[npt.NDArray[np.int32], Indices]:
         """Periods in which a summary has a sample, whatever its loss."""
         cells = batch.cells
-        last = cells.starts[1:] - 1
-        has_sample = (cells.samples[last] > 0) & (last >= cells.starts[:-1])
+        has_sample = room.middles < cells.starts[1:]
         counts = np.add.reduceat(has_sample.astype(np.int64), batch.groups[:-1])
         return cells.periods[has_sample], np.append(0, np.cumsum(counts))
 

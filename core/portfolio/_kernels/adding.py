@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
+from ..._vectors import ask_for
 from ...arrays import Array, Floats, Indices
 from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
-from ...sorting import sort_slice
+from ...sorting import copy, sort_slice
 from ..losses import LossTable
 
 # See core/losses/_kernels/unpacking.py.
@@ -33,6 +34,12 @@ _TINY = 5e-324
 """The least float64: what a loss times a factor is at least."""
 _SPARSE = 32
 """Samples for each that is there, from which on these are sorted instead of looked for."""
+
+
+_AHEAD = 4
+"""References between that whose rows are copied and that whose rows are asked for."""
+_LINE = 64
+"""Bytes of a line of the caches."""
 
 
 class Load(NamedTuple):
@@ -72,6 +79,26 @@ class Scratch(NamedTuple):
     """Shape (sorting.PROGRESS,)."""
 
 
+@subkernel
+def _ask_ahead(i: int, blocks: Indices, base: int, table: LossTable, load: Load) -> None:
+    """Ask for the rows of a later reference, and for the places of a yet later one.
+
+    Blocks lie here and there: waiting for them took longer than all else that is done to rows.
+    """
+    later = i + 3 * _AHEAD
+    if later < len(blocks) and 0 <= blocks[later] - base < len(table.counts):
+        ask_for(table.samples_at, blocks[later] - base)
+        ask_for(table.losses_at, blocks[later] - base)
+    later = i + _AHEAD
+    if later < len(blocks) and 0 <= blocks[later] - base < len(table.counts):
+        samples = table.samples_at[blocks[later] - base]
+        losses = table.losses_at[blocks[later] - base]
+        for row in range(0, load.counts[later], _LINE // table.losses.itemsize):
+            ask_for(table.samples, samples + row)
+            if len(load.losses):
+                ask_for(table.losses, losses + row)
+
+
 @kernel
 def gather(
     blocks: Indices, base: int, table: LossTable, factor: float, mapped: Int32s, load: Load
@@ -84,7 +111,8 @@ def gather(
         table: of the member.
         factor: of the losses.
         mapped: sample that each becomes; those beyond it are damaged.
-        load: receives the rows; of blocks of other members, it keeps what it has.
+        load: receives the rows; of blocks of other members, it keeps what it has. Losses are
+            not read if it has no place for them.
 
     Returns:
         Whether all samples are among those mapped, as what adds them up relies on.
@@ -92,6 +120,7 @@ def gather(
     to = ZERO
     beyond = np.int32(0)
     for i in range(len(blocks)):
+        _ask_ahead(i, blocks, base, table, load)
         count = load.counts[i]
         block = blocks[i] - base
         if 0 <= block < len(table.counts):
@@ -105,7 +134,7 @@ def gather(
                 target[j] = mapped[_U(source[j])]
             values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
             amounts = load.losses[to : to + count]
-            for j in range(count):
+            for j in range(len(amounts)):
                 amounts[j] = max(np.float64(values[j]) * factor, _TINY)
         to += count
     return True
@@ -153,25 +182,23 @@ def _add_occurrence(
 
 
 @subkernel
-def _tally_pair(pair: int, at: int, load: Load, scratch: Scratch) -> tuple[int, int, int]:
+def _tally_pair(pair: int, at: int, load: Load, scratch: Scratch) -> tuple[int, int]:
     """Count the occurrences of each sample of a pair.
 
     Returns:
-        The row after its last, and how many samples and how many losses it has.
+        The row after its last, and how many samples it has.
     """
     i = load.starts[pair]
     n = ZERO
-    length = ZERO
     while i < load.starts[pair + 1]:
         i, at, found = _add_occurrence(i, at, load.starts[pair + 1], load, scratch)
-        length += found
         for k in range(found):
             s = _U(scratch.listed[k])
             scratch.now[s] = 0.0
             scratch.all[_U(n)] = scratch.listed[k]
             n += int(scratch.tally[s] == 0)
             scratch.tally[s] += 1
-    return at, n, length
+    return at, n
 
 
 @kernel
@@ -179,22 +206,36 @@ def count_pairs(load: Load, scratch: Scratch, sizes: Indices, lengths: Indices) 
     """Count the samples of pairs, and the losses that these have of occurrences.
 
     Args:
-        load: the pairs.
-        scratch: zeros.
+        load: the pairs; of those with one reference, no sample is read.
+        scratch: its lists are used.
         sizes: receives the samples of each pair.
         lengths: receives its losses.
     """
+    in_pair, in_occurrence = scratch.all, scratch.listed
+    in_pair[:] = -1
+    in_occurrence[:] = -1
     at = ZERO
     for pair in range(len(sizes)):
         first = load.starts[pair]
-        if load.starts[pair + 1] == first + 1:
-            sizes[pair] = load.counts[first]
-            lengths[pair] = load.counts[first]
-            at += load.counts[first]
-            continue
-        at, sizes[pair], lengths[pair] = _tally_pair(pair, at, load, scratch)
-        for k in range(sizes[pair]):
-            scratch.tally[_U(scratch.all[k])] = 0
+        last = load.starts[pair + 1]
+        size = length = load.counts[first]
+        if last == first + 1:
+            at += size
+        else:
+            size = length = ZERO
+            occurrence = first
+            for i in range(first, last):
+                if load.occurrences[i] != load.occurrences[occurrence]:
+                    occurrence = i
+                for row in range(at, at + load.counts[i]):
+                    s = _U(load.samples[row])
+                    size += int(in_pair[s] != first)
+                    length += int(in_occurrence[s] != occurrence)
+                    in_pair[s] = first
+                    in_occurrence[s] = occurrence
+                at += load.counts[i]
+        sizes[pair] = size
+        lengths[pair] = length
 
 
 @kernel
@@ -218,12 +259,12 @@ def add_up(
         i = load.starts[pair]
         last = load.starts[pair + 1]
         if ordered and last == i + 1:
-            for row in range(at, at + load.counts[i]):
-                samples[to] = load.samples[row]
-                sums[to] = load.losses[row]
-                largest[to] = load.losses[row]
-                to += 1
-            at += load.counts[i]
+            count = load.counts[i]
+            copy(load.samples[at : at + count], samples[to : to + count])
+            copy(load.losses[at : at + count], sums[to : to + count])
+            copy(load.losses[at : at + count], largest[to : to + count])
+            to += count
+            at += count
             continue
         n = ZERO
         while i < last:
@@ -276,7 +317,7 @@ def list_occurrences(
     tally, listed = scratch.tally, scratch.all
     for pair in range(len(load.starts) - 1):
         at = row
-        row, n, _ = _tally_pair(pair, row, load, scratch)
+        row, n = _tally_pair(pair, row, load, scratch)
         _in_order(listed, n, tally, scratch)
         for k in range(n):
             s = _U(listed[k])
