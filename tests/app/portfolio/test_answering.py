@@ -21,6 +21,9 @@ REGIONS = {1: 0, 2: 1, 4: 0}
 CXL = {"ReinsNumber": 1, "ReinsName": "cat", "ReinsType": "CXL"}
 TOWER = {"layers": [{**CXL, "OccAttachment": 200, "OccLimit": 500}]}
 
+GROUPED = ("averages", "curves", "periods", "contributions")
+PAIRED = [{"id": "a", "pairing_seed": 1}, {"id": "other", "pairing_seed": 2}]
+
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
@@ -134,7 +137,7 @@ def test_sets_of_other_catalogues_are_added_by_period_in_a_seeded_pairing(
     one, again, other = [desk.ask(**asked(seed)) for seed in (1, 1, 2)]
     assert one.content == again.content
     assert one.headers["etag"] != other.headers["etag"]
-    answer = desk.ask(**{**asked(1), "report": "averages"})
+    answer = desk.ask(loss_sets=asked(1)["loss_sets"], report="averages", float_width=8)
     expected = expected_mean(Book().whole()) + expected_mean(Book(seed=2).whole())
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
 
@@ -239,11 +242,13 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"return_periods": [21]}, "return period is 21 years", "20 years"),
         ({"return_periods": [61], "curves": "Ff"}, "there are 60 years", ""),
         ({"currency": "USD"}, "is in EUR, of which there is no rate", '"EUR"'),
-        ({"currency": "USD", "rates": {"EUR": -1}}, "must be above 0", ""),
+        ({"currency": "USD", "rates": {"EUR": -1}}, "rates.EUR must be above 0, and is -1", ""),
+        ({"filter": {"months": [3, 13]}}, "filter.months[1] must be at most 12, and is 13", ""),
         ({"currency": "USD", "loss_sets": [{"id": "nothing"}]}, "currency of the loss set", ""),
         ({"rates": {"USD": 1}}, "rates need the currency", ""),
-        ({"report": "layers"}, "layers needs a programme", ""),
-        ({"of": "net"}, "net needs a programme", ""),
+        ({"report": "layers"}, "report layers needs a programme", ""),
+        ({"of": "net"}, '"of": "net" needs a programme', ""),
+        ({"insured_value": "TIV"}, "insured values are for a programme", ""),
         ({"programme": {"layers": [{**CXL, "OccLimt": 1}]}}, "OccLimt is no field", "OccLimit"),
         ({"programme": {"layers": [{**CXL, "OccLimit": -1}]}}, "layers[0].OccLimit is -1", ""),
         ({"programme": TOWER, "insured_value": "TIV"}, "risks, which no group is", ""),
@@ -263,6 +268,33 @@ def test_a_question_that_contradicts_itself_or_its_sets_says_where(
     problem = answer.json()
     assert word in problem["detail"]
     assert hint in problem.get("hint", "")
+
+
+@pytest.mark.parametrize(
+    ("report", "body", "option", "hint"),
+    [
+        *((name, {"programme": TOWER}, "of", "gross") for name in GROUPED),
+        ("layers", {"programme": TOWER, "of": "gross"}, "of", "curves"),
+        ("layers", {"programme": TOWER, "return_periods": [9]}, "return_periods", "uncertainty"),
+        ("recoveries", {"programme": TOWER, "seed": 1}, "seed", "it is for uncertainty"),
+        ("averages", {"curves": "F"}, "curves", "contributions"),
+        ("periods", {"tvar": "weight"}, "tvar", "it is for curves, summary"),
+        ("curves", {"tolerance": 0.1}, "tolerance", "uncertainty"),
+        ("curves", {"confidence": 0.9}, "confidence", "uncertainty"),
+        ("curves", {"band": 0.1}, "band", "contributions"),
+        ("summary", {"leave_one_out": True}, "leave_one_out", "contributions"),
+        ("uncertainty", {"programme": TOWER}, "programme", "layers"),
+        ("contributions", {"insured_value": "TIV"}, "insured_value", "layers"),
+        ("contributions", {"curves": "FS"}, "curves", "F, f"),
+        ("averages", {"loss_sets": PAIRED}, "loss_sets", "once"),
+    ],
+)
+def test_an_option_that_an_answer_would_ignore_is_refused(
+    desk: Desk, report: str, body: dict[str, object], option: str, hint: str
+) -> None:
+    problem = desk.ask(report=report, **body).json()
+    assert (problem["status"], problem["option"]) == (422, option)
+    assert hint in problem["hint"]
 
 
 def test_numbers_that_json_has_no_words_for_are_refused(desk: Desk) -> None:

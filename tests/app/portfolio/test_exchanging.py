@@ -14,6 +14,7 @@ from app.http.identity import SINGLE_USER
 from tests.app.portfolio.book import SETS, Book, Desk, losses_of
 
 YLT = b"Period,Loss,Region\n1,5.5,N\n1,2,S\n7,3,N\n"
+SELT = b"EventId,SummaryId,SampleId,Loss\n1,1,1,5\n"
 ELT = b"EventId,rate,mean,sd_independent,sd_correlated,exposed_value\n"
 
 
@@ -91,7 +92,16 @@ def test_an_event_loss_table_is_simulated_by_its_seed(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("query", "body", "word"),
     [
-        ("x?form=ylt", YLT, "periods"),
+        ("x?form=ylt", YLT, "how many periods"),
+        ("x?form=selt", SELT, "when they happen"),
+        ("x?form=ylt&no_of_periods=9&seed=1", YLT, "form ylt does not use seed"),
+        ("x?form=ylt&no_of_periods=9&frequency=negative-binomial", YLT, "does not use frequency"),
+        ("x?form=ylt&no_of_periods=9&dispersion=2", YLT, "does not use dispersion"),
+        ("x?form=ylt&no_of_periods=9&occurrence=1", YLT, "does not use occurrence"),
+        ("x?form=elt&no_of_periods=9&repeated=true", ELT, "does not use repeated"),
+        ("x?form=elt&no_of_periods=9&dispersion=2", ELT, "negative-binomial go together"),
+        ("x?form=elt&no_of_periods=9&frequency=negative-binomial", ELT, "go together"),
+        ("x?form=ylt&no_of_periods=9&samples=100", YLT, "1 sample, not 100"),
         ("x?form=ylt&no_of_periods=5", YLT, "7"),
         ("x?form=xlt&no_of_periods=9", YLT, "form"),
         ("x?form=ylt&no_of_periods=9", b"Period,Los\n1,2\n", "Los"),
@@ -107,3 +117,10 @@ def test_a_table_that_is_none_says_why(desk: Desk, query: str, body: bytes, word
     assert answer.status_code == 422, answer.text
     assert word in answer.json()["detail"]
     assert (desk.send("GET", f"{SETS}/x")).status_code == 404
+
+
+def test_a_summary_info_beside_dimensions_is_refused(desk: Desk) -> None:
+    query = f"x?form=ylt&no_of_periods=9&summary_info={desk.info()}"
+    answer = put(desk, query, YLT)
+    assert (answer.status_code, answer.json()["option"]) == (422, "summary_info")
+    assert put(desk, query, b"Period,Loss\n1,5\n").status_code == 201
