@@ -21,6 +21,14 @@ REGIONS = {1: 0, 2: 1, 4: 0}
 CXL = {"ReinsNumber": 1, "ReinsName": "cat", "ReinsType": "CXL"}
 TOWER = {"layers": [{**CXL, "OccAttachment": 200, "OccLimit": 500}]}
 
+
+def doubled() -> Book:
+    """The book of the set ``a`` with twice its losses."""
+    book = Book()
+    book.losses = {key: 2 * loss for key, loss in book.losses.items()}
+    return book
+
+
 GROUPED = ("averages", "curves", "periods", "contributions")
 PAIRED = [{"id": "a", "pairing_seed": 1}, {"id": "other", "pairing_seed": 2}]
 
@@ -29,8 +37,12 @@ PAIRED = [{"id": "a", "pairing_seed": 1}, {"id": "other", "pairing_seed": 2}]
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = Desk(tmp_path_factory.mktemp("data"))
     desk.run_id, info = desk.run(Book()), desk.info()
-    twin, other = desk.run(Book()), desk.run(Book(seed=2))
-    sets = [("a", desk.run_id, "EUR"), ("nothing", desk.run_id, None)]
+    twin, other = desk.run(doubled()), desk.run(Book(seed=2))
+    sets = [
+        ("same", desk.run(Book()), "EUR"),
+        ("a", desk.run_id, "EUR"),
+        ("nothing", desk.run_id, None),
+    ]
     sets += [("twin", twin, "USD"), ("other", other, "EUR")]
 
     for name, run, currency in sets:
@@ -121,7 +133,7 @@ def test_sets_of_one_catalogue_are_added_by_event_in_the_currency_of_the_answer(
     refused = desk.ask(**asked)
     assert (refused.status_code, refused.json()["option"]) == (422, "rates")
     answer = desk.ask(**asked, rates={"USD": 0.8})
-    expected = expected_mean(Book().whole(), Book().whole(factor=0.4))
+    expected = expected_mean(Book().whole(), doubled().whole(factor=0.4))
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
     without = desk.ask(loss_sets=parts, report="averages")
     assert "EUR and USD" in without.json()["detail"]
@@ -231,7 +243,9 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"filter": {"dimension": {}}}, "filter.dimension is unknown", "dimensions"),
         ({"loss_sets": [{"id": "a", "wieght": 2}]}, "wieght is unknown", "Did you mean weight?"),
         ({"loss_sets": [{"id": "a"}, {"id": "a"}]}, "names one twice", ""),
-        ({"loss_sets": [{"id": "a"}, {"id": "nothing"}]}, "of the same run", "Name one"),
+        ({"loss_sets": [{"id": "a"}, {"id": "nothing"}]}, "of the same run as a", "Name one"),
+        ({"loss_sets": [{"id": "a"}, {"id": "same"}]}, "same is the same losses as a", "Name one"),
+        ({"filter": {"events": "50-60"}}, "no event of filter.events '50-60'", "of 1 to 8"),
         ({"loss_sets": [{"id": "a", "weight": 0}]}, "weight must be above 0", ""),
         ({"group_by": ["Regio"]}, "no dimension 'Regio'", "Did you mean Region?"),
         ({"group_by": ["SummaryId", "Region"]}, "stands alone", ""),

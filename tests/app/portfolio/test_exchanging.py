@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -14,6 +15,7 @@ from app.http.identity import SINGLE_USER
 from tests.app.portfolio.book import SETS, Book, Desk, losses_of
 
 YLT = b"Period,Loss,Region\n1,5.5,N\n1,2,S\n7,3,N\n"
+TOWER = {"layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1, "OccLimit": 500}]}
 SELT = b"EventId,SummaryId,SampleId,Loss\n1,1,1,5\n"
 ELT = b"EventId,rate,mean,sd_independent,sd_correlated,exposed_value\n"
 
@@ -124,3 +126,46 @@ def test_a_summary_info_beside_dimensions_is_refused(desk: Desk) -> None:
     answer = put(desk, query, YLT)
     assert (answer.status_code, answer.json()["option"]) == (422, "summary_info")
     assert put(desk, query, b"Period,Loss\n1,5\n").status_code == 201
+
+
+def test_sets_of_other_numbers_of_samples_are_not_added(desk: Desk) -> None:
+    put(desk, "y?form=ylt&no_of_periods=50", YLT)
+    put(desk, "e?form=elt&no_of_periods=50&samples=4", ELT + b"1,0.5,100,20,10,1000\n")
+    problem = desk.ask(loss_sets=[{"id": "y"}, {"id": "e"}], report="averages").json()
+    assert "loss set e is 4, and that of y is 1" in problem["detail"]
+    assert "samples=1" in problem["hint"]
+
+
+@pytest.mark.parametrize(
+    ("report", "more"),
+    [
+        ("summary", {}),
+        ("periods", {}),
+        *((name, {"programme": TOWER}) for name in ("layers", "recoveries")),
+    ],
+)
+def test_means_that_a_set_lacks_are_left_out_of_a_sum(
+    desk: Desk, report: str, more: dict[str, object]
+) -> None:
+    put(desk, "y?form=ylt&no_of_periods=50", YLT)
+    put(desk, "e?form=elt&no_of_periods=50&samples=1", ELT + b"1,0.5,100,20,10,1000\n")
+    whole = desk.ask(loss_sets=[{"id": "e"}], report=report, **more).json()
+    assert (whole["notes"], any(map(of_means, rows_of(whole)))) == ([], True)
+    for sets in (["e", "y"], ["y"]):
+        parts = [{"id": name, "pairing_seed": 1} for name in sets]
+        answer = desk.ask(loss_sets=parts, report=report, **more).json()
+        assert rows_of(answer)
+        assert not any(map(of_means, rows_of(answer)))
+        (note,) = answer["notes"]
+        assert note.startswith("The loss set y has no numerical means")
+    assert desk.send("GET", f"{SETS}/y").json()["means"] is False
+    assert desk.send("GET", f"{SETS}/e").json()["means"] is True
+
+
+def rows_of(answer: dict[str, Any]) -> list[dict[str, float]]:
+    return [row for rows in answer["tables"].values() for row in rows]
+
+
+def of_means(row: dict[str, float]) -> bool:
+    found = (row.get("SampleType") == 1, row.get("EPCalc") == 1, row.get("SampleId") == 0)
+    return any(found)
