@@ -20,6 +20,7 @@ REGIONS = {1: 0, 2: 1, 4: 0}
 """N and S, in this order."""
 CXL = {"ReinsNumber": 1, "ReinsName": "cat", "ReinsType": "CXL"}
 TOWER = {"layers": [{**CXL, "OccAttachment": 200, "OccLimit": 500}]}
+SCOPED = {"layers": [{**TOWER["layers"][0], "Scope": ["S"]}]}
 
 
 def doubled() -> Book:
@@ -181,13 +182,14 @@ def test_layers_recover_what_the_oracle_says_and_what_is_left_is_net(desk: Desk)
 
 
 def test_a_layer_may_cover_some_groups_and_net_losses_are_those_of_each(desk: Desk) -> None:
-    tower = {"layers": [{**TOWER["layers"][0], "Scope": ["S"]}]}
-    asked = {"programme": tower, "group_by": ["Region"], "float_width": 8, "report": "averages"}
+    asked = {"programme": SCOPED, "group_by": ["Region"], "float_width": 8, "report": "averages"}
     gross, net = [means(rows_of(desk.ask(**asked, of=of), "aal")) for of in ("gross", "net")]
     assert net[1] == pytest.approx(gross[1])
     ceded = oracle.cells(oracle.by_occurrence([Book().whole({2: 0})]), layered)
     expected = oracle.mean(ceded, 0, SAMPLES, [1 / 20] * 20)
     assert gross[2] - net[2] == pytest.approx(expected)
+    alone = desk.ask(**asked, of="net", filter={"dimensions": {"Region": ["S"]}})
+    assert means(rows_of(alone, "aal"))[1] == pytest.approx(net[2])
 
 
 def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -> None:
@@ -233,6 +235,10 @@ def test_curves_are_drawn(desk: Desk) -> None:
     answer = desk.ask("svg", report="curves")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
     assert b"EUR" in answer.content
+    assert b"curves: ground-up loss (GUL)</dc:title>" in answer.content
+    for of, words in (("net", b"net of the programme"), ("ceded", b"ceded to the programme")):
+        drawn = desk.ask("svg", report="curves", programme=TOWER, of=of).content
+        assert b"curves: loss " + words + b" (GUL)</dc:title>" in drawn
     assert (desk.ask("png", report="averages")).status_code == 406
 
 
@@ -269,7 +275,13 @@ def test_curves_are_drawn(desk: Desk) -> None:
         (
             {"programme": {"layers": [{**TOWER["layers"][0], "ReinsCurrency": "USD"}]}},
             "the programme is in USD, and losses are in EUR",
-            "",
+            '{"currency": "USD"}',
+        ),
+        ({"programme": SCOPED}, "Scope has 'S', and losses are", '{"group_by": ["Region"]}'),
+        (
+            {"programme": SCOPED, "report": "contributions", "of": "net", "group_by": ["Region"]},
+            "Scope has 'S'",
+            "Leave Scope out",
         ),
         ({"loss_sets": []}, "loss_sets must be a list of at least 1", ""),
     ],
