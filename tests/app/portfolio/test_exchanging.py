@@ -169,3 +169,11 @@ def rows_of(answer: dict[str, Any]) -> list[dict[str, float]]:
 def of_means(row: dict[str, float]) -> bool:
     found = (row.get("SampleType") == 1, row.get("EPCalc") == 1, row.get("SampleId") == 0)
     return any(found)
+
+
+def test_a_repeated_row_is_named_by_the_columns_of_its_table(desk: Desk) -> None:
+    problem = put(desk, "x?form=ylt&no_of_periods=9", YLT + b"7,3,N\n").json()
+    assert "line 5: the loss of Period 7, Region N is already in line 4" in problem["detail"]
+    assert "repeated=true" in problem["hint"]
+    twice = put(desk, "x?form=ylt&no_of_periods=9&repeated=true", YLT + b"7,3,N\n")
+    assert twice.status_code == 201
