@@ -65,16 +65,9 @@ _USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
 
 _MEANS = {"SampleType": 1, "EPCalc": 1, "SampleId": 0}
 """Columns, and the value in them of rows of numerical means."""
-_MADE = {
-    "gross": None,
-    "net": "loss net of the programme",
-    "ceded": "loss ceded to the programme",
-}
+_MADE = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
 """Words in titles."""
-_NO_MEANS = (
-    "The loss set {} has no numerical means, so their rows (SampleType 1, EPCalc 1, SampleId 0) are"
-    " left out"
-)
+_NO_MEANS = "The loss set {} has no numerical means, so rows of means are left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +111,7 @@ class Asked:
             form=form,
             theme=theme,
             perspective=about["perspective"],
-            made=_MADE[self.query.of],
+            made=_MADE.get(self.query.of),
             currency=self.query.currency or about["currency"],
             tail_means=True,
         )

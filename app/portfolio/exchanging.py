@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -115,7 +115,7 @@ class Importing:
         )
 
 
-_FORMS: Mapping[str, Container[str]] = {
+_FORMS: Mapping[str, Sequence[str]] = {
     "occurrence": ("selt",),
     **dict.fromkeys(("apart", "repeated"), ("splt", "ylt", "openquake", "climada")),
     **dict.fromkeys(("seed", "frequency", "dispersion"), ("elt",)),

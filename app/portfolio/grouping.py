@@ -122,13 +122,11 @@ def _check_sets(sets: Sequence[OpenSet]) -> None:
                 fault = f"the loss set {ident} {how} {other}, so that they would count twice"
                 raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
         if each.samples != first.samples:
-            raise InvalidOptionError(
-                f"the number of samples of the loss set {ident} is {each.samples}, and that of"
-                f" {first.record.id} is {first.samples}",
-                hint="Losses are added sample by sample: run both with as many. An event loss"
-                f" table can be imported again, with samples={first.samples}",
-                option="loss_sets",
-            )
+            own = f"the number of samples of the loss set {ident} is {each.samples}"
+            fault = f"{own}, and that of {first.record.id} is {first.samples}"
+            hint = "Losses are added sample by sample: run both with as many, or import an event"
+            hint += f" loss table again, with samples={first.samples}"
+            raise InvalidOptionError(fault, hint=hint, option="loss_sets")
 
 
 def _rank(key: Key) -> list[tuple[bool, int, str]]:
@@ -181,11 +179,9 @@ def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:
     known = np.concatenate([each.losses.table.event_ids for each in sets])
     if not np.isin(known, parse_ids(wanted.events, "filter.events")).any():
         ids = f"{known.min()} to {known.max()}" if len(known) else "no number"
-        raise InvalidOptionError(
-            f"no event of filter.events {wanted.events[:_SHOWN]!r} has a loss in any loss set",
-            hint=f"Events with losses have ids of {ids}",
-            option="filter.events",
-        )
+        fault = f"no event of filter.events {wanted.events[:_SHOWN]!r} has a loss in any loss set"
+        hint = f"Events with losses have ids of {ids}"
+        raise InvalidOptionError(fault, hint=hint, option="filter.events")
 
 
 def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | None]:

@@ -79,11 +79,9 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
         )
     for layer in programme.layers:
         if layer.scope and (not query.group_by or query.report == "contributions"):
-            raise InvalidOptionError(
-                f"{layer.place}.Scope has {layer.scope[0]!r}, and losses are those of one group",
-                hint=_grouped(layer.scope[0], query, sets),
-                option="programme",
-            )
+            label, hint = layer.scope[0], _grouped(layer.scope[0], query, sets)
+            fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
+            raise InvalidOptionError(fault, hint=hint, option="programme")
     return programme
 
 
