@@ -55,13 +55,20 @@ from .records import LossSet
 from .sources import SetSource
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 1"
+_ALGORITHM = b"portfolio 2"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
 _WIDEST = 8
 _USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
 """Return periods of a summary that names none."""
+
+
+_MEANS = {"SampleType": 1, "EPCalc": 1, "SampleId": 0}
+"""Columns, and the value in them of rows of numerical means."""
+_MADE = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
+"""Words in titles."""
+_NO_MEANS = "The loss set {} has no numerical means, so rows of means are left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,15 @@ class Asked:
     def about(self) -> dict[str, Any]:
         """Return what is said of the answer besides its tables."""
         sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
-        return {"report": self.query.report, "of": self.query.of, "loss_sets": sets}
+        query, notes = self.query, [_NO_MEANS.format(ident) for ident in self.without_means]
+        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": notes}
+
+    @property
+    def without_means(self) -> list[str]:
+        """Ids of the sets for which the answer can have no rows of numerical means."""
+        if self.query.report in {"contributions", "uncertainty"}:
+            return []
+        return [each.id for each in self.sets if not each.value.get("means", True)]
 
     def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
         """Return how its curves are drawn."""
@@ -97,6 +112,7 @@ class Asked:
             form=form,
             theme=theme,
             perspective=about["perspective"],
+            made=_MADE.get(self.query.of),
             currency=self.query.currency or about["currency"],
             tail_means=True,
         )
@@ -151,10 +167,11 @@ class Answers:
             CoreError, ServiceError: it contradicts the sets, or there is no memory for it.
         """
         try:
-            return list(self._tables(asked))
+            tables = list(self._tables(asked))
         except InputError as e:
             option = e.parameter or "loss_sets"
             raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
+        return [_of_samples(table) for table in tables] if asked.without_means else tables
 
     def _tables(self, asked: Asked) -> Iterator[Table]:
         query = asked.query
@@ -333,3 +350,11 @@ def _numbered(rows: Rows, grouping: Grouping) -> Rows:
         rows = rows.copy()
         rows["SummaryId"] = np.array(grouping.keys, np.int32)[:, 0][rows["SummaryId"] - 1]
     return rows
+
+
+def _of_samples(table: Table) -> Table:
+    """Leave out the rows of numerical means, which would be those of some sets alone."""
+    pieces = table.pieces
+    for name in _MEANS.keys() & {column.name for column in table.report.columns}:
+        pieces = [rows[rows[name] != _MEANS[name]] for rows in pieces]
+    return table._replace(pieces=pieces)

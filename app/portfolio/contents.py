@@ -50,10 +50,12 @@ def write_contents(
         CoreError, ServiceError: what yields the parts failed, or a store did.
     """
     metadata = {"thalweg": "loss set 1", "samples": str(shape.samples)}
+    means = False
     with writer.part(LOSSES) as append:
         losses = LossesWriter(append, shape.width, metadata)
         for part in parts:
             losses.add(part)
+            means = means or not part.samples.all()
         losses.close()
     happens = calendar.occurrences
     octets = encode_table(happens._asdict())
@@ -72,6 +74,7 @@ def write_contents(
         "blocks": losses.blocks,
         "rows": losses.rows,
         "samples": shape.samples,
+        "means": means,
         "float_width": shape.width,
         "periods": calendar.periods,
         "occurrences": len(happens.periods),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -76,14 +76,17 @@ class Importing:
             InvalidOptionError: the table is damaged, contradicts itself or the options.
             CoreError, ServiceError: there is no memory, or a store failed.
         """
+        _check(options)
         source = hashlib.blake2b(options.model_dump_json().encode(), digest_size=12)
         digest(source, body, STAGE)
 
         def content(writer: SetWriter) -> Mapping[str, Any]:
             try:
-                made = parse(options.form, body, self._given(who, options), self.decoders, ident)
+                given = self._given(who, options)
+                made = parse(options.form, body, given, self.decoders, ident)
             except InputError as e:
                 raise InvalidOptionError(str(e.message), hint=e.hint, option=options.form) from e
+            _check_used(made, given, options)
             return _write(writer, made, options)
 
         return self.sets.create(who, ident, source.hexdigest(), content)
@@ -110,6 +113,46 @@ class Importing:
             frequency=options.frequency,
             dispersion=options.dispersion,
         )
+
+
+_FORMS: Mapping[str, Sequence[str]] = {
+    "occurrence": ("selt",),
+    **dict.fromkeys(("apart", "repeated"), ("splt", "ylt", "openquake", "climada")),
+    **dict.fromkeys(("seed", "frequency", "dispersion"), ("elt",)),
+}
+"""Forms that use an option which others would ignore."""
+
+
+def _check(options: ImportOptions) -> None:
+    """Refuse options that the form does not use, and ask for those that it needs."""
+    form, usual = options.form, ImportOptions.model_fields
+    for name, forms in _FORMS.items():
+        if form not in forms and getattr(options, name) != usual[name].default:
+            fault = f"a table of the form {form} does not use {name}"
+            raise _wrong(name, fault, f"Leave it out; it is for {', '.join(forms)}")
+    if (options.frequency == "poisson") == (options.dispersion is not None):
+        fault = "dispersion and frequency=negative-binomial go together"
+        raise _wrong("dispersion", fault, "Give both, dispersion= above 1, or neither")
+    if form == "selt" and options.occurrence is None:
+        fault = "a table of events does not tell when they happen"
+        raise _wrong("occurrence", fault, "Give the digest of an input as occurrence=")
+    if form != "selt" and options.no_of_periods is None:
+        fault = "the table does not tell how many periods there are, as some have no loss"
+        raise _wrong("no_of_periods", fault, "Give their number as no_of_periods=")
+
+
+def _check_used(made: Imported, given: Given, options: ImportOptions) -> None:
+    """Refuse what a table without the columns for it would ignore."""
+    if given.samples not in {None, made.samples}:
+        fault = f"the table has no column SampleId, and so 1 sample, not {given.samples}"
+        raise _wrong("samples", fault, "Leave samples out")
+    if given.info is not None and made.dimensions is not given.info:
+        fault = f"the {options.form} has its dimensions as columns, besides summary_info"
+        raise _wrong("summary_info", fault, "Leave one of them out")
+
+
+def _wrong(option: str, fault: str, hint: str) -> InvalidOptionError:
+    return InvalidOptionError(fault, hint=hint, option=option)
 
 
 def _write(writer: SetWriter, made: Imported, options: ImportOptions) -> Mapping[str, Any]:

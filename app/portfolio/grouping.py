@@ -87,6 +87,7 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
     total = sum(len(each.summaries) for each in sets)
     with Scope(STAGE, _SUMMARY_BYTES * total):
         _check_values(query.filter, sets)
+        _check_events(query.filter, sets)
         keys = [_keys(each, names, query.filter) for each in sets]
         found = sorted({key for of_set in keys for key in of_set if key is not None}, key=_rank)
         if len(found) > most:
@@ -110,18 +111,22 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
 
 
 def _check_sets(sets: Sequence[OpenSet]) -> None:
-    """Refuse the same loss that is cut twice."""
-    seen: dict[str, OpenSet] = {}
+    """Refuse the same loss that is there twice, and sets whose samples cannot be added."""
+    first, seen = sets[0], dict[str, str]()
     for each in sets:
-        run = each.record.value.get("run")
-        other = seen.setdefault(run, each) if run else each
-        if other is not each:
-            raise InvalidOptionError(
-                f"the loss sets {other.record.id} and {each.record.id} are of the same run, so"
-                " that its losses would count twice",
-                hint="Name one of them",
-                option="loss_sets",
-            )
+        run, ident = each.record.value.get("run"), each.record.id
+        same = {run: "is of the same run as", each.record.digest: "is the same losses as"}
+        for key, how in same.items():
+            other = seen.setdefault(key, ident) if key else ident
+            if other != ident:
+                fault = f"the loss set {ident} {how} {other}, so that they would count twice"
+                raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
+        if each.samples != first.samples:
+            own = f"the number of samples of the loss set {ident} is {each.samples}"
+            fault = f"{own}, and that of {first.record.id} is {first.samples}"
+            hint = "Losses are added sample by sample: run both with as many, or import an event"
+            hint += f" loss table again, with samples={first.samples}"
+            raise InvalidOptionError(fault, hint=hint, option="loss_sets")
 
 
 def _rank(key: Key) -> list[tuple[bool, int, str]]:
@@ -165,6 +170,18 @@ def _check_values(wanted: Filter, sets: Sequence[OpenSet]) -> None:
                     hint=nearest[:500],
                     option=option,
                 )
+
+
+def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:
+    """Refuse events of which none is in any set."""
+    if wanted.events is None:
+        return
+    known = np.concatenate([each.losses.table.event_ids for each in sets])
+    if not np.isin(known, parse_ids(wanted.events, "filter.events")).any():
+        ids = f"{known.min()} to {known.max()}" if len(known) else "no number"
+        fault = f"no event of filter.events {wanted.events[:_SHOWN]!r} has a loss in any loss set"
+        hint = f"Events with losses have ids of {ids}"
+        raise InvalidOptionError(fault, hint=hint, option="filter.events")
 
 
 def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | None]:

@@ -64,7 +64,8 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
 
     Raises:
         InputError: it contradicts itself.
-        InvalidOptionError: its amounts are in another currency than the losses.
+        InvalidOptionError: its amounts are in another currency than the losses, or a layer covers
+            some groups where there are none.
     """
     programme = parse_programme(query.programme)
     own = query.currency or sets[0].record.value["currency"]
@@ -72,10 +73,26 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
         raise InvalidOptionError(
             f"the programme is in {programme.currency}, and losses are in"
             f" {own or 'a currency that is not known'}",
-            hint="Give currency, and rates of others, or amounts in the currency of the losses",
+            hint="Answers are in the currency of the programme: give"
+            f' {{"currency": "{programme.currency}"}}, and rates of the other currencies',
             option="programme",
         )
+    for layer in programme.layers:
+        if layer.scope and (not query.group_by or query.report == "contributions"):
+            label, hint = layer.scope[0], _grouped(layer.scope[0], query, sets)
+            fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
+            raise InvalidOptionError(fault, hint=hint, option="programme")
     return programme
+
+
+def _grouped(label: str, query: Query, sets: Sequence[OpenSet]) -> str:
+    """Tell how a layer may cover the group of a label."""
+    if query.report == "contributions":
+        return "Leave Scope out: contributions are of programmes that cover all groups"
+    columns = [found for each in sets if each.info for found in each.info.columns.items()]
+    names = [name for name, texts in columns if (texts == label).any()]
+    how = f': {{"group_by": ["{names[0]}"]}}' if names else ", if there is one"
+    return f"Group by the dimension that has {label}{how}"
 
 
 def insured_values(
@@ -115,7 +132,7 @@ def join(
     values: Mapping[str, float] | None,
 ) -> Subject:
     """Return the losses of all groups as what a programme applies to."""
-    if len(labels) == 1 and values is None:
+    if list(labels) == [""] and values is None:
         return Subject(losses[0])
     return join_parts(dict(zip(labels, losses, strict=True)), calendar, samples, values)
 

@@ -87,7 +87,11 @@ class Making:
         info = None
         if body.summary_info is not None:
             info = self.losses.inputs.parsed(who, "summary_info", body.summary_info)
-        perspective = body.perspective or RunSpec.of(run).perspective
+        perspective = RunSpec.of(run).perspective
+        if body.perspective not in {None, perspective}:
+            fault = f"the perspective is {body.perspective}, but that of the run is {perspective}"
+            hint = "Leave it out: a loss set has that of its run"
+            raise InvalidOptionError(fault, hint=hint, option="perspective")
         about = {"run": run.id, "perspective": perspective, "currency": body.currency}
         named = {**about, "term": run.term, "set": request.set_ids, "info": body.summary_info}
         source = hashlib.blake2b(orjson.dumps(named), digest_size=12).hexdigest()

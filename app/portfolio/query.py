@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from app.errors import InvalidOptionError
 from app.losses.schemas import given
-from app.runs.spec import invalid
 from app.wording import wording
 from core.errors import names_hint
 from core.losses.reports.report import CURVES
@@ -117,30 +116,6 @@ class Query(BaseModel):
     leave_one_out: bool = Field(False, description="Contributions: the whole without each group")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Query:
-        ids = [part.id for part in self.loss_sets]
-        if len(set(ids)) < len(ids):
-            raise ValueError("loss_sets names one twice")
-        if len(set(self.group_by)) < len(self.group_by):
-            raise ValueError("group_by names a dimension twice")
-        years = self.return_periods or []
-        if len(set(years)) < len(years):
-            raise ValueError("return_periods names one twice")
-        needs = self.report if self.report in {"layers", "recoveries"} else self.of
-        if needs != "gross" and self.programme is None:
-            raise ValueError(f"{needs} needs a programme")
-        if self.perils and self.programme is None:
-            raise ValueError("perils need a programme")
-        if wrong := [name for name in self.perils if not _PERIL.fullmatch(name)]:
-            known = f"{ALL_PERILS} is any peril, and ; stands between perils"
-            raise ValueError(f"perils has {wrong[0][:20]!r}, but in ReinsPeril {known}")
-        if wrong := [code for code in self.rates if not _CURRENCY.fullmatch(code)]:
-            raise ValueError(f"rates has {wrong[0][:20]!r}, which is no currency such as EUR")
-        if self.rates and self.currency is None:
-            raise ValueError("rates need the currency of the answer")
-        return self
-
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Query:
         """Parse the body of a request.
@@ -149,9 +124,70 @@ class Query(BaseModel):
             InvalidOptionError: a member is unknown, missing, invalid or contradicts another.
         """
         try:
-            return cls.model_validate(values)
+            query = cls.model_validate(values)
         except ValidationError as e:
             raise _refused(e) from e
+        for option, fault, hint in _contradictions(query):
+            raise InvalidOptionError(fault, option=option, hint=hint)
+        return query
+
+
+_GROUPS = ("averages", "curves", "periods", "summary", "contributions")
+_USES: Mapping[str, Sequence[str]] = {
+    "curves": ("curves", "summary", "contributions"),
+    "return_periods": ("curves", "summary", "contributions", "uncertainty"),
+    "tvar": ("curves", "summary"),
+    "of": _GROUPS,
+    **dict.fromkeys(("programme", "perils"), (*_GROUPS, "layers", "recoveries")),
+    "insured_value": (*_GROUPS[:-1], "layers", "recoveries"),
+    **dict.fromkeys(("band", "leave_one_out"), ("contributions",)),
+    **dict.fromkeys(("seed", "tolerance", "confidence"), ("uncertainty",)),
+}
+"""Reports that use an option which others would ignore."""
+
+
+def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
+    """Yield an option, what is wrong with it, and how to correct it."""
+    for name, values in (
+        ("loss_sets", [part.id for part in query.loss_sets]),
+        ("group_by", query.group_by),
+        ("return_periods", query.return_periods or []),
+    ):
+        if len(set(values)) < len(values):
+            yield name, f"{name} names one twice", "Name each once"
+    given = {name for name in query.model_fields_set if getattr(query, name) is not None}
+    for name in sorted(given & _USES.keys()):
+        if query.report not in _USES[name]:
+            hint = f"Leave it out; it is for {', '.join(_USES[name])}"
+            yield name, f"the report {query.report} does not use {name}", hint
+    yield from _of_programme(query, given)
+    letters = query.curves if "curves" in given and query.report == "contributions" else ""
+    if set(letters) - {"F", "f"}:
+        yield "curves", f"contributions are to F and f, not to {letters}", "Give F, f or both"
+    if len({part.pairing_seed for part in query.loss_sets} - {None}) > 1:
+        yield "loss_sets", "pairing_seed differs between loss sets", "One pairs all: give it once"
+    if wrong := [name for name in query.perils if not _PERIL.fullmatch(name)]:
+        known = f"{ALL_PERILS} is any peril, and ; stands between perils"
+        yield "perils", f"perils has {wrong[0][:20]!r}, but in ReinsPeril {known}", None
+    if wrong := [code for code in query.rates if not _CURRENCY.fullmatch(code)]:
+        yield "rates", f"rates has {wrong[0][:20]!r}, which is no currency such as EUR", None
+    if query.rates and query.currency is None:
+        yield "currency", "rates need the currency of the answer", "Give currency"
+
+
+def _of_programme(query: Query, given: Container[str]) -> Iterator[tuple[str, str, str | None]]:
+    alone = query.report in {"layers", "recoveries"}
+    if query.programme is None:
+        if alone or query.of != "gross":
+            what = f"report {query.report}" if alone else f'"of": "{query.of}"'
+            yield "programme", f"{what} needs a programme", 'Give {"layers": […]}'
+        if query.perils:
+            yield "perils", "perils need a programme", 'Give {"layers": […]}, or leave them out'
+        if query.insured_value is not None:
+            yield "insured_value", "insured values are for a programme", "Give one, or leave it out"
+    elif not alone and query.report != "summary" and "of" not in given:
+        fault = f"a programme does not tell which losses {query.report} are of"
+        yield "of", fault, 'Give "of": "gross", "net" or "ceded"'
 
 
 _MEMBERS: Mapping[tuple[str, ...], type[BaseModel]] = {
@@ -164,10 +200,16 @@ _MEMBERS: Mapping[tuple[str, ...], type[BaseModel]] = {
 def _refused(error: ValidationError) -> InvalidOptionError:
     """Name the member that somebody means who writes another."""
     first = error.errors(include_url=False)[0]
-    names = tuple(part for part in first["loc"] if isinstance(part, str))
-    if first["type"] != "extra_forbidden":
-        return invalid(error)
-    known = _MEMBERS[names[:-1]].model_fields
-    place = ".".join(map(str, first["loc"]))[:200]
-    hint = names_hint(names[-1], known)
-    return InvalidOptionError(f"{place}{wording(first)}", hint=hint, option=place)
+    place = _place(first["loc"])
+    hint, value = None, first["input"]
+    if first["type"] == "extra_forbidden":
+        names = tuple(part for part in first["loc"] if isinstance(part, str))
+        hint = names_hint(names[-1], _MEMBERS[names[:-1]].model_fields)
+    has = f", and is {value}" if type(value) in {int, float} else ""
+    return InvalidOptionError(f"{place}{wording(first)}{has}", hint=hint, option=place)
+
+
+def _place(path: Sequence[str | int]) -> str:
+    """Name a member as programmes do: ``filter.months[0]``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")[:200] or "the body"

@@ -54,6 +54,7 @@ class LossSetAnswer(BaseModel):
     blocks: int = Field(description="Summaries with a loss, of all events")
     rows: int = Field(description="Losses above 0, numerical means among them")
     samples: int
+    means: bool = Field(True, description="Whether it has numerical means")
     float_width: int
     periods: int
     occurrences: int

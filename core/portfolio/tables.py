@@ -54,6 +54,8 @@ _RANK = 16
 """Bits below a date for its repetitions, while rows are sorted."""
 _FIRST = 305
 """Days from 1 March of year 0 to the day before 1 January of year 1."""
+_KEYS = ("Period", "EventId", "SummaryId", "SampleId")
+"""Columns that rows are told apart by, besides dates and dimensions."""
 Frequency = Literal["poisson", "negative-binomial"]
 
 
@@ -158,11 +160,14 @@ def require_unique(table: Table, rows: LossRows, same: Sequence[Array]) -> None:
     again = np.flatnonzero(np.all([key[1:] == key[:-1] for key in same], axis=0)) + 1
     if len(again):
         at = again[np.argmin(rows.numbers[again])]
-        text = f"the loss of event {rows.events[at]}, summary {rows.summaries[at]} and sample"
-        earlier = table.place(int(rows.numbers[at - 1]))
-        hint = "Add up what belongs together, or say that events are repeated"
-        text = f"{text} {rows.samples[at]} is already in {earlier}"
-        raise table.refuse(int(rows.numbers[at]), text, hint)
+        row, earlier = int(rows.numbers[at]), table.place(int(rows.numbers[at - 1]))
+        columns = {name: table.columns[name] for name in _KEYS if name in table}
+        what = [f"{name} {values[row]}" for name, values in {**columns, **table.dimensions}.items()]
+        hint = "Add up what belongs together"
+        if "Period" in table:
+            hint += ", or say with repeated=true that an event happens as often as it is there"
+        text = f"the loss of {', '.join(what)[:200]} is already in {earlier}"
+        raise table.refuse(row, text, hint)
 
 
 def _of_events(table: Table, given: Given) -> Imported:

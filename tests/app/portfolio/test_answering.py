@@ -21,14 +21,30 @@ REGIONS = {1: 0, 2: 1, 4: 0}
 """N and S, in this order."""
 CXL = {"ReinsNumber": 1, "ReinsName": "cat", "ReinsType": "CXL"}
 TOWER = {"layers": [{**CXL, "OccAttachment": 200, "OccLimit": 500}]}
+SCOPED = {"layers": [{**TOWER["layers"][0], "Scope": ["S"]}]}
+
+
+def doubled() -> Book:
+    """The book of the set ``a`` with twice its losses."""
+    book = Book()
+    book.losses = {key: 2 * loss for key, loss in book.losses.items()}
+    return book
+
+
+GROUPED = ("averages", "curves", "periods", "contributions")
+PAIRED = [{"id": "a", "pairing_seed": 1}, {"id": "other", "pairing_seed": 2}]
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = Desk(tmp_path_factory.mktemp("data"))
     desk.run_id, info = desk.run(Book()), desk.info()
-    twin, other = desk.run(Book()), desk.run(Book(seed=2))
-    sets = [("a", desk.run_id, "EUR"), ("nothing", desk.run_id, None)]
+    twin, other = desk.run(doubled()), desk.run(Book(seed=2))
+    sets = [
+        ("same", desk.run(Book()), "EUR"),
+        ("a", desk.run_id, "EUR"),
+        ("nothing", desk.run_id, None),
+    ]
     sets += [("twin", twin, "USD"), ("other", other, "EUR")]
 
     for name, run, currency in sets:
@@ -119,7 +135,7 @@ def test_sets_of_one_catalogue_are_added_by_event_in_the_currency_of_the_answer(
     refused = desk.ask(**asked)
     assert (refused.status_code, refused.json()["option"]) == (422, "rates")
     answer = desk.ask(**asked, rates={"USD": 0.8})
-    expected = expected_mean(Book().whole(), Book().whole(factor=0.4))
+    expected = expected_mean(Book().whole(), doubled().whole(factor=0.4))
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
     without = desk.ask(loss_sets=parts, report="averages")
     assert "EUR and USD" in without.json()["detail"]
@@ -135,7 +151,7 @@ def test_sets_of_other_catalogues_are_added_by_period_in_a_seeded_pairing(
     one, again, other = [desk.ask(**asked(seed)) for seed in (1, 1, 2)]
     assert one.content == again.content
     assert one.headers["etag"] != other.headers["etag"]
-    answer = desk.ask(**{**asked(1), "report": "averages"})
+    answer = desk.ask(loss_sets=asked(1)["loss_sets"], report="averages", float_width=8)
     expected = expected_mean(Book().whole()) + expected_mean(Book(seed=2).whole())
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
 
@@ -167,13 +183,14 @@ def test_layers_recover_what_the_oracle_says_and_what_is_left_is_net(desk: Desk)
 
 
 def test_a_layer_may_cover_some_groups_and_net_losses_are_those_of_each(desk: Desk) -> None:
-    tower = {"layers": [{**TOWER["layers"][0], "Scope": ["S"]}]}
-    asked = {"programme": tower, "group_by": ["Region"], "float_width": 8, "report": "averages"}
+    asked = {"programme": SCOPED, "group_by": ["Region"], "float_width": 8, "report": "averages"}
     gross, net = [means(rows_of(desk.ask(**asked, of=of), "aal")) for of in ("gross", "net")]
     assert net[1] == pytest.approx(gross[1])
     ceded = oracle.cells(oracle.by_occurrence([Book().whole({2: 0})]), layered)
     expected = oracle.mean(ceded, 0, SAMPLES, [1 / 20] * 20)
     assert gross[2] - net[2] == pytest.approx(expected)
+    alone = desk.ask(**asked, of="net", filter={"dimensions": {"Region": ["S"]}})
+    assert means(rows_of(alone, "aal"))[1] == pytest.approx(net[2])
 
 
 def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -> None:
@@ -219,6 +236,10 @@ def test_curves_are_drawn(desk: Desk) -> None:
     answer = desk.ask("svg", report="curves")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
     assert b"EUR" in answer.content
+    assert b"curves: ground-up loss (GUL)</dc:title>" in answer.content
+    for of, words in (("net", b"net of the programme"), ("ceded", b"ceded to the programme")):
+        drawn = desk.ask("svg", report="curves", programme=TOWER, of=of).content
+        assert b"curves: loss " + words + b" (GUL)</dc:title>" in drawn
     assert (desk.ask("png", report="averages")).status_code == 406
 
 
@@ -229,7 +250,9 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"filter": {"dimension": {}}}, "filter.dimension is unknown", "dimensions"),
         ({"loss_sets": [{"id": "a", "wieght": 2}]}, "wieght is unknown", "Did you mean weight?"),
         ({"loss_sets": [{"id": "a"}, {"id": "a"}]}, "names one twice", ""),
-        ({"loss_sets": [{"id": "a"}, {"id": "nothing"}]}, "of the same run", "Name one"),
+        ({"loss_sets": [{"id": "a"}, {"id": "nothing"}]}, "of the same run as a", "Name one"),
+        ({"loss_sets": [{"id": "a"}, {"id": "same"}]}, "same is the same losses as a", "Name one"),
+        ({"filter": {"events": "50-60"}}, "no event of filter.events '50-60'", "of 1 to 8"),
         ({"loss_sets": [{"id": "a", "weight": 0}]}, "weight must be above 0", ""),
         ({"group_by": ["Regio"]}, "no dimension 'Regio'", "Did you mean Region?"),
         ({"group_by": ["SummaryId", "Region"]}, "stands alone", ""),
@@ -240,18 +263,26 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"return_periods": [21]}, "return period is 21 years", "20 years"),
         ({"return_periods": [61], "curves": "Ff"}, "there are 60 years", ""),
         ({"currency": "USD"}, "is in EUR, of which there is no rate", '"EUR"'),
-        ({"currency": "USD", "rates": {"EUR": -1}}, "must be above 0", ""),
+        ({"currency": "USD", "rates": {"EUR": -1}}, "rates.EUR must be above 0, and is -1", ""),
+        ({"filter": {"months": [3, 13]}}, "filter.months[1] must be at most 12, and is 13", ""),
         ({"currency": "USD", "loss_sets": [{"id": "nothing"}]}, "currency of the loss set", ""),
         ({"rates": {"USD": 1}}, "rates need the currency", ""),
-        ({"report": "layers"}, "layers needs a programme", ""),
-        ({"of": "net"}, "net needs a programme", ""),
+        ({"report": "layers"}, "report layers needs a programme", ""),
+        ({"of": "net"}, '"of": "net" needs a programme', ""),
+        ({"insured_value": "TIV"}, "insured values are for a programme", ""),
         ({"programme": {"layers": [{**CXL, "OccLimt": 1}]}}, "OccLimt is no field", "OccLimit"),
         ({"programme": {"layers": [{**CXL, "OccLimit": -1}]}}, "layers[0].OccLimit is -1", ""),
         ({"programme": TOWER, "insured_value": "TIV"}, "risks, which no group is", ""),
         (
             {"programme": {"layers": [{**TOWER["layers"][0], "ReinsCurrency": "USD"}]}},
             "the programme is in USD, and losses are in EUR",
-            "",
+            '{"currency": "USD"}',
+        ),
+        ({"programme": SCOPED}, "Scope has 'S', and losses are", '{"group_by": ["Region"]}'),
+        (
+            {"programme": SCOPED, "report": "contributions", "of": "net", "group_by": ["Region"]},
+            "Scope has 'S'",
+            "Leave Scope out",
         ),
         ({"loss_sets": []}, "loss_sets must be a list of at least 1", ""),
     ],
@@ -264,6 +295,33 @@ def test_a_question_that_contradicts_itself_or_its_sets_says_where(
     problem = answer.json()
     assert word in problem["detail"]
     assert hint in problem.get("hint", "")
+
+
+@pytest.mark.parametrize(
+    ("report", "body", "option", "hint"),
+    [
+        *((name, {"programme": TOWER}, "of", "gross") for name in GROUPED),
+        ("layers", {"programme": TOWER, "of": "gross"}, "of", "curves"),
+        ("layers", {"programme": TOWER, "return_periods": [9]}, "return_periods", "uncertainty"),
+        ("recoveries", {"programme": TOWER, "seed": 1}, "seed", "it is for uncertainty"),
+        ("averages", {"curves": "F"}, "curves", "contributions"),
+        ("periods", {"tvar": "weight"}, "tvar", "it is for curves, summary"),
+        ("curves", {"tolerance": 0.1}, "tolerance", "uncertainty"),
+        ("curves", {"confidence": 0.9}, "confidence", "uncertainty"),
+        ("curves", {"band": 0.1}, "band", "contributions"),
+        ("summary", {"leave_one_out": True}, "leave_one_out", "contributions"),
+        ("uncertainty", {"programme": TOWER}, "programme", "layers"),
+        ("contributions", {"insured_value": "TIV"}, "insured_value", "layers"),
+        ("contributions", {"curves": "FS"}, "curves", "F, f"),
+        ("averages", {"loss_sets": PAIRED}, "loss_sets", "once"),
+    ],
+)
+def test_an_option_that_an_answer_would_ignore_is_refused(
+    desk: Desk, report: str, body: dict[str, object], option: str, hint: str
+) -> None:
+    problem = desk.ask(report=report, **body).json()
+    assert (problem["status"], problem["option"]) == (422, option)
+    assert hint in problem["hint"]
 
 
 def test_numbers_that_json_has_no_words_for_are_refused(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -14,6 +15,8 @@ from app.http.identity import SINGLE_USER
 from tests.app.portfolio.book import SETS, Book, Desk, losses_of
 
 YLT = b"Period,Loss,Region\n1,5.5,N\n1,2,S\n7,3,N\n"
+TOWER = {"layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1, "OccLimit": 500}]}
+SELT = b"EventId,SummaryId,SampleId,Loss\n1,1,1,5\n"
 ELT = b"EventId,rate,mean,sd_independent,sd_correlated,exposed_value\n"
 
 
@@ -91,7 +94,16 @@ def test_an_event_loss_table_is_simulated_by_its_seed(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("query", "body", "word"),
     [
-        ("x?form=ylt", YLT, "periods"),
+        ("x?form=ylt", YLT, "how many periods"),
+        ("x?form=selt", SELT, "when they happen"),
+        ("x?form=ylt&no_of_periods=9&seed=1", YLT, "form ylt does not use seed"),
+        ("x?form=ylt&no_of_periods=9&frequency=negative-binomial", YLT, "does not use frequency"),
+        ("x?form=ylt&no_of_periods=9&dispersion=2", YLT, "does not use dispersion"),
+        ("x?form=ylt&no_of_periods=9&occurrence=1", YLT, "does not use occurrence"),
+        ("x?form=elt&no_of_periods=9&repeated=true", ELT, "does not use repeated"),
+        ("x?form=elt&no_of_periods=9&dispersion=2", ELT, "negative-binomial go together"),
+        ("x?form=elt&no_of_periods=9&frequency=negative-binomial", ELT, "go together"),
+        ("x?form=ylt&no_of_periods=9&samples=100", YLT, "1 sample, not 100"),
         ("x?form=ylt&no_of_periods=5", YLT, "7"),
         ("x?form=xlt&no_of_periods=9", YLT, "form"),
         ("x?form=ylt&no_of_periods=9", b"Period,Los\n1,2\n", "Los"),
@@ -107,3 +119,61 @@ def test_a_table_that_is_none_says_why(desk: Desk, query: str, body: bytes, word
     assert answer.status_code == 422, answer.text
     assert word in answer.json()["detail"]
     assert (desk.send("GET", f"{SETS}/x")).status_code == 404
+
+
+def test_a_summary_info_beside_dimensions_is_refused(desk: Desk) -> None:
+    query = f"x?form=ylt&no_of_periods=9&summary_info={desk.info()}"
+    answer = put(desk, query, YLT)
+    assert (answer.status_code, answer.json()["option"]) == (422, "summary_info")
+    assert put(desk, query, b"Period,Loss\n1,5\n").status_code == 201
+
+
+def test_sets_of_other_numbers_of_samples_are_not_added(desk: Desk) -> None:
+    put(desk, "y?form=ylt&no_of_periods=50", YLT)
+    put(desk, "e?form=elt&no_of_periods=50&samples=4", ELT + b"1,0.5,100,20,10,1000\n")
+    problem = desk.ask(loss_sets=[{"id": "y"}, {"id": "e"}], report="averages").json()
+    assert "loss set e is 4, and that of y is 1" in problem["detail"]
+    assert "samples=1" in problem["hint"]
+
+
+@pytest.mark.parametrize(
+    ("report", "more"),
+    [
+        ("summary", {}),
+        ("periods", {}),
+        *((name, {"programme": TOWER}) for name in ("layers", "recoveries")),
+    ],
+)
+def test_means_that_a_set_lacks_are_left_out_of_a_sum(
+    desk: Desk, report: str, more: dict[str, object]
+) -> None:
+    put(desk, "y?form=ylt&no_of_periods=50", YLT)
+    put(desk, "e?form=elt&no_of_periods=50&samples=1", ELT + b"1,0.5,100,20,10,1000\n")
+    whole = desk.ask(loss_sets=[{"id": "e"}], report=report, **more).json()
+    assert (whole["notes"], any(map(of_means, rows_of(whole)))) == ([], True)
+    for sets in (["e", "y"], ["y"]):
+        parts = [{"id": name, "pairing_seed": 1} for name in sets]
+        answer = desk.ask(loss_sets=parts, report=report, **more).json()
+        assert rows_of(answer)
+        assert not any(map(of_means, rows_of(answer)))
+        (note,) = answer["notes"]
+        assert note.startswith("The loss set y has no numerical means")
+    assert desk.send("GET", f"{SETS}/y").json()["means"] is False
+    assert desk.send("GET", f"{SETS}/e").json()["means"] is True
+
+
+def rows_of(answer: dict[str, Any]) -> list[dict[str, float]]:
+    return [row for rows in answer["tables"].values() for row in rows]
+
+
+def of_means(row: dict[str, float]) -> bool:
+    found = (row.get("SampleType") == 1, row.get("EPCalc") == 1, row.get("SampleId") == 0)
+    return any(found)
+
+
+def test_a_repeated_row_is_named_by_the_columns_of_its_table(desk: Desk) -> None:
+    problem = put(desk, "x?form=ylt&no_of_periods=9", YLT + b"7,3,N\n").json()
+    assert "line 5: the loss of Period 7, Region N is already in line 4" in problem["detail"]
+    assert "repeated=true" in problem["hint"]
+    twice = put(desk, "x?form=ylt&no_of_periods=9&repeated=true", YLT + b"7,3,N\n")
+    assert twice.status_code == 201

@@ -198,3 +198,10 @@ def test_a_set_that_nobody_used_expires(tmp_path: Path) -> None:
     expired_records(records, KIND, DAY, lambda: now + 2 * DAY)()
     assert desk.parts.portfolios.sets.page(SINGLE_USER, "", 9) == []
     assert "expired loss_sets" in desk.parts.sweeper._chores
+
+
+def test_a_perspective_that_is_not_that_of_the_run_is_refused(desk: Desk, run: str) -> None:
+    answer = desk.make(run, name="other", perspective="il")
+    assert (answer.status_code, answer.json()["option"]) == (422, "perspective")
+    assert "is il, but that of the run is gul" in answer.json()["detail"]
+    assert desk.make(run, name="own", perspective="gul").json()["perspective"] == "gul"

@@ -115,7 +115,7 @@ def test_the_command_makes_asks_prices_and_deletes(
     )
     assert table.splitlines()[0] == "SummaryId,SampleType,MeanLoss,SDLoss,Region"
     assert table.splitlines()[1].endswith(",S")
-    layers = thalweg("price", str(tower), "c", "--return-periods", "10").splitlines()
+    layers = thalweg("price", str(tower), "c").splitlines()
     assert layers[0].startswith("Layer,SampleType,ExpectedLoss")
     assert layers[1].endswith(",cat")
     out = tmp_path / "net.csv"

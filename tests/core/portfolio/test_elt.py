@@ -192,7 +192,7 @@ def test_events_that_never_happen_are_counted() -> None:
         ("8,0.5,10,-2,3,100", "line 3: sd_independent -2.0 is negative"),
         ("8,0.5,10,2,-3,100", "line 3: sd_correlated -3.0 is negative"),
         ("8,0.5,10,2,3,-100", "line 3: exposed_value -100.0 is negative"),
-        ("7,0.5,10,2,3,100", "line 3: the loss of event 7, summary 1 and sample 0 is already in"),
+        ("7,0.5,10,2,3,100", "line 3: the loss of EventId 7 is already in line 2"),
         ("-8,0.5,10,2,3,100", "line 3: EventId -8 is not in 0 to"),
         ("8,1e9,10,2,3,100", "events are expected in 100 periods"),
         ("8,1e300,10,2,3,100", "events are expected in 100 periods"),

@@ -241,7 +241,12 @@ GOOD = {
         ("splt", "1,1,7", "1,1,3000000000", "line 2: EventId 3000000000 is not in 0 to"),
         ("ylt", "1,7,1,2\n", "1,7,1,0\n", "no row has a loss"),
         ("ylt", "1,7,1,2\n", "", "there is a header line but no other"),
-        ("ylt", "1,7,1,2\n", "1,7,1,2\n1,7,1,2\n", "line 3: the loss of event 7, summary 1 and"),
+        (
+            "ylt",
+            "1,7,1,2\n",
+            "1,7,1,2\n1,7,1,2\n",
+            "line 3: the loss of Period 1, EventId 7, SampleId 1",
+        ),
         ("ylt", "SampleId,Loss\n", "Date,Loss\n", "line 2: Date '1' is not a date such as"),
         ("ylt", "SampleId,Loss", "SampleId,Loss,region", "line 2: the number of columns is 4"),
         ("ylt", "Period", "\x00", "the bytes are not UTF-8 text"),
