@@ -6,7 +6,7 @@ Losses have a row for each block, whose samples are lists::
     17      | 3         | [0, 1, 4]       | [12.5, 10.0, 40.0]
     17      | 5         | [0, 2]          | [0.25, 1.0]
 
-Part lie in the order in which their events came, so that one pass writes them. Each record batch
+Blocks lie in the order in which their events came, so that one pass writes them. Each record batch
 has at most ``BATCH`` bytes and is written by itself, so that a store that keeps blobs in files has
 it in one piece: what is mapped needs no copy. A batch of a block that is longer has several
 pieces, and such a file is read into memory.
