@@ -34,9 +34,10 @@ def test_losses_are_spread_alike_in_slices_of_any_size(shape: str) -> None:
             progress, spare = np.zeros(SPREADING, np.int64), np.empty(n)
             while spread(values, values.view(np.int64), counts, spare, progress, most):
                 pass
-            made.append((values.tobytes(), counts.tobytes()))
+            made.append((spare.tobytes(), counts.tobytes()))
         assert len(set(made)) == 1
-        np.testing.assert_array_equal(np.sort(values), np.sort(given))
+        np.testing.assert_array_equal(np.sort(spare), np.sort(given))
+        assert np.array_equal(values, given)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,10 +63,9 @@ def test_levels_are_those_of_sorted_curves(shape: str) -> None:
             False,
             found,
         )
-    for losses, levels, start in zip(every, found, starts[:-1], strict=True):
+    for losses, levels in zip(every, found, strict=True):
         n = len(losses)
         falling = np.sort(losses)[::-1]
-        np.testing.assert_array_equal(np.sort(values[start : start + n]), falling[::-1])
         for k, i in enumerate(first):
             assert levels[curves.LEVEL, k] == (falling[i - 1] if 0 < i <= n else 0.0)
             assert levels[curves.BEFORE, k] == (falling[i - 2] if 1 < i <= n + 1 else 0.0)
