@@ -122,6 +122,7 @@ def test_nearly_all_or_nothing_leaves_out_samples_without_loss() -> None:
     assert abs(losses.mean() - 30) < SIX * 45.8 / math.sqrt(MANY)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("rates", "frequency", "dispersion"), [
     ((0.3, 0.1), "poisson", None),
     ((30.0, 70.0), "poisson", None),
