@@ -51,7 +51,7 @@ def test_a_run_is_created_with_its_inputs(
         with pytest.raises(TypeError, match=text):
             client.runs.create("gul", ["aal"], **options)
     for reports in ("", [], ["aal", "aal"], ["", "aal"]):
-        with pytest.raises(ValueError, match="report|asked for twice"):
+        with pytest.raises(ValueError, match=r"report|asked for twice"):
             client.runs.create("gul", reports)
     unnamed: Any = [5]
     with pytest.raises(TypeError, match="a report is named by a text such as melt, not"):
