@@ -10,11 +10,11 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
-# Files of tests side by side. Those that compute take a core each. Of the others five processes
+# Files of tests side by side. Those that compute take a core each. Of the others four processes
 # keep two cores busy, with the servers that they wait for; each more collects all tests once more.
 GROUPS := --dist=loadfile --no-loadscope-reorder
 ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
-SIDE_BY_SIDE := -n 5 $(GROUPS)
+SIDE_BY_SIDE := -n 4 $(GROUPS)
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock

@@ -15,8 +15,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -65,10 +67,10 @@ def make(client: Client, spec: SampleSpec, home: Path) -> None:
 
 
 def measure(client: Client, spec: SampleSpec, scanned: float) -> None:
-    asked = [timed(lambda n=n: ask(client, spec.periods, n)) for n in range(ASKED)][1:]
+    asked = [timed(partial(ask, client, spec.periods, n)) for n in range(ASKED)][1:]
     report("all curves of 20 groups", asked)
     print(f"the scan takes {scanned:.3f} s: {scanned / median(asked):.2f} of that")
-    report("a layer that moves", [timed(lambda n=n: move(client, n)) for n in range(MOVED)][1:])
+    report("a layer that moves", [timed(partial(move, client, n)) for n in range(MOVED)][1:])
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -83,9 +85,13 @@ def report(what: str, seconds: list[float]) -> None:
 
 
 def ask(client: Client, periods: int, number: int) -> None:
-    chosen = {"periods": [number + 1, periods]}
-    options = {"group_by": ["Region"], "return_periods": RETURN_PERIODS, "filter": chosen}
-    client.portfolios.query("book", "curves", **options)
+    client.portfolios.query(
+        "book",
+        "curves",
+        group_by=["Region"],
+        return_periods=RETURN_PERIODS,
+        filter={"periods": [number + 1, periods]},
+    )
 
 
 def move(client: Client, number: int) -> None:
@@ -101,8 +107,8 @@ def scan(url: str, path: Path) -> float:
         out.writelines(answer.iter_bytes())
 
     def add(batch: pa.RecordBatch) -> float:
-        columns = [batch.column(name).values.to_numpy() for name in ("SampleId", "Loss")]
-        return float(columns[0].sum() + columns[1].sum())
+        lists: list[Any] = [batch.column(name) for name in ("SampleId", "Loss")]
+        return float(sum(each.values.to_numpy().sum() for each in lists))
 
     with (
         pa.memory_map(str(path)) as source,
