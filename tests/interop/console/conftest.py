@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+
+from tests.app.harness import Service
 
 HERE = "tests/interop/console/"
 
@@ -15,3 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.nodeid.startswith(HERE):
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of the file's own, without datasets."""
+    server = Service(tmp_path_factory.mktemp("server"))
+    try:
+        yield server
+        assert not server.failures()
+    finally:
+        server.kill()

@@ -31,16 +31,6 @@ YEARS = [250, 100, 50]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    server = Service(tmp_path_factory.mktemp("server"))
-    try:
-        yield server
-        assert not server.failures()
-    finally:
-        server.kill()
-
-
-@pytest.fixture(scope="module")
 def run(server: Service) -> str:
     inputs = {"occurrence": generate_inputs(SPEC)["occurrence.bin"], "summary_info": INFO}
     with Client(server.url) as client:

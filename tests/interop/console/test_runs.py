@@ -32,16 +32,6 @@ LAST = "document.getElementById('transfers').lastChild"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("server"))
-    try:
-        yield server
-        assert not server.failures()
-    finally:
-        server.kill()
-
-
-@pytest.fixture(scope="module")
 def client(server: ServerProcess) -> Iterator[Client]:
     with Client(server.url) as client:
         yield client
