@@ -206,7 +206,7 @@ class Answers:
             losses = OF[query.of](layered.recoveries)
             cells = cells_of(losses, layered.subject.parts, whole.groups)
             groups = (0, whole.groups)
-            of_cells = report_cells(cells, whole.calendar, whole.samples, groups, question)
+            of_cells = report_cells(cells, whole, groups, question)
             rolled = chain(*zip(*of_cells, strict=True))
         found: dict[str, list[Rows]] = {name: [] for name in question.reports}
         for report, rows in rolled:
