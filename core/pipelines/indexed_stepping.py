@@ -22,41 +22,24 @@ class IndexedStepper(Stepper):
         batching: how items become batches.
     """
 
+    initial = (0,)
+    _chain: Callable[[int], Indexed]
+
     def __init__(self, chain: Callable[[int], Indexed], batching: Batching) -> None:
         first = chain(0)
         super().__init__(batching, first.schema)
         self._chain = chain
         self._length = first.length
         size = batching.size
-        self._per_epoch: int | None = None
+        self._data_batches: int | None = None
         if self._length is not None:
             drop = batching.last == "drop"
-            self._per_epoch = self._length // size if drop else -(-self._length // size)
-        ends = [end for end in (self.data_batches, batching.limit) if end is not None]
+            self.batches_per_epoch = self._length // size if drop else -(-self._length // size)
+            if batching.epochs is not None:
+                self._data_batches = self.batches_per_epoch * batching.epochs
+        ends = [end for end in (self._data_batches, batching.limit) if end is not None]
         self.end = min(ends, default=None)
         """Number of batches, the limit included; None if endless."""
-
-    @property
-    def initial(self) -> State:
-        """Batch number 0."""
-        return (0,)
-
-    @property
-    def first(self) -> object:
-        """The stages of the first epoch."""
-        return self._chain(0)
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """Batches of a natural epoch, a short last one as ``last`` has it; None if endless."""
-        return self._per_epoch
-
-    @property
-    def data_batches(self) -> int | None:
-        """Batches of all epochs, whatever the limit; None if endless."""
-        if self._per_epoch is None or self.batching.epochs is None:
-            return None
-        return self._per_epoch * self.batching.epochs
 
     def check(self, state: State) -> None:
         """Check that the batch number is at most the number of batches."""
@@ -69,9 +52,7 @@ class IndexedStepper(Stepper):
         sequence = state[0]
         if sequence == self.end:
             return None
-        epoch, batch = (
-            (0, sequence) if self._per_epoch is None else divmod(sequence, self._per_epoch)
-        )
+        epoch, batch = self._place(sequence)
         size, length = self.batching.size, self._length
         start = batch * size
         count = size if length is None else min(size, length - start)
@@ -96,8 +77,8 @@ class IndexedStepper(Stepper):
         """
         if self._whole:
             return []
-        size, per_epoch = self.batching.size, self._per_epoch
-        epoch, batch = (0, sequence) if per_epoch is None else divmod(sequence, per_epoch)
+        size = self.batching.size
+        epoch, batch = self._place(sequence)
         if self._length is not None:
             count = min(count, -(-(self._length // size - batch) // every))
         if self.end is not None:
@@ -121,10 +102,15 @@ class IndexedStepper(Stepper):
             for k, each in enumerate(blocks)
         ]
 
+    def _place(self, sequence: int) -> tuple[int, int]:
+        """Epoch of a batch, and its number in the epoch."""
+        per_epoch = self.batches_per_epoch
+        return (0, sequence) if per_epoch is None else divmod(sequence, per_epoch)
+
     def _numbered(
         self, block: Block, sequence: int, epoch: int, count: int, rows: tuple[int, int]
     ) -> Step:
-        per_epoch = self._per_epoch
+        per_epoch = self.batches_per_epoch
         return Step(
             block=block,
             state=(sequence + 1,),
@@ -133,7 +119,7 @@ class IndexedStepper(Stepper):
             count=count,
             rows=rows,
             ends_epoch=per_epoch is not None and (sequence + 1) % per_epoch == 0,
-            data_finished=sequence + 1 == self.data_batches,
+            data_finished=sequence + 1 == self._data_batches,
         )
 
     def _read(self, chain: Indexed, start: int, count: int, low: int, high: int) -> Block:

@@ -83,6 +83,13 @@ Rows = Callable[[int], tuple[int, int]]
 class Stepper(ABC):
     """Produces the batches of a pipeline from states."""
 
+    initial: State
+    """The state before the first batch; every state begins with the batch number."""
+    batches_per_epoch: int | None = None
+    """Batches of a natural epoch, a short last one as ``last`` has it; None if unknown until they
+    are read, or if the items never end."""
+    _chain: Callable[[int], object]
+
     def __init__(self, batching: Batching, schema: Schema) -> None:
         self.batching = batching
         self.schema = schema
@@ -90,19 +97,9 @@ class Stepper(ABC):
         self._whole = padding is not None and padding.length is None
 
     @property
-    @abstractmethod
     def first(self) -> object:
         """The stages of the first epoch."""
-
-    @property
-    @abstractmethod
-    def initial(self) -> State:
-        """The state before the first batch; every state begins with the batch number."""
-
-    @property
-    @abstractmethod
-    def batches_per_epoch(self) -> int | None:
-        """Batches of a natural epoch; None if unknown, or if the items never end."""
+        return self._chain(0)
 
     @abstractmethod
     def check(self, state: State) -> None:
@@ -160,6 +157,8 @@ class SequentialStepper(Stepper):
         last: the last stage that drops items, or else the one that makes batches.
     """
 
+    _chain: Callable[[int], Sequential | BucketBatch]
+
     def __init__(
         self,
         chain: Callable[[int], Sequential | BucketBatch],
@@ -170,24 +169,10 @@ class SequentialStepper(Stepper):
         super().__init__(batching, first.schema)
         self._chain = chain
         self._first = first.initial
+        self.initial = (0, 0, *self._first)
         self._last = last
         self._makes_batches = isinstance(first, BucketBatch)
         self._pool: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
-
-    @property
-    def initial(self) -> State:
-        """Batch 0 of epoch 0, and the initial state of the stage."""
-        return (0, 0, *self._first)
-
-    @property
-    def first(self) -> object:
-        """The stages of the first epoch."""
-        return self._chain(0)
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """None: only reading an epoch shows how many batches it has."""
-        return None
 
     def check(self, state: State) -> None:
         """Check the batch number and the epoch against the limit and each other."""
