@@ -182,7 +182,7 @@ class SectionReceiver(StreamReceiver):
         scanner = self._scanner
         if scanner.header is None:
             scanner.resume(Position(section.header))
-            self._begin()
+            self._begin(section.header)
         else:
             check_same_header(section.header, "a section", scanner.header, "the first")
         scanner.offset = section.begin

@@ -25,13 +25,11 @@ from .cost import (
     Demand,
     item_bytes,
 )
-from .indexed_stepping import IndexedStepper
-from .operation import Batching, OpenSource, Sizing
 from .operations import OPERATIONS
 from .placement import check_placement, is_sequential
-from .reading import RUN_BYTES, BatchReader
+from .reading import RUN_BYTES, BatchReader, IndexedStepper
 from .spec import PipelineSpec, parse_spec
-from .stage import StageSpec
+from .stage import Batching, OpenSource, Sizing, StageSpec
 from .stepping import SequentialStepper, Step, Stepper, with_fixed_epochs
 
 __all__ = [

@@ -5,7 +5,7 @@ holds the state, so any thread, rank or server can carry on where another one st
 
 How far a state must reach depends on the stages:
 
-* :class:`.indexed_stepping.IndexedStepper` asks for items by position, so batch b of an epoch is
+* :class:`.reading.IndexedStepper` asks for items by position, so batch b of an epoch is
   simply the items from b * size on. The state is the number of the batch, skipping is addition,
   and a rank reads only its own rows, unless padding needs the longest item of the batch.
 * :class:`SequentialStepper` reads items in order. Its state is the number of the batch, the
@@ -47,8 +47,7 @@ from ..iterate.columns import (
     empty_block,
     slice_block,
 )
-from .operation import Batching
-from .stage import StageSpec
+from .stage import Batching, StageSpec
 
 MAX_SKIPPED = 1 << 24
 """Most items that skipping may read in a sequential pipeline."""

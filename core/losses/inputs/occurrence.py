@@ -60,17 +60,13 @@ def parse_event_rates(data: Data, source: str | None = None) -> EventRates:
     """
     rows = decode_rows(data, (_RATES_CSV,), _RATES_BIN, source)
     event_ids = rows.ids("EventIds")
-    with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
-        rates = rows.data["Event_rates"].astype(np.float64)
-    usable = np.isfinite(rates) & (rates >= 0)
-    rows.require(usable, "Event_rates", "is negative or not finite")
-    rows.require_float("Event_rates", "one of whole numbers")
+    rates = rows.weights("Event_rates")
     rows.require_unique(event_ids, "EventIds")
     ids, order = order_of(event_ids, "input")
     ordered = np.empty_like(rates)
     for a, b in slices(len(order), "input"):
         event_ids[a:b] = ids[a:b]
-        np.abs(rates[order[a:b]], out=ordered[a:b])
+        ordered[a:b] = rates[order[a:b]]
     return EventRates(event_ids, ordered)
 
 

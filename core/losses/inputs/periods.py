@@ -50,11 +50,7 @@ def parse_periods(data: Data, count: int | None = None, source: str | None = Non
     """
     rows = decode_rows(data, (_CSV,), _BIN, source)
     numbers = rows.integers("period_no", 1, INT_MAX if count is None else count)
-    with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
-        weights = rows.data["weighting"].astype(np.float64)
-    usable = np.isfinite(weights) & (weights >= 0)
-    rows.require(usable, "weighting", "is negative or not finite")
-    rows.require_float("weighting", "one of whole numbers")
+    weights = rows.weights("weighting")
     rows.require_unique(numbers, "period_no")
     expected = int(numbers.max()) if count is None else count
     if len(numbers) < expected:
@@ -68,7 +64,7 @@ def parse_periods(data: Data, count: int | None = None, source: str | None = Non
             source=source,
         )
     ordered_weights = np.empty(expected)
-    ordered_weights[numbers - 1] = np.abs(weights)
+    ordered_weights[numbers - 1] = weights
     return Periods(ordered_weights)
 
 

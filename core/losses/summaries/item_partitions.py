@@ -21,7 +21,7 @@ import numpy as np
 from ...arrays import Octets, Rows
 from .._kernels.summary_blocks import Written
 from ..buffer import as_octets
-from ..events import StreamEnd
+from ..events import StreamEnd, StreamHeader
 from ..finishing import ParallelMap
 from ..format import SUMMARY_HEADER_SIZE
 from ..header import CommonHeader, header_bytes
@@ -248,9 +248,7 @@ class SectionSummariser(SectionReceiver, Summariser):
         except IndexError:
             self._make_written(0)
 
-    def _begin(self) -> None:
-        header = self.header
-        assert header is not None  # noqa: S101 - called only after the header
+    def _begin(self, header: StreamHeader) -> None:
         self._check_kind(header)
         self._sums = make_sums(self._sets, header.len_sample)
 
