@@ -18,9 +18,9 @@ import numpy as np
 from ..arrays import Array, Floats, Indices, Mask, Words
 from ..budget import current
 from ..rng import Key, below, bits, uniform
-from .arguments import NUMBERS, Args, Arguments, refuse
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
+from .options import NUMBERS, Args, Arguments, refuse
 
 
 @dataclass(frozen=True, slots=True)
