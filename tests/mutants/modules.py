@@ -215,7 +215,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/client/transport/streams.py": (),
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/rng/keys.py": ("tests/core/rng/test_keys.py",),
-    "core/iterate/arguments.py": ("tests/core/iterate/test_transforms.py",),
+    "core/iterate/options.py": (
+        "tests/core/iterate/test_options.py",
+        "tests/core/iterate/test_transforms.py",
+    ),
     "core/iterate/blocks.py": _SHUFFLES,
     "core/iterate/base.py": ("tests/core/iterate/test_base.py", *_STAGES),
     "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),

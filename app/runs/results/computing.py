@@ -32,7 +32,7 @@ from core.losses.merge import Partitions
 from core.losses.outputs import Sink
 from core.losses.parameters import make_rules
 from core.losses.policy import Policy
-from core.losses.sections import Section, SectionedRun, SectionResult
+from core.losses.sections import Section, SectionedRun, SectionEnd, SectionResult
 from core.losses.summaries import Reading, SetReports
 
 from .segments import (
@@ -260,7 +260,7 @@ class RunReports:
         self._streams.header()
         done = 0
 
-        def observe(_result: SectionResult) -> None:
+        def observe(_end: SectionEnd) -> None:
             nonlocal done
             done += SECTION
             self._proceed(min(done, self._streams.nbytes), self._streams.nbytes)
