@@ -25,7 +25,6 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined, not_modified
 from app.http.openapi import (
     MAX_NUMBER,
-    NO_CONTENT,
     NOT_MODIFIED,
     content_response,
     json_body,
@@ -186,7 +185,7 @@ router = Routes(PipelineService, "/v1/pipelines", tags=["pipelines"])
 stages = Routes(PipelineService, "/v1/stages", tags=["pipelines"])
 
 
-@router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
+@router.get("", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def list_pipelines(
     service: PipelineService,
@@ -201,8 +200,6 @@ async def list_pipelines(
 
 @router.post(
     "",
-    operation_id="register_pipeline",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=json_body(MEMBERS, reference()["order"]["example"]),
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
@@ -238,7 +235,7 @@ async def register_pipeline(
     return ExchangeResponse(handle)
 
 
-@router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
+@router.get("/{ident}", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
@@ -250,13 +247,7 @@ async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Re
     return json_response(await service.threads.start(describe))
 
 
-@router.delete(
-    "/{ident}",
-    operation_id="delete_pipeline",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | _PROBLEMS,
-)
+@router.delete("/{ident}", responses=_PROBLEMS)
 @in_lane(FRONT)
 async def delete_pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
@@ -264,13 +255,7 @@ async def delete_pipeline(service: PipelineService, ident: str, who: IdentityDep
     return Response(status_code=204)
 
 
-@router.get(
-    "/{ident}/batches",
-    operation_id="pipeline_batches",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS,
-)
+@router.get("/{ident}/batches", responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS)
 @in_lane(LONG)
 async def pipeline_batches(
     service: PipelineService,
@@ -312,9 +297,6 @@ async def pipeline_batches(
 
 @router.get(
     "/{ident}/batch",
-    operation_id="pipeline_batch",
-    response_class=ExchangeResponse,
-    status_code=200,
     responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
 )
 @in_lane(QUICK)
@@ -344,14 +326,14 @@ async def pipeline_batch(
     return ExchangeResponse(handle)
 
 
-@stages.get("", operation_id="list_stages", responses=_JSON | problem_responses(401, 503))
+@stages.get("", responses=_JSON | problem_responses(401, 503))
 @in_lane(FRONT)
 async def list_stages(_service: PipelineService) -> Response:
     """Describe all stages and functions, with an example of each."""
     return json_response(reference())
 
 
-@stages.get("/{name}", operation_id="stage", responses=_JSON | problem_responses(401, 422, 503))
+@stages.get("/{name}", responses=_JSON | problem_responses(401, 422, 503))
 @in_lane(FRONT)
 async def stage(_service: PipelineService, name: str) -> Response:
     """Describe one stage, with its functions."""

@@ -20,7 +20,6 @@ from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import (
-    NO_CONTENT,
     NOT_MODIFIED,
     content_response,
     json_body,
@@ -85,14 +84,7 @@ async def _stream(
         await stream.send(exchange)
 
 
-@router.post(
-    "/tiles",
-    operation_id="stream_tiles",
-    response_class=ExchangeResponse,
-    status_code=200,
-    openapi_extra=_VIEW,
-    responses=_FRAMES | _PROBLEMS,
-)
+@router.post("/tiles", openapi_extra=_VIEW, responses=_FRAMES | _PROBLEMS)
 @in_lane(LONG)
 async def stream_tiles(
     tiles: TileService,
@@ -117,14 +109,7 @@ async def stream_tiles(
     return ExchangeResponse(handle)
 
 
-@router.post(
-    "/plan",
-    operation_id="plan_view",
-    response_class=ExchangeResponse,
-    status_code=200,
-    openapi_extra=_VIEW,
-    responses=_JSON | _PROBLEMS,
-)
+@router.post("/plan", openapi_extra=_VIEW, responses=_JSON | _PROBLEMS)
 @in_lane(QUICK)
 async def plan_view(
     tiles: TileService,
@@ -156,8 +141,6 @@ async def plan_view(
 
 @router.post(
     "/views",
-    operation_id="register_view",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=_VIEW,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
@@ -215,13 +198,7 @@ async def view_of(tiles: TileService, ident: str, name: str, who: IdentityDep) -
     return json_response(await tiles.threads.start(describe))
 
 
-@router.delete(
-    "/views/{name}",
-    operation_id="delete_view",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | _PROBLEMS,
-)
+@router.delete("/views/{name}", responses=_PROBLEMS)
 @in_lane(FRONT)
 async def delete_view(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
@@ -229,7 +206,7 @@ async def delete_view(tiles: TileService, ident: str, name: str, who: IdentityDe
     return Response(status_code=204)
 
 
-@router.get("/views/{name}/plan", operation_id="view_plan", responses=_PLAN | _PROBLEMS)
+@router.get("/views/{name}/plan", responses=_PLAN | _PROBLEMS)
 @in_lane(QUICK)
 async def view_plan(
     tiles: TileService,
@@ -276,13 +253,7 @@ async def view_plan(
     return json_response(await tiles.threads.start(plan))
 
 
-@router.get(
-    "/views/{name}/tiles",
-    operation_id="view_tiles",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=_FRAMES | _PROBLEMS,
-)
+@router.get("/views/{name}/tiles", responses=_FRAMES | _PROBLEMS)
 @in_lane(LONG)
 async def view_tiles(
     tiles: TileService,
@@ -304,13 +275,7 @@ async def view_tiles(
     return ExchangeResponse(handle)
 
 
-@router.get(
-    "/views/{name}/raw",
-    operation_id="view_raw",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=_RAW | NOT_MODIFIED | _PROBLEMS,
-)
+@router.get("/views/{name}/raw", responses=_RAW | NOT_MODIFIED | _PROBLEMS)
 @in_lane(LONG)
 async def view_raw(
     tiles: TileService, ident: str, name: str, request: Request, who: IdentityDep

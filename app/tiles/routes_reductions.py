@@ -63,9 +63,6 @@ HEARTBEAT_SECONDS = 0.5
 
 @router.post(
     "/reduce",
-    operation_id="reduce_view",
-    response_class=ExchangeResponse,
-    status_code=200,
     openapi_extra=json_body(
         {"view": {"type": "object", "description": "As the body of /tiles"}, "reduction": _SCHEMA},
         {"view": {}, "reduction": {"op": "sum", "over": "frames"}},
@@ -112,7 +109,6 @@ async def reduce_view(
 
 @router.get(
     "/image.png",
-    operation_id="image",
     response_class=Response,
     responses=content_response(200, "image/png") | NOT_MODIFIED,
 )

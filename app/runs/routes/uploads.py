@@ -40,8 +40,6 @@ _APPENDED: dict[int | str, Any] = {
 
 @router.post(
     "",
-    operation_id="create_stream",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=_BODY,
     responses={201: {"model": StreamAnswer}, **_MANY},
@@ -56,14 +54,7 @@ async def create_stream(
     )
 
 
-@router.patch(
-    "/{stream}",
-    operation_id="append_to_stream",
-    response_class=ExchangeResponse,
-    status_code=200,
-    openapi_extra=_BODY,
-    responses=_APPENDED,
-)
+@router.patch("/{stream}", openapi_extra=_BODY, responses=_APPENDED)
 @in_lane(LONG)
 async def append_to_stream(
     service: RunService, run: str, stream: str, request: Request
@@ -72,13 +63,7 @@ async def append_to_stream(
     return ExchangeResponse(lambda exchange: Upload(request, service).append(exchange, run, stream))
 
 
-@router.get(
-    "/{stream}",
-    operation_id="stream_offset",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses={200: _EMPTY, 204: _EMPTY, **_MANY},
-)
+@router.get("/{stream}", responses={200: _EMPTY, 204: _EMPTY, **_MANY})
 @in_lane(FRONT)
 async def stream_offset(
     service: RunService, run: str, stream: str, request: Request
@@ -87,13 +72,7 @@ async def stream_offset(
     return ExchangeResponse(lambda exchange: Upload(request, service).look(exchange, run, stream))
 
 
-@router.delete(
-    "/{stream}",
-    operation_id="delete_stream",
-    response_class=ExchangeResponse,
-    status_code=204,
-    responses={204: _EMPTY, **_MANY},
-)
+@router.delete("/{stream}", responses={204: _EMPTY, **_MANY})
 @in_lane(FRONT)
 async def delete_stream(
     service: RunService, run: str, stream: str, request: Request
@@ -105,14 +84,7 @@ async def delete_stream(
 _METHODS = {"PATCH": Upload.append, "DELETE": Upload.delete, "HEAD": Upload.look}
 
 
-@router.post(
-    "/{stream}",
-    operation_id="override_method",
-    response_class=ExchangeResponse,
-    status_code=204,
-    openapi_extra=_BODY,
-    responses=_APPENDED,
-)
+@router.post("/{stream}", status_code=204, openapi_extra=_BODY, responses=_APPENDED)
 @in_lane(LONG)
 async def override_method(
     service: RunService, run: str, stream: str, request: Request
