@@ -11,7 +11,7 @@ from app.http.bodies import Threads
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
 from app.streams.ahead import Ahead
-from app.streams.driver import EXHAUSTED, HEARTBEAT_SECONDS, Limits, Progress, Stream
+from app.streams.driver import EXHAUSTED, HEARTBEAT_SECONDS, Encoder, Limits, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.sender import Head
 from app.telemetry import Metrics
@@ -82,7 +82,7 @@ def make_batches(
         state, skipped = batch.state, every - 1
 
 
-class BatchFrames:
+class BatchFrames(Encoder[Batch]):
     """Encoder of batches as frames, each with the token that continues after it.
 
     Args:
@@ -90,18 +90,12 @@ class BatchFrames:
         times: reported in the END frame.
     """
 
-    heavy = False
-
     def __init__(self, opened: OpenPipeline, times: Times) -> None:
         self._opened = opened
         self._times = times
         self._writer = FrameWriter()
         self._state: State = opened.start
         self.finished = opened.is_over(opened.start)
-
-    def begin(self) -> Buffers:
-        """Return no frames."""
-        return []
 
     def item(self, item: Batch) -> Buffers:
         """Encode a batch; an EPOCH frame follows the last of an epoch."""

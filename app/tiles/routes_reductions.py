@@ -25,7 +25,7 @@ from app.server.drain import Drain
 from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.ahead import Ahead
-from app.streams.driver import DRAIN, Progress, Stream
+from app.streams.driver import DRAIN, Encoder, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.sender import Head
 from core.arrays import Floats
@@ -232,22 +232,15 @@ class RunningJob:
             yield Result(name, values)
 
 
-class ResultFrames:
+class ResultFrames(Encoder[Result]):
     """Encoder of results as frames.
 
     Tokens are None: a repeated request resumes from the stored results of segments.
     """
 
-    heavy = False
-    finished = False
-
     def __init__(self, running: RunningJob) -> None:
         self._running = running
         self._writer = FrameWriter()
-
-    def begin(self) -> Buffers:
-        """Return no frames."""
-        return []
 
     def item(self, item: Result) -> Buffers:
         """Encode a result; the payload is a view of its values."""

@@ -21,7 +21,7 @@ from app.losses.encoding import RowEncoder, Tokens
 from app.losses.posting import Ending
 from app.losses.spool import Item, Mark
 from app.losses.tables import TableEncoder
-from app.streams.driver import Progress
+from app.streams.driver import Encoder, Progress
 from app.streams.frames import Buffers
 from core.budget import current
 
@@ -175,15 +175,8 @@ class ProgressReader:
         return Report(server_event(name, data, ident))
 
 
-class ProgressEvents:
+class ProgressEvents(Encoder[Report]):
     """The form of events on the wire."""
-
-    heavy = False
-    finished = False
-
-    def begin(self) -> Buffers:
-        """Nothing."""
-        return []
 
     def item(self, item: Report) -> Buffers:
         """Return the event."""
