@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.cluster import DaskCluster
-from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
+from app.engine.request_budget import current_trace
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
 from app.health.loop_lag import LoopLagProbe

@@ -18,10 +18,8 @@ from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.budgets import Budgets
 from app.engine.buffers import Buffers
-from app.engine.inheriting import current_owner, current_trace
-from app.engine.kept import Kept
-from app.engine.ledger import Ledger
-from app.engine.request_budget import BudgetLimits
+from app.engine.ledger import Kept, Ledger
+from app.engine.request_budget import BudgetLimits, current_owner, current_trace
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, resting, share_of_cores
 from app.health.loop_lag import LoopLagProbe

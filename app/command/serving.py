@@ -17,7 +17,7 @@ import structlog
 
 from app.audit import AuditLog
 from app.cores import count_cores
-from app.datasets.files.addresses import split_roots
+from app.datasets.files.buckets import split_roots
 from app.datasets.files.roots import Roots
 from app.server.board import Board, WorkerSlot
 from app.server.forking import in_child

@@ -48,7 +48,7 @@ from app.run_errors import ProcessDiedError
 from core.budget import current
 
 from .base import TaskFailedError, U, Work
-from .inheriting import current_trace
+from .request_budget import current_trace
 from .scheduler import Scheduler
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from app.decoding.base import Decoders
-from app.engine.kept import Kept
-from app.engine.ledger import Ledger
+from app.engine.ledger import Kept, Ledger
 from app.errors import InputGoneError, InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import RecordMissingError, StateStore

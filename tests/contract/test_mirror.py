@@ -127,7 +127,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/oasis/runner.py": _OASIS_RUNNER,
     "app/oasis/service_plan.py": _OASIS_SERVICE,
     "app/datasets/files/buffered.py": _BACKENDS,
-    "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
     "app/datasets/files/holding.py": ("tests/app/datasets/files/test_file_set.py",),
     "app/datasets/files/visits.py": (
         "tests/app/datasets/files/test_roots.py",
@@ -141,7 +140,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/decoding/": _DECODING,
     "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
     "app/engine/base.py": ("tests/app/losses/test_analyses.py",),
-    "app/engine/inheriting.py": ("tests/app/engine/test_budgets.py",),
     "app/engine/request_budget.py": ("tests/app/engine/test_budgets.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
     "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
@@ -264,6 +262,8 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 ACROSS: dict[str, str] = {
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
     "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
+    "tests/app/engine/test_kept.py": "what app/engine/ledger.py keeps to save time",
+    "tests/app/engine/test_results.py": "results of app/engine/workers.py",
     "tests/app/engine/test_cluster_units.py": "a cluster of threads, whose workers do not die",
     "tests/app/datasets/test_bucket_servers.py": "datasets in object stores that run here",
     "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
@@ -276,6 +276,8 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/console/test_datasets.py": "pages of datasets, from a running service",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
+    "tests/app/datasets/files/test_addresses.py": "roots, by app/datasets/files/buckets.py",
+    "tests/app/datasets/files/test_object_reads.py": "app/datasets/files/backends.py, of buckets",
     "tests/app/datasets/files/test_cursors.py": "places in app/datasets/files/seekable.py",
     "tests/app/datasets/test_own_decoders.py": "decoders of the operator's own, on opening",
     "tests/app/decoding/test_limits.py": "limits of app/decoding/base.py",

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.engine.inheriting import current_trace
+from app.engine.request_budget import current_trace
 from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore
 from app.state.ownership import Namespaces, OwnedRecord
 from app.state.presence import Presence

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from app.engine.base import Cluster, Engine
-from app.engine.inheriting import current_trace
 from app.engine.ledger import Hold, Ledger
+from app.engine.request_budget import current_trace
 from app.errors import DataChangedError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
