@@ -39,10 +39,16 @@ from core.errors import PipelineError, PositionError
 from core.pipelines.reference import reference, reference_of
 from core.pipelines.spec import MEMBERS
 
-from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
 from .opened import OpenPipeline
 from .registry import Pipelines
-from .streaming import Selection, batch_stream
+from .streaming import (
+    BATCH_FORMATS,
+    Selection,
+    batch_headers,
+    batch_stream,
+    encode_batch,
+    make_batch,
+)
 
 MEDIA = {
     "frames": MEDIA_TYPES["frames"],

@@ -34,7 +34,7 @@ from core.losses.ledger.runs import SpillStore
 from core.losses.reports import REPORTS
 
 from ..records import SEGMENT, RunRecord
-from ..results.computing import Proceed, RowSink, RunReports, RunStreams
+from ..results.computing import Proceed, RowSink, RunReports, RunStreams, SortedRows
 from ..results.files import RECORDS, Published, PublishedWriter, ReportFiles, ReportName
 from ..results.segments import (
     SEGMENT_BYTES,
@@ -47,7 +47,6 @@ from ..spec import RunOptions, RunSpec
 from ..store import Runs
 from ..streams import Streams
 from .jobs import Job, Variant
-from .sorted_rows import SortedRows
 
 SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed."""
