@@ -260,13 +260,6 @@ class Workers:
         with self._lock:
             return sum(len(calls) for calls in self._calls.waiting.values())
 
-    def longest_wait(self) -> float:
-        """Return how long the oldest waiting call has waited, in seconds; 0 if none waits."""
-        now = time.monotonic()
-        with self._lock:
-            heads = [calls[0].since for calls in self._calls.waiting.values()]
-        return max((now - since for since in heads), default=0.0)
-
     def start(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -85,14 +85,6 @@ def memory_to_parse(kind: str, content: Data) -> int:
     return _PARSED_COLUMNS * sum(sizes) * max(map(len, content.values()), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A stored file."""
-
-    digest: str
-    receipt: Receipt
-
-
 class Inputs:
     """The auxiliary files of a service, the last few of them parsed in memory.
 
@@ -127,7 +119,7 @@ class Inputs:
         kind: str,
         data: bytes,
         periods: int | None = None,
-    ) -> Stored:
+    ) -> Receipt:
         """Check a file and store it for the caller.
 
         Args:
@@ -157,7 +149,7 @@ class Inputs:
             remove=partial(self._store.remove, kind, digest),
         )
         # Whether others have the file too is not for the caller to know.
-        return Stored(digest, Receipt(new or receipt.created, receipt.expires))
+        return replace(receipt, created=new or receipt.created)
 
     def delete(self, who: Identity, kind: str, digest: str) -> None:
         """Remove the caller from the owners of a file, and the file with the last of them.

@@ -24,7 +24,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from core.errors import InputError
 
 from .answer import LossAnswer
-from .inputs import Stored
+from .input_store import Receipt
 from .options import read_options
 from .parquet import MAGIC, MEDIA_TYPE
 from .request import parse_reports
@@ -250,7 +250,7 @@ async def receive_input(
             message = "it came as a form, as curl --data sends one, without its line ends"
             raise InputError(message, hint="Send the file as it is: curl -T FILE", source=name)
 
-        def store() -> Stored:
+        def store() -> Receipt:
             # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.
             return losses.inputs.put(who, name, bytes(data), query.no_of_periods)
 
@@ -260,9 +260,9 @@ async def receive_input(
         name=name,
         digest=stored.digest,
         bytes=len(data),
-        expires=datetime.fromtimestamp(int(stored.receipt.expires), UTC).isoformat(),
+        expires=datetime.fromtimestamp(int(stored.expires), UTC).isoformat(),
     )
-    return answer, stored.receipt.created
+    return answer, stored.created
 
 
 @inputs_router.delete("/{name}/{digest}", responses=problem_responses(400, 401, 403, 404, 422, 503))
