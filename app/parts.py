@@ -365,11 +365,7 @@ def shared_roots(settings: Settings) -> list[Path]:
 
 
 def make_catalogue(
-    settings: Settings,
-    store: StateStore,
-    decoders: DecoderPool,
-    ledger: Ledger,
-    column: Column,
+    settings: Settings, store: StateStore, decoders: DecoderPool, ledger: Ledger, column: Column
 ) -> Catalogue:
     """Return the datasets: those found, those of the operator's catalogue, those registered.
 

@@ -18,12 +18,7 @@ from app.http.addresses import Addresses
 from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import ADMIN, Identity, identity_of, require
 from app.http.json_bodies import JsonBodies, json_response, send_json
-from app.http.openapi import (
-    NOT_MODIFIED,
-    content_response,
-    json_body,
-    problem_responses,
-)
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse

@@ -50,10 +50,7 @@ class InputStore:
     """
 
     def __init__(
-        self,
-        blobs: BlobStore,
-        days: float,
-        clock: Callable[[], float] = time.time,
+        self, blobs: BlobStore, days: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._blobs = blobs
         self._seconds = days * _DAY

@@ -19,12 +19,7 @@ from app.state.base import RecordMissingError, StateStore
 from app.state.shares import Shares
 from app.state.turns import Turn
 from core.errors import InputError
-from core.losses.inputs import (
-    Data,
-    Occurrence,
-    quantiles_from_text,
-    return_periods_from_text,
-)
+from core.losses.inputs import Data, Occurrence, quantiles_from_text, return_periods_from_text
 from core.losses.summaries import SummarySets
 
 from .input_parsers import PARSERS, parse_input
@@ -113,13 +108,7 @@ class Inputs:
         self._parsed: Kept[Any] = Kept(ledger, _CACHED_BYTES, _CACHED)
         self._parsing = threading.Lock()
 
-    def put(
-        self,
-        who: Identity,
-        kind: str,
-        data: bytes,
-        periods: int | None = None,
-    ) -> Receipt:
+    def put(self, who: Identity, kind: str, data: bytes, periods: int | None = None) -> Receipt:
         """Check a file and store it for the caller.
 
         Args:
@@ -244,12 +233,7 @@ class Inputs:
         return sets
 
     def _parsed_file(
-        self,
-        who: Identity,
-        kind: str,
-        digest: str,
-        extra: int | None,
-        parse: Callable[[Data], Any],
+        self, who: Identity, kind: str, digest: str, extra: int | None, parse: Callable[[Data], Any]
     ) -> Any:  # noqa: ANN401 - the result of parse
         if not self._owners.has(who.owner, input_id(kind, digest)):
             self._check_kind(who, kind, digest)

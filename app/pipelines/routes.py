@@ -50,11 +50,7 @@ from .streaming import (
     make_batch,
 )
 
-MEDIA = {
-    "frames": MEDIA_TYPES["frames"],
-    "arrow": MEDIA_TYPES["arrow"],
-    "npy": "application/x-npy",
-}
+MEDIA = {"frames": MEDIA_TYPES["frames"], "arrow": MEDIA_TYPES["arrow"], "npy": "application/x-npy"}
 """Media type of each format."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _MAX_BODY = 1 << 20
@@ -302,15 +298,11 @@ async def pipeline_batches(
 
 
 @router.get(
-    "/{ident}/batch",
-    responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
+    "/{ident}/batch", responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS
 )
 @in_lane(QUICK)
 async def pipeline_batch(
-    service: PipelineService,
-    ident: str,
-    request: Request,
-    query: Annotated[BatchQuery, Query()],
+    service: PipelineService, ident: str, request: Request, query: Annotated[BatchQuery, Query()]
 ) -> ExchangeResponse:
     """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
     # Not a dependency: FastAPI takes as long to resolve one as we take to send a small batch.

@@ -157,11 +157,7 @@ class Namespaces:
         return True
 
     def replace(
-        self,
-        seen: OwnedRecord,
-        value: Json,
-        size: int | None = None,
-        admit: Admit | None = None,
+        self, seen: OwnedRecord, value: Json, size: int | None = None, admit: Admit | None = None
     ) -> OwnedRecord:
         """Replace the value of a thing that is unchanged since ``seen``; return the new version.
 

@@ -135,11 +135,7 @@ class ReductionJob:
     kind: ClassVar[str] = "reduce"
 
     def __init__(
-        self,
-        view: OpenView,
-        spec: Mapping[str, Any] | str,
-        engine: Engine,
-        partials: PartialStore,
+        self, view: OpenView, spec: Mapping[str, Any] | str, engine: Engine, partials: PartialStore
     ) -> None:
         if isinstance(spec, str):
             spec = expand_reduction(spec, view.plan.sig_shape)

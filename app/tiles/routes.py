@@ -19,12 +19,7 @@ from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
-from app.http.openapi import (
-    NOT_MODIFIED,
-    content_response,
-    json_body,
-    problem_responses,
-)
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
@@ -132,11 +127,7 @@ async def stream_tiles(
 @router.post("/plan", openapi_extra=_VIEW, responses=_JSON | _PROBLEMS)
 @in_lane(QUICK)
 async def plan_view(
-    tiles: TileService,
-    ident: str,
-    who: IdentityDep,
-    first: First = 0,
-    count: Count = 1000,
+    tiles: TileService, ident: str, who: IdentityDep, first: First = 0, count: Count = 1000
 ) -> ExchangeResponse:
     """Plan the view in the body: its shapes and a list of its tiles."""
 

@@ -144,8 +144,7 @@ class Bucket:
                 raise FileMissingError(f"{name!r} matches no file", path=name)
             if not found.keys().isdisjoint(each.key for each in matches):
                 raise InvalidOptionError(
-                    f"{name!r} names a file that is named before",
-                    hint="Name each file once",
+                    f"{name!r} names a file that is named before", hint="Name each file once"
                 )
             found |= {each.key: each for each in matches}
             if len(found) > limit:

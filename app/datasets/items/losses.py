@@ -82,10 +82,7 @@ class LossItems:
         """Read and check a stream; of a growing one, only what is complete."""
         size = self._files.size(file)
         index = StreamIndex(
-            self._policy,
-            name=self._files.name(file),
-            spacing=SPACING,
-            max_event_bytes=_EVENT_BYTES,
+            self._policy, name=self._files.name(file), spacing=SPACING, max_event_bytes=_EVENT_BYTES
         )
         budget = current()
         for start, end in slices(size, "losses", _PIECE):
@@ -122,10 +119,7 @@ class LossItems:
         """
         noun = self.header.kind.block_noun
         losses = LOSS_DTYPES[self._policy.float_width]
-        pairs = (
-            Field("sidx", np.dtype("<i4"), ragged=True),
-            Field("loss", losses, ragged=True),
-        )
+        pairs = (Field("sidx", np.dtype("<i4"), ragged=True), Field("loss", losses, ragged=True))
         event = Field("event", np.dtype("<i4"))
         if unit == "event":
             return (event, Field(noun, np.dtype("<i4"), ragged=True), *pairs)

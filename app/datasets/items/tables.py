@@ -96,10 +96,7 @@ class TableItems:
         described = [
             # An Arrow file has the numbers of rows in the batches, all of which are read.
             table.ask(
-                "describe",
-                {},
-                parse_table,
-                Effort(work=files.size(k) if form == ARROW else 0),
+                "describe", {}, parse_table, Effort(work=files.size(k) if form == ARROW else 0)
             )
             for k, table in enumerate(self._tables)
         ]

@@ -309,12 +309,7 @@ def _draw_estimates(axes: Axes, summary: _Summary, palette: Palette) -> None:
     axes.axhline(summary.analytical, color=palette.reference, linestyle="--", linewidth=1.2)
     if np.isfinite(summary.lows).any():
         axes.fill_between(
-            summary.sizes,
-            summary.lows,
-            summary.highs,
-            color=palette.first,
-            alpha=0.22,
-            linewidth=0,
+            summary.sizes, summary.lows, summary.highs, color=palette.first, alpha=0.22, linewidth=0
         )
     axes.plot(
         summary.sizes,

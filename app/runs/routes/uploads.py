@@ -335,10 +335,7 @@ _APPENDED: dict[int | str, Any] = {
 
 
 @router.post(
-    "",
-    status_code=201,
-    openapi_extra=_BODY,
-    responses={201: {"model": StreamAnswer}, **_MANY},
+    "", status_code=201, openapi_extra=_BODY, responses={201: {"model": StreamAnswer}, **_MANY}
 )
 @in_lane(LONG)
 async def create_stream(

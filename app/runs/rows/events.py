@@ -126,13 +126,7 @@ class ProgressReader:
     """
 
     def __init__(
-        self,
-        streams: Streams,
-        jobs: Jobs,
-        run: RunRecord,
-        known: str | None,
-        *,
-        follow: bool,
+        self, streams: Streams, jobs: Jobs, run: RunRecord, known: str | None, *, follow: bool
     ) -> None:
         self._follow = follow
         self._runs = streams.runs

@@ -229,12 +229,7 @@ def _request(losses: LossService, run: RunRecord, report: str, form: str) -> Los
 
 
 def _encoder(
-    wanted: WantedRows,
-    request: LossRequest,
-    tokens: RowTokens,
-    reader: RowReader,
-    *,
-    titled: bool,
+    wanted: WantedRows, request: LossRequest, tokens: RowTokens, reader: RowReader, *, titled: bool
 ) -> RowEncoder:
     form, live = wanted.form, wanted.follow
     if form == EVENTS:

@@ -36,13 +36,7 @@ from core.losses.reports import REPORTS
 from ..records import SEGMENT, RunRecord
 from ..results.computing import Proceed, RowSink, RunReports, RunStreams, SortedRows
 from ..results.files import RECORDS, Published, PublishedWriter, ReportFiles, ReportName
-from ..results.segments import (
-    SEGMENT_BYTES,
-    Segment,
-    SegmentSums,
-    SegmentWork,
-    stream_header,
-)
+from ..results.segments import SEGMENT_BYTES, Segment, SegmentSums, SegmentWork, stream_header
 from ..spec import RunOptions, RunSpec
 from ..store import Runs
 from ..streams import Streams
@@ -378,8 +372,7 @@ class SealingWork:
             return LedgerResources(FIRST_BYTES, more=memory, spill=self._spill)
 
         self._write(
-            reports.of_sums,
-            lambda sink: reports.compute_sums(sums, sealing.segment, of_run, sink),
+            reports.of_sums, lambda sink: reports.compute_sums(sums, sealing.segment, of_run, sink)
         )
 
     def _compute_rows(self) -> None:
