@@ -192,7 +192,7 @@ def create(settings: Settings, board: Board, slot: WorkerSlot) -> object:
         # The supervisor says so, once for all workers.
         slot.publish({"refused": f"[{getattr(e, 'code', OptionError.code)}] {str(e)[:1000]}"})
         raise SystemExit(USAGE) from None
-    warm_up = app.parts.watched.warm_up
+    warm_up = app.parts.warm_up
     warm_up.on_loaded = spare_collections
     if slot.lane == LONG:
         os.nice(settings.long_nice)
