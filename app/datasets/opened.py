@@ -368,10 +368,7 @@ class OpenItems(_Open):
         }
 
     def _describe_unit(self, unit: str) -> dict[str, Any]:
-        return {
-            "count": self.items.count(unit),
-            "fields": describe_schema(self.items.schema(unit)),
-        }
+        return {"count": self.items.count(unit), "fields": describe_schema(self.items.schema(unit))}
 
 
 Opened = OpenDataset | OpenItems

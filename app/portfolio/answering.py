@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from app.engine.base import Engine
-from app.engine.kept import Kept
+from app.engine.ledger import Kept
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls

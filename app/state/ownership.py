@@ -22,7 +22,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from .base import (
     MAX_PAGE,
@@ -37,6 +37,8 @@ from .base import (
 )
 from .turns import Turn
 
+Json: TypeAlias = Any
+"""What JSON holds."""
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
 OWNED_KINDS = (
@@ -60,7 +62,7 @@ class OwnedRecord:
 
     owner: str
     ident: str
-    value: Any
+    value: Json
     """JSON values."""
     record: Record
 
@@ -71,7 +73,7 @@ class OwnedRecord:
         return cls(values["owner"], record.id[_DIGITS + 1 :], values["value"], record)
 
 
-def _encoded(owner: str, value: Any) -> bytes:  # noqa: ANN401 - JSON
+def _encoded(owner: str, value: Json) -> bytes:
     # Sorted, so that equal values have equal bytes.
     return json.dumps(
         {"owner": owner, "value": value}, sort_keys=True, separators=(",", ":")
@@ -90,13 +92,7 @@ class Namespaces:
         self._store = store
         self._kind = kind
 
-    def create(
-        self,
-        owner: str,
-        ident: str,
-        value: Any,  # noqa: ANN401 - JSON
-        size: int | None = None,
-    ) -> bool:
+    def create(self, owner: str, ident: str, value: Json, size: int | None = None) -> bool:
         """Create a thing; return whether it is new.
 
         Args:
@@ -122,13 +118,7 @@ class Namespaces:
                     ids=[ident],
                 )
 
-    def insert(
-        self,
-        owner: str,
-        ident: str,
-        value: Any,  # noqa: ANN401 - JSON
-        size: int | None = None,
-    ) -> OwnedRecord:
+    def insert(self, owner: str, ident: str, value: Json, size: int | None = None) -> OwnedRecord:
         """Create a thing; see ``create``.
 
         Raises:
@@ -167,11 +157,7 @@ class Namespaces:
         return True
 
     def replace(
-        self,
-        seen: OwnedRecord,
-        value: Any,  # noqa: ANN401 - JSON
-        size: int | None = None,
-        admit: Admit | None = None,
+        self, seen: OwnedRecord, value: Json, size: int | None = None, admit: Admit | None = None
     ) -> OwnedRecord:
         """Replace the value of a thing that is unchanged since ``seen``; return the new version.
 

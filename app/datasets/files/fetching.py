@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 
 from app.engine.ledger import Hold, Ledger
 from app.errors import ServiceError
+from app.tally import MOST
 from core.arrays import Octets
 from core.budget import Scope, current
 
@@ -53,7 +54,7 @@ class Wanted(NamedTuple):
 
 class _Kept(NamedTuple):
     future: Future[Octets]
-    hold: Hold | None
+    hold: Hold
 
 
 class Fetching:
@@ -64,12 +65,11 @@ class Fetching:
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
-        self._ledger = ledger
+        self._ledger = ledger or Ledger(MOST, MOST)
         self._lock = threading.Lock()
         self._ahead: OrderedDict[Wanted, _Kept] = OrderedDict()
         self._bytes = 0
-        if ledger is not None:
-            ledger.reclaims.append(self._forget)
+        self._ledger.reclaims.append(self._forget)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -92,12 +92,10 @@ class Fetching:
         with self._lock:
             if self._covering(wanted) is not None:
                 return
-        hold = None
-        if self._ledger is not None:
-            try:
-                hold = self._ledger.hold(_NOBODY, wanted.stop - wanted.start, _PURPOSE)
-            except ServiceError:
-                return
+        try:
+            hold = self._ledger.hold(_NOBODY, wanted.stop - wanted.start, _PURPOSE)
+        except ServiceError:
+            return
         kept = _Kept(self.start(call), hold)
         with self._lock:
             is_new = self._ahead.setdefault(wanted, kept) is kept
@@ -116,8 +114,7 @@ class Fetching:
             if (found := self._covering(wanted)) is None:
                 return None
             kept = self._pop(found)
-        if kept.hold is not None:
-            kept.hold.release()
+        kept.hold.release()
         return kept.future, wanted.start - found.start
 
     def _covering(self, wanted: Wanted) -> Wanted | None:
@@ -145,8 +142,7 @@ class Fetching:
 
 def _drop(kept: _Kept) -> None:
     kept.future.cancel()
-    if kept.hold is not None:
-        kept.hold.release()
+    kept.hold.release()
 
 
 def parts(futures: Iterable[Future[Octets]], nbytes: int) -> Generator[Octets]:

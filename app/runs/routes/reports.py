@@ -49,8 +49,6 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
 
 @router.post(
     "/seal",
-    operation_id="seal_run",
-    response_class=ExchangeResponse,
     status_code=202,
     openapi_extra=json_body(SealBody, {"options": {"return_periods": [250, 100, 50]}}),
     responses={202: {"model": RunAnswer}, **_PROBLEMS},
@@ -75,8 +73,6 @@ async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeR
 
 @router.post(
     "/reports",
-    operation_id="compute_reports",
-    response_class=ExchangeResponse,
     status_code=202,
     openapi_extra=json_body(ReportsBody, {"reports": ["selt"]}),
     responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
@@ -109,9 +105,6 @@ async def compute_reports(
 
 @router.get(
     "/reports/{report}",
-    operation_id="run_report",
-    response_class=ExchangeResponse,
-    status_code=200,
     responses=content_response(200, *(_TYPES[form].split(";")[0] for form in FORMATS))
     | {202: {"description": "Being computed; ask again after Retry-After", "content": _JSON}}
     | NOT_MODIFIED
