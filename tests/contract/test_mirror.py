@@ -123,7 +123,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/state/object_service.py": _OBJECTS,
     "app/oasis/tied_curves.py": ("tests/app/oasis/test_comparing.py",),
     "app/oasis/confirming.py": _OASIS_FAULTS,
-    "app/oasis/model_package/thalweg_process.py": _OASIS_RUNNER,
     "app/oasis/model_package/thalweg_script.py": _OASIS_RUNNER,
     "app/oasis/runner.py": _OASIS_RUNNER,
     "app/oasis/service_plan.py": _OASIS_SERVICE,
@@ -158,7 +157,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/service.py": _PARTS,
     "app/oasis/shims/environment.py": _SHIMS,
     "app/oasis/shims/options.py": _SHIMS,
-    "app/oasis/shims/process_log.py": _SHIMS,
     "app/oasis/shims/reading.py": _SHIMMED_TABLES,
     "app/oasis/shims/tables.py": _SHIMMED_TABLES,
     "app/oasis/shims/loss_tables.py": (
