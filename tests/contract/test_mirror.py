@@ -281,6 +281,8 @@ ACROSS: dict[str, str] = {
     "tests/app/decoding/test_hostile_files.py": "files made to harm, with and without a service",
     "tests/app/decoding/test_mutated_files.py": "damaged files through a service, and by scan",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
+    "tests/app/http/test_site.py": "the documentation, as app/http/routes_operations.py sends it",
+    "tests/app/health/test_loop_lag.py": "waits of event loops and threads, app/health/monitor.py",
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
     "tests/app/oasis/shims/test_annual_losses.py": "the tool aalpy",
     "tests/app/oasis/shims/test_event_tables.py": "the tools eltpy and pltpy",
