@@ -261,6 +261,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/app/command/test_service.py": "the settings that serve starts with",
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
     "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
     "tests/app/engine/test_cluster_units.py": "a cluster of threads, whose workers do not die",
