@@ -24,14 +24,19 @@ def add_options(group: argparse._ActionsContainer, options: Mapping[str, Sequenc
     Args:
         group: of a parser, or the parser itself.
         options: by names and what stands for a value, such as ``-o --out DIR``: the help, and what
-            parses a value; a dict has what else argparse takes. Without a value it is a switch.
+            parses a value, or the values in a text, of which the first is the default; a dict has
+            what else argparse takes. Without any of these it is a switch.
     """
     for words, (text, *facts) in options.items():
         names = [word for word in words.split() if word.startswith("-")]
         how: dict[str, Any] = dict(zip(["metavar"], words.split()[len(names) :], strict=False))
         for fact in facts:
-            how |= fact if isinstance(fact, dict) else {"type": fact}
-        group.add_argument(*names, help=text, **(how or {"action": "store_true"}))
+            if isinstance(fact, str):
+                first, *_ = values = fact.split()
+                how |= {"choices": values, "default": first, "help": f"{text} (default {first})"}
+            else:
+                how |= fact if isinstance(fact, dict) else {"type": fact}
+        group.add_argument(*names, **{"help": text, **(how or {"action": "store_true"})})
 
 
 _RUN_DIRECTORY = {
