@@ -107,7 +107,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``aggregate``."""
     _add_streams(parser, "files or fifos")
     text = f"comma-separated: {','.join(REPORTS)} (default events)"
-    how = {"type": _name_list, "default": ["events"], "metavar": "LIST"}
+    how: dict[str, Any] = {"type": _name_list, "default": ["events"], "metavar": "LIST"}
     parser.add_argument("--reports", "--report", help=text, **how)
     text = (
         "directory for one file per report, or the file of a single one; - for a single one on"
@@ -347,8 +347,9 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     kinds = ("summary", "gul")
     parser.add_argument("--kind", choices=kinds, default="summary", help="default summary")
     for name in ("events", "summaries", "samples", "seed"):
-        how = {"type": _count, "default": getattr(spec, name), "metavar": "N"}
-        parser.add_argument(f"--{name}", help="default %(default)s", **how)
+        default = getattr(spec, name)
+        text = f"default {default}"
+        parser.add_argument(f"--{name}", type=_count, default=default, metavar="N", help=text)
     text = "streams that share the events, such as summary_P1.bin (default 1)"
     parser.add_argument("--partitions", type=_count, default=1, metavar="N", help=text)
     text = "periods in which events occur, 1000 to 1000000 (default ten for each event)"

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ProtocolError
-from ..transport.answers import FrameAnswer
-from ..transport.frames import Array, Frame, Octets
+from ..transport.frames import Array, Frame, FrameAnswer, Octets
 from .options import plain
 from .plan import Box, Plan, Tile
 
