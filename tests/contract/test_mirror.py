@@ -268,6 +268,8 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/test_bucket_servers.py": "datasets in object stores that run here",
     "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
     "tests/app/oasis/shims/test_summary_sets.py": "summary sets, prepared and from their xref",
+    "tests/client/tiles/test_options.py": "views as Python describes them",
+    "tests/client/transport/test_answers.py": "success and refusal, and frames of other answers",
     "tests/client/doors/test_lazy.py": "views as arrays of dask and xarray, by the service itself",
     "tests/client/files/test_durable.py": "what a power failure leaves of every kind of file",
     "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",

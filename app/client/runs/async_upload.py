@@ -29,8 +29,7 @@ from ..transport.async_channel import AsyncChannel, pages
 from ..transport.async_streams import AsyncRepeated, Recovery
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
-from .description import Part, Stream
-from .requests import RunRequests, append, retrieve_offset, stream_of_location
+from .requests import Part, RunRequests, Stream, append, retrieve_offset, stream_of_location
 from .uploading import (
     Acknowledged,
     Observe,

@@ -30,8 +30,7 @@ from ..transport.channel import Channel, pages
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
 from ..transport.streams import Recovery, Repeated
-from .description import Part, Stream
-from .requests import RunRequests, append, retrieve_offset, stream_of_location
+from .requests import Part, RunRequests, Stream, append, retrieve_offset, stream_of_location
 from .uploading import (
     Acknowledged,
     Observe,

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..errors import ProtocolError
 from ..transport.frames import Array, Frame, FrameAnswer, Octets
-from .options import plain
 from .plan import Box, Plan, Tile
+from .requests import plain
 
 _TOKEN_LENGTH = 512
 """Characters; the contract allows 100."""

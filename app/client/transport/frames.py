@@ -122,16 +122,12 @@ class FrameReader:
 
     Args:
         memory: allocates payloads.
-
-    Attributes:
-        between_frames: whether the last frame is complete and none has begun since.
     """
 
     def __init__(self, memory: Memory) -> None:
         self._prefix = np.empty(_PREFIX.size, np.uint8)
         self._steps = _read_frames(self._prefix, memory)
         self._target = self._prefix.data
-        self.between_frames = True
 
     def buffer(self) -> memoryview:
         """The memory the next bytes belong in; never empty, never beyond the current frame."""
@@ -150,12 +146,10 @@ class FrameReader:
             ProtocolError: magic, kind, sequence, sizes or checksum are wrong.
         """
         self._target = self._target[count:]
-        self.between_frames = False
         while not len(self._target):
             step = next(self._steps)
             if isinstance(step, Frame):
                 self._target = self._prefix.data
-                self.between_frames = True
                 return step
             self._target = step
         return None
