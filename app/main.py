@@ -24,8 +24,7 @@ from app.http.dependencies import Routes
 from app.http.guard import Guard
 from app.http.openapi import complete_document
 from app.http.problems import add_problem_handlers
-from app.http.routes_operations import Operations
-from app.http.site import Site
+from app.http.routes_operations import Operations, Site
 from app.losses import routes as losses_routes
 from app.parts import Parts
 from app.pipelines import routes as pipelines_routes

@@ -14,8 +14,7 @@ from app.engine.ledger import Ledger
 from app.engine.request_budget import current_trace
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
-from app.health.loop_lag import LoopLagProbe
-from app.health.monitor import Check, Monitor, Part, StallCheck
+from app.health.monitor import Check, LoopLagProbe, Monitor, Part, StallCheck
 from app.http.throttle import Throttle
 from app.losses.service import LossService
 from app.runs.sealing.sealer import Sealer

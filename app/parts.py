@@ -22,7 +22,7 @@ from app.engine.ledger import Kept, Ledger
 from app.engine.request_budget import BudgetLimits, current_owner, current_trace
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, resting, share_of_cores
-from app.health.loop_lag import LoopLagProbe
+from app.health.monitor import LoopLagProbe
 from app.health.readiness import Readiness
 from app.http.addresses import Addresses
 from app.http.bodies import MinimumRate

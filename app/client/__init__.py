@@ -39,12 +39,12 @@ from .pipelines.blocking import Batches, Pipeline
 from .pipelines.layout import Field
 from .portfolios.requests import LossSet, PortfolioAnswer
 from .runs.blocking import EventAnswer, RowAnswer
-from .runs.description import Part, Run, Stream
 from .runs.following import RunEvent, RunRows
+from .runs.requests import Part, Run, Stream
 from .runs.uploading import Uploaded, Uploading
 from .tiles.blocking import Tiles, View
-from .tiles.options import ViewOptions
 from .tiles.plan import Box, Plan, Tile
+from .tiles.requests import ViewOptions
 from .tiles.saving import TileProgress
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from .pipelines.asynchronous import AsyncPipeline
 from .pipelines.requests import PipelineInfo, creation
 from .portfolios.asynchronous import AsyncPortfolios
 from .runs.asynchronous import AsyncRuns
-from .transport.answers import is_ready
 from .transport.async_channel import AsyncCalls, AsyncClosing
 from .transport.asynchronous import HttpxConnector
 from .transport.http import TIMEOUT, Address
-from .transport.requests import Request, path_of, token_request
+from .transport.requests import Request, is_ready, path_of, token_request
 from .transport.retry import RETRIES
 
 

@@ -15,11 +15,10 @@ from .pipelines.blocking import Pipeline
 from .pipelines.requests import PipelineInfo, creation
 from .portfolios.blocking import Portfolios
 from .runs.blocking import Runs
-from .transport.answers import is_ready
 from .transport.blocking import SocketConnector
 from .transport.channel import Calls, Closing
 from .transport.http import TIMEOUT, Address
-from .transport.requests import Request, path_of, token_request
+from .transport.requests import Request, is_ready, path_of, token_request
 from .transport.retry import RETRIES
 
 

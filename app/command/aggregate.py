@@ -31,9 +31,7 @@ from core.losses.reports.report import RunOptions
 from core.losses.summaries import SummarySets
 
 from .loss_inputs import read_infos, read_inputs, read_sets
-from .policy import policy_of
-from .progress import progress_bar
-from .reading import announce_compiling, log_ends, named_streams
+from .reading import announce_compiling, log_ends, named_streams, policy_of, progress_bar
 
 if TYPE_CHECKING:
     from app.losses.pictures.drawing import PictureFiles

@@ -19,7 +19,7 @@ from core.losses.merge import READ_AHEAD
 from core.losses.reports import REPORTS
 from core.losses.reports.report import RunOptions
 
-from .oasis_options import add_run_directory
+from .oasis_options import add_options, add_run_directory
 
 _SIZE = re.compile(r"([1-9][0-9]{0,12})(|B|[KMGT]i?B)", re.ASCII | re.IGNORECASE)
 _SIZES = {"": 1, "B": 1} | {
@@ -43,6 +43,13 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(_count, text.replace("x", ",").split(",")))
 
 
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 2GiB")
+    return int(match[1]) * int(_SIZES[match[2].upper()])
+
+
 def _add_value(
     group: argparse._ActionsContainer,
     name: str,
@@ -53,12 +60,6 @@ def _add_value(
     """Add an option with a value, whose default the help tells, if it has one."""
     text = text if default is None else f"{text} (default {default})"
     group.add_argument(name, default=default, help=text, **more)
-
-
-def _add_choice(group: argparse._ActionsContainer, name: str, choices: str, text: str) -> None:
-    """Add an option with a few values, of which the first is the default."""
-    values = choices.split()
-    _add_value(group, name, text, values[0], choices=values)
 
 
 def _add_count(
@@ -84,51 +85,39 @@ def _add_streams(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("streams", nargs="*", metavar="FILE", help=text)
 
 
+_POLICY = {
+    "--nan": ("treat NaN and infinite losses as an error, as 0 or as absent", "error zero drop"),
+    "--negative": ("treat negative losses as an error, or keep them", "error keep"),
+    "--sample-order": ("required order of sidx within a block", "ascending any"),
+    "--missing-end": (
+        "last block without its 0,0 pair: refuse it, or accept the stream as unterminated",
+        "error accept",
+    ),
+}
+
+
 def _add_policy(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("accepted values")
     _add_float_width(group)
-    for name, choices, text in (
-        (
-            "--nan",
-            "error zero drop",
-            "treat NaN and infinite losses as an error, as 0 or as absent",
-        ),
-        ("--negative", "error keep", "treat negative losses as an error, or keep them"),
-        ("--sample-order", "ascending any", "required order of sidx within a block"),
-        (
-            "--missing-end",
-            "error accept",
-            "last block without its 0,0 pair: refuse it, or accept the stream as unterminated",
-        ),
-    ):
-        _add_choice(group, name, choices, text)
+    add_options(group, _POLICY)
     _add_count(group, "--max-samples", "largest len_sample accepted", MAX_SAMPLES)
 
 
 def add_aggregate(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``aggregate``."""
     _add_streams(parser, "files or fifos")
-    parser.add_argument(
-        "--reports",
-        "--report",
-        type=_name_list,
-        default=["events"],
-        metavar="LIST",
-        help=f"comma-separated: {','.join(REPORTS)} (default events)",
+    text = f"comma-separated: {','.join(REPORTS)} (default events)"
+    how: dict[str, Any] = {"type": _name_list, "default": ["events"], "metavar": "LIST"}
+    parser.add_argument("--reports", "--report", help=text, **how)
+    text = (
+        "directory for one file per report, or the file of a single one; - for a single one on"
+        " stdout (default -)"
     )
-    parser.add_argument(
-        "-o",
-        "--out",
-        default=STDOUT,
-        metavar="DIR|FILE",
-        help="directory for one file per report, or the file of a single one; - for a single one on"
-        " stdout (default -)",
-    )
+    parser.add_argument("-o", "--out", default=STDOUT, metavar="DIR|FILE", help=text)
     _add_force(parser)
     _add_live(parser, "rows")
-    parser.add_argument(
-        "--format", choices=TABLE_FORMATS, help="default: the ending of --out, or csv"
-    )
+    text = "default: the ending of --out, or csv"
+    parser.add_argument("--format", choices=TABLE_FORMATS, help=text)
     inputs = parser.add_argument_group(
         "auxiliary files (csv, packed or parquet, detected by content)"
     )
@@ -150,12 +139,8 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     for name, of in (("--summary-ids", "summaries"), ("--event-ids", "events")):
         text = f"only those of these {of}, such as 1,5,10-20"
         _add_value(rows, name, text, type=_ids, metavar="LIST")
-    inputs.add_argument(
-        "--summary-info",
-        nargs="+",
-        metavar="[SET=]FILE",
-        help="what summaries are: columns to join to the rows of reports",
-    )
+    text = "what summaries are: columns to join to the rows of reports"
+    inputs.add_argument("--summary-info", nargs="+", metavar="[SET=]FILE", help=text)
     _add_sets(parser)
     _add_whole_runs(parser)
     add_run_directory(parser)
@@ -164,30 +149,36 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     _add_completeness(parser)
     several = parser.add_argument_group("several streams")
     text = "write rows as they arise, or merged by event id"
-    _add_choice(several, "--order", "received event", text)
+    add_options(several, {"--order": (text, "received event")})
     text = "rows to buffer while the slowest stream lags"
     _add_value(several, "--read-ahead", text, READ_AHEAD, type=_count, metavar="BYTES")
     _add_pass(parser, several)
     _add_engine(parser)
 
 
+_ENGINE = {
+    "--engine URL": (
+        "where files are added up: dask:tcp://host:port or dask:tls://host:port of a scheduler",
+        str,
+    ),
+    "--engine-dir DIR": (
+        "directory for the sums that workers leave; they see it, and all files, at the same paths",
+        str,
+    ),
+}
+
+
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workers of a cluster, for reports of whole runs")
-    text = "where files are added up: dask:tcp://host:port or dask:tls://host:port of a scheduler"
-    _add_value(group, "--engine", text, metavar="URL")
-    text = (
-        "directory for the sums that workers leave; they see it, and all files, at the same paths"
-    )
-    _add_value(group, "--engine-dir", text, metavar="DIR")
+    add_options(group, _ENGINE)
 
 
 def _add_live(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--live",
-        action="store_true",
-        help=f"write {what} to standard output, fifos and devices as they arise, not when all are"
-        " known to be good",
+    text = (
+        f"write {what} to standard output, fifos and devices as they arise, not when all are known"
+        " to be good"
     )
+    parser.add_argument("--live", action="store_true", help=text)
 
 
 def _add_pass(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
@@ -211,6 +202,23 @@ def _set_ids(text: str) -> list[int]:
     return list(map(_count, text.split(",")))
 
 
+_SUMS = {
+    "--tvar": ("TVaR as mean of losses by number or by period weight", "count weight"),
+    "--memory-budget SIZE": (
+        "memory for sums by summary, period and sample, such as 4GB (default 1GiB)",
+        {"type": _bytes, "default": MEMORY_BUDGET},
+    ),
+    "--spill-dir DIR": (
+        "directory for what exceeds it (default: that of --out, else for temporary files)",
+    ),
+    "--partial-out FILE": ("write these sums, to be merged with other partitions",),
+    "--partials FILE": (
+        "merge files of --partial-out, in any order, with the streams or alone",
+        {"nargs": "+", "default": []},
+    ),
+}
+
+
 def _add_whole_runs(parser: argparse.ArgumentParser) -> None:
     defaults = RunOptions()
     group = parser.add_argument_group("reports of whole runs (aal, aal_mean, alct, ept, psept)")
@@ -221,52 +229,23 @@ def _add_whole_runs(parser: argparse.ArgumentParser) -> None:
         " capital for AEP, small for OEP"
     )
     _add_value(group, "--curves", text, defaults.curves, metavar="LETTERS")
-    text = "TVaR as mean of losses by number or by period weight"
-    _add_choice(group, "--tvar", "count weight", text)
-    group.add_argument(
-        "--memory-budget",
-        type=_bytes,
-        default=MEMORY_BUDGET,
-        metavar="SIZE",
-        help="memory for sums by summary, period and sample, such as 4GB (default 1GiB)",
-    )
-    group.add_argument(
-        "--spill-dir",
-        metavar="DIR",
-        help="directory for what exceeds it (default: that of --out, else for temporary files)",
-    )
-    _add_files(group, partial_out="write these sums, to be merged with other partitions")
-    group.add_argument(
-        "--partials",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="merge files of --partial-out, in any order, with the streams or alone",
-    )
+    add_options(group, _SUMS)
 
 
 def _add_pictures(parser: argparse.ArgumentParser) -> None:
     defaults = PictureOptions()
     group = parser.add_argument_group("pictures of ept and aal (with the extra plot)")
-    group.add_argument(
-        "--plot",
-        metavar="DIR|FILE",
-        help="directory for their pictures; FILE.svg or FILE.png for a single one",
-    )
+    text = "directory for their pictures; FILE.svg or FILE.png for a single one"
+    group.add_argument("--plot", metavar="DIR|FILE", help=text)
     text = "format of pictures in a directory"
     _add_value(group, "--plot-format", text, defaults.form, choices=PICTURE_FORMS)
     _add_value(group, "--theme", "colours", defaults.theme, choices=THEMES)
-    group.add_argument(
-        "--plot-summaries",
-        type=_ids,
-        metavar="LIST",
-        help="summaries to draw, such as 1,5,10-12 (default: those of --summary-ids, or all, up to"
-        f" {MOST_SUMMARIES})",
-    )
+    text = "summaries to draw, such as 1,5,10-12 (default: those of --summary-ids, or all, up to"
+    text += f" {MOST_SUMMARIES})"
+    group.add_argument("--plot-summaries", type=_ids, metavar="LIST", help=text)
     group.add_argument("--plot-tvar", action="store_true", help="draw TVaR beside the EP curves")
-    group.add_argument(
-        "--perspective", choices=tuple(PERSPECTIVES), help="perspective of the run, for titles"
-    )
+    text = "perspective of the run, for titles"
+    group.add_argument("--perspective", choices=tuple(PERSPECTIVES), help=text)
     group.add_argument("--currency", metavar="CODE", help="currency of the losses, for axes")
 
 
@@ -281,30 +260,14 @@ def _ids(text: str) -> str:
     return text
 
 
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 2GiB")
-    return int(match[1]) * int(_SIZES[match[2].upper()])
-
-
 def add_merge(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``merge``."""
     from app.losses.merging import By  # noqa: PLC0415 - as the module says
 
-    parser.add_argument(
-        "tables",
-        nargs="+",
-        metavar="FILE",
-        help="tables of one report, .csv, .bin or .parquet, each ascending by event",
-    )
-    parser.add_argument(
-        "-o",
-        "--out",
-        default=STDOUT,
-        metavar="FILE",
-        help="merged table (default: standard output)",
-    )
+    text = "tables of one report, .csv, .bin or .parquet, each ascending by event"
+    parser.add_argument("tables", nargs="+", metavar="FILE", help=text)
+    text = "merged table (default: standard output)"
+    parser.add_argument("-o", "--out", default=STDOUT, metavar="FILE", help=text)
     _add_force(parser)
     _add_live(parser, "rows")
     text = "order of rows; those of an event stay as they are, or are sorted by period"
@@ -327,22 +290,16 @@ def add_split(parser: argparse.ArgumentParser) -> None:
 def add_summarise(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``summarise``."""
     _add_streams(parser, "files or fifos of items")
-    parser.add_argument(
-        "-o",
-        "--out",
-        default=STDOUT,
-        metavar="DIR",
-        help="directory for S1_summary.bin and S1_summary.idx of set 1, and so on; - for the"
-        " stream of a single set on stdout (default -)",
+    text = (
+        "directory for S1_summary.bin and S1_summary.idx of set 1, and so on; - for the stream of a"
+        " single set on stdout (default -)"
     )
+    parser.add_argument("-o", "--out", default=STDOUT, metavar="DIR", help=text)
     _add_force(parser)
     _add_live(parser, "blocks")
     _add_sets(parser, required=True)
-    parser.add_argument(
-        "--zeros",
-        action="store_true",
-        help="also write samples without a loss, and summaries without exposure and mean",
-    )
+    text = "also write samples without a loss, and summaries without exposure and mean"
+    parser.add_argument("--zeros", action="store_true", help=text)
     _add_policy(parser)
     _add_completeness(parser)
     _add_pass(parser, parser)
@@ -358,25 +315,24 @@ def _add_completeness(parser: argparse.ArgumentParser) -> None:
     _add_count(group, "--expect-bytes", "fail unless the stream has N bytes")
 
 
+_DATASET = {
+    "--array PATH": ("path of the array in an HDF5 file or zarr store",),
+    "--dtype": ("numpy type of headerless files, such as '<u2'", str),
+    "--sig-shape R,C": ("shape of a frame", _shape),
+    "--nav-shape Y,X": ("shape of the scan", _shape),
+}
+
+
 def add_inspect(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``inspect``."""
     from core.tiles.formats import FORMATS as DATASET_FORMATS  # noqa: PLC0415 - as the module says
 
-    parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="a stream (- for stdin) or the files of a dataset"
-    )
+    text = "a stream (- for stdin) or the files of a dataset"
+    parser.add_argument("files", nargs="+", metavar="FILE", help=text)
     dataset = parser.add_argument_group("datasets that do not describe themselves")
-    dataset.add_argument(
-        "--format",
-        choices=sorted([*DATASET_FORMATS, "hdf5", "zarr"]),
-        help="format of the files (default: detected by content)",
-    )
-    dataset.add_argument(
-        "--array", metavar="PATH", help="path of the array in an HDF5 file or zarr store"
-    )
-    dataset.add_argument("--dtype", help="numpy type of headerless files, such as '<u2'")
-    dataset.add_argument("--sig-shape", type=_shape, metavar="R,C", help="shape of a frame")
-    dataset.add_argument("--nav-shape", type=_shape, metavar="Y,X", help="shape of the scan")
+    text, formats = "format of the files (default: detected by content)", [*DATASET_FORMATS]
+    dataset.add_argument("--format", choices=sorted([*formats, "hdf5", "zarr"]), help=text)
+    add_options(dataset, _DATASET)
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_policy(parser)
 
@@ -388,14 +344,12 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     spec = SampleSpec()
     parser.add_argument("-o", "--out", required=True, metavar="DIR", help="directory to write to")
     _add_force(parser)
-    parser.add_argument(
-        "--kind", choices=("summary", "gul"), default="summary", help="default summary"
-    )
+    kinds = ("summary", "gul")
+    parser.add_argument("--kind", choices=kinds, default="summary", help="default summary")
     for name in ("events", "summaries", "samples", "seed"):
         default = getattr(spec, name)
-        parser.add_argument(
-            f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}"
-        )
+        text = f"default {default}"
+        parser.add_argument(f"--{name}", type=_count, default=default, metavar="N", help=text)
     text = "streams that share the events, such as summary_P1.bin (default 1)"
     parser.add_argument("--partitions", type=_count, default=1, metavar="N", help=text)
     text = "periods in which events occur, 1000 to 1000000 (default ten for each event)"

@@ -58,8 +58,7 @@ from app.tokens import KeyRing, parse_key
 from core._jit import CACHE_VARIABLE, cache_roots, find_published
 
 from .finding import OK, WARN, WRONG, Finding, judge
-from .service import sentence_of, settings_of
-from .serving import check_exposure, is_loopback, kept
+from .serving import check_exposure, is_loopback, kept, sentence_of, settings_of
 
 if TYPE_CHECKING:
     from app.state.postgres import PostgresStateStore

@@ -38,7 +38,7 @@ from core.tiles.corrections import Corrections
 from core.tiles.recording import Hints
 from core.tiles.view import parse_dtype
 
-from .policy import policy_of
+from .reading import policy_of
 
 EXIT_FAULT = 1
 

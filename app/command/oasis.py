@@ -23,8 +23,7 @@ from app.oasis.streams import StreamOption
 from core.errors import CoreError, OptionError
 from core.losses.ledger.ledger import MEMORY_BUDGET
 
-from .policy import policy_of
-from .reading import announce_compiling, log_ends
+from .reading import announce_compiling, log_ends, policy_of
 
 EXIT_TIES = 3
 """Two runs are equal but for ties."""

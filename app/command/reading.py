@@ -1,17 +1,22 @@
-"""What commands that read loss streams share: which streams, and what is logged of them."""
+"""What commands that read loss streams share: which streams, their policy, and what is told."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import stat
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import structlog
 
+from app.losses.sections import Observer, Progress
 from app.losses.sources import STDIN
 from core._jit import is_build_begun
 from core.losses.events import Completeness, StreamEnd
+from core.losses.policy import Policy
 
 
 def named_streams(args: argparse.Namespace) -> Sequence[str]:
@@ -63,3 +68,47 @@ def log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float, do
             log.debug("a missing end would go unnoticed", hint="Pass --expect-events N")
     total = sum(end.bytes for end in ends)
     log.info(done, seconds=round(seconds, 3), mb_per_s=round(total / seconds / 1e6, 1))
+
+
+def policy_of(args: argparse.Namespace, **fields: Any) -> Policy:  # noqa: ANN401 - of Policy
+    """Return the policy of parsed options; ``fields`` are those without an option."""
+    return Policy(
+        float_width=args.float_width,
+        nan=args.nan,
+        negative=args.negative,
+        sample_order=args.sample_order,
+        missing_end=args.missing_end,
+        max_samples=args.max_samples,
+        **fields,
+    )
+
+
+@contextlib.contextmanager
+def progress_bar(*, enabled: bool) -> Iterator[Observer | None]:
+    """Yield an observer that draws bytes, event rate and remaining time.
+
+    Yields None if the bar is disabled or standard error is not a terminal.
+    """
+    if not enabled or not sys.stderr.isatty():
+        yield None
+        return
+    # The import costs a tenth of a second, which batch jobs need not spend.
+    from rich import console, progress  # noqa: PLC0415
+
+    columns = (
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TextColumn("{task.fields[events]:,} events"),
+        progress.TextColumn("{task.fields[rate]:,.0f}/s"),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, events=0, rate=0.0)
+
+        def observe(now: Progress) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            rate = now.events / elapsed if elapsed else 0.0
+            bar.update(task, total=now.total, completed=now.bytes, events=now.events, rate=rate)
+
+        yield observe

@@ -1,7 +1,8 @@
-"""Start the server processes from settings."""
+"""The commands ``serve`` and ``openapi``: settings, and the server processes from them."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import importlib
@@ -9,25 +10,30 @@ import ipaddress
 import os
 import resource
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
+import orjson
 import structlog
+from pydantic import ValidationError
 
 from app.audit import AuditLog
 from app.cores import count_cores
 from app.datasets.files.buckets import split_roots
 from app.datasets.files.roots import Roots
+from app.logs import configure_logging
 from app.server.board import Board, WorkerSlot
 from app.server.forking import in_child
 from app.server.lanes.table import LONG, Table, parse_lanes, table_of
 from app.server.limits import ServerLimits
 from app.server.memory import raise_malloc_thresholds
-from app.server.serve import Lanes, serve
+from app.server.serve import Lanes
+from app.server.serve import serve as serve_application
 from app.server.supervisor import USAGE
 from app.service_error import ServiceError
-from app.settings import METRICS_DIRECTORY, Settings
+from app.settings import METRICS_DIRECTORY, Settings, unknown_variables
 from app.state.api_keys import ApiKeys
 from app.state.base import StorageError
 from app.state.presence import pids_beside
@@ -35,7 +41,10 @@ from app.state.private import private_directory
 from app.state.storage import CLAIMS, FILES, SQLITE, open_storage
 from app.state.token_keys import resolve_keys
 from app.tokens import KeyRing
+from app.wording import wording
 from core.errors import CoreError, OptionError
+
+from .parser import FLAGS
 
 _NOWHERE = "there is no such directory"
 _THRESHOLDS = (2000, 10, 40)
@@ -166,7 +175,7 @@ def run_server(settings: Settings) -> int:
             # Before any metric is defined.
             os.environ[METRICS_DIRECTORY] = str(undo.enter_context(private_directory("counters")))
             undo.callback(os.environ.pop, METRICS_DIRECTORY)
-        return serve(
+        return serve_application(
             partial(create, settings, board),
             host=settings.host,
             port=settings.port,
@@ -290,3 +299,50 @@ def is_loopback(host: str) -> bool:
     # The zone of a link-local address is no part of it.
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     return bool(addresses) and all(ipaddress.ip_address(a).is_loopback for a in addresses)
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Serve until a signal; return the exit code."""
+    try:
+        settings = settings_of(args)
+        configure_logging(settings.log_level)
+        for name, nearest in unknown_variables(os.environ):
+            structlog.get_logger().warning(
+                "this variable is not a setting and is ignored", variable=name, nearest=nearest
+            )
+        return run_server(settings)
+    except ValidationError as e:
+        raise OptionError(sentence_of(e)) from e
+    except (ValueError, StorageError) as e:
+        raise OptionError(str(e)) from e
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Return the settings that options and variables say.
+
+    Raises:
+        ValidationError: they cannot be.
+    """
+    names = [*FLAGS, "scan", "allow_anonymous", "ephemeral", "log_level"]
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    return Settings(**options)
+
+
+def sentence_of(error: ValidationError) -> str:
+    """Say in one line what is wrong with settings, without their values: some are secret."""
+    found = error.errors(include_url=False, include_input=False)
+    sentences = []
+    for each in found:
+        names = [f"THALWEG_{str(name).upper()}" for name in each["loc"][:1]]
+        sentences.append(("".join(names) + wording(each)).removeprefix(": "))
+    return "; ".join(sentences)
+
+
+def openapi(_args: argparse.Namespace) -> int:
+    """Print the OpenAPI document."""
+    from app.main import create_app  # noqa: PLC0415 - seconds that the supervisor saves
+
+    with kept(Settings(ephemeral=True)) as settings:
+        document = create_app(settings).openapi()
+    sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    return 0

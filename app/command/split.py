@@ -19,8 +19,7 @@ from core.losses.format import header_size
 from core.losses.policy import Policy
 from core.losses.reader import LossReader
 
-from .policy import policy_of
-from .reading import announce_compiling
+from .reading import announce_compiling, policy_of
 
 
 def split_stream(

@@ -31,7 +31,7 @@ from core.losses.reports import choose_reports
 
 from .aggregate import job_of
 from .reading import named_streams
-from .service import sentence_of
+from .serving import sentence_of
 
 _BUDGET = 256 << 20
 """Memory for the sums of a partition, at most; what is beyond goes to the disk of the worker."""

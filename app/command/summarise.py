@@ -35,9 +35,7 @@ from core.losses.summaries import (
 )
 
 from .loss_inputs import read_sets
-from .policy import policy_of
-from .progress import progress_bar
-from .reading import announce_compiling, log_ends, named_streams
+from .reading import announce_compiling, log_ends, named_streams, policy_of, progress_bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from app.state.storage import SQLITE, STATE, open_storage
 from app.tasks import REGISTRY, check_scheduler, scheduler_of, store_resource
 from core.errors import OptionError
 
-from .service import sentence_of
+from .serving import sentence_of
 
 _DEATH_SECONDS = 60
 """Time in which a process has to find the scheduler; after that the next nanny begins."""

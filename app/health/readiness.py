@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.server.board import Board, WorkerSlot
@@ -27,6 +28,7 @@ _STARTING = {"kernels"}
 """Parts that fail while a worker starts."""
 
 
+@dataclass(slots=True, eq=False)
 class Readiness:
     """Answers whether the service is ready.
 
@@ -37,14 +39,11 @@ class Readiness:
         poisoned: counts jobs that were given up. They are shown, and make nothing unready.
     """
 
-    def __init__(
-        self, monitor: Monitor, board: Board, slot: WorkerSlot, poisoned: Callable[[], int]
-    ) -> None:
-        self._monitor = monitor
-        self._board = board
-        self._slot = slot
-        self._poisoned = poisoned
-        self._ready_at: dict[int, float] = {}
+    _monitor: Monitor
+    _board: Board
+    _slot: WorkerSlot
+    _poisoned: Callable[[], int]
+    _ready_at: dict[int, float] = field(default_factory=dict, init=False)
 
     async def describe(self, *, draining: bool) -> dict[str, Any]:
         """Describe the readiness, in the form of the answer of ``/readyz``.

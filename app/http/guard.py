@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 import structlog
@@ -58,6 +59,7 @@ class Budgets(Protocol):
         """
 
 
+@dataclass(slots=True, eq=False)
 class Guard:
     """The middleware.
 
@@ -75,49 +77,35 @@ class Guard:
         logs: whether the log has a line for each.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is another part of the service
-        self,
-        app: ASGIApp,
-        keys: Keys,
-        metrics: Metrics,
-        audit: AuditLog,
-        throttle: Throttle,
-        cookies: Cookies,
-        *,
-        open_metrics: bool = False,
-        budgets: Budgets,
-        tracing: Tracing = NO_TRACING,
-        lane: str = "",
-        logs: bool = True,
-    ) -> None:
-        self._app = app
-        self._keys = keys
-        self._metrics = metrics
-        self._audit = audit
-        self._throttle = throttle
-        self._cookies = cookies
-        self._open_metrics = open_metrics
-        self._budgets = budgets
-        self._tracing = tracing
-        self._lane = lane
-        self._logs = logs
+    app: ASGIApp
+    keys: Keys
+    metrics: Metrics
+    audit: AuditLog
+    throttle: Throttle
+    cookies: Cookies
+    _: KW_ONLY
+    open_metrics: bool = False
+    budgets: Budgets
+    tracing: Tracing = NO_TRACING
+    lane: str = ""
+    logs: bool = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             # There are no other routes, and one that came would not be guarded.
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        visit = _Visit(scope, send, self._audit, self._tracing)
+        visit = _Visit(scope, send, self.audit, self.tracing)
         with structlog.contextvars.bound_contextvars(**visit.context):
             await self._visit(visit, scope, receive)
 
     async def _visit(self, visit: _Visit, scope: Scope, receive: Receive) -> None:
-        metrics = self._metrics
+        metrics = self.metrics
         metrics.running.inc()
         start = time.perf_counter()
         try:
@@ -130,9 +118,9 @@ class Guard:
             else:
                 owner = "" if visit.identity is None else visit.identity.payer
                 gone = scope["extensions"][DISCONNECTED_EXTENSION]
-                bounding = self._keys.bounding(visit.identity, scope)
-                with self._budgets.of_request(owner, gone, visit.trace), bounding:
-                    await run_then_exchange(self._app, scope, receive, visit.send)
+                bounding = self.keys.bounding(visit.identity, scope)
+                with self.budgets.of_request(owner, gone, visit.trace), bounding:
+                    await run_then_exchange(self.app, scope, receive, visit.send)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
@@ -147,7 +135,7 @@ class Guard:
                 raise
         finally:
             if visit.admitted is not None:
-                self._throttle.leave(visit.admitted)
+                self.throttle.leave(visit.admitted)
             seconds = time.perf_counter() - start
             metrics.running.dec()
             route = _route(scope)
@@ -159,14 +147,14 @@ class Guard:
             if code is not None and status != _CLIENT_LEFT:
                 metrics.problems.labels(code).inc()
             if not visit.recorded:
-                trail.record(self._audit, scope, route, status, visit.identity)
+                trail.record(self.audit, scope, route, status, visit.identity)
             self._tell(visit, scope, route, status, seconds)
 
     def _tell(self, visit: _Visit, scope: Scope, route: str, status: int, seconds: float) -> None:
         """Log a request, and end its span."""
-        facts = visit.facts(self._lane)
+        facts = visit.facts(self.lane)
         visit.trace.end_request(scope["method"], route, status, **facts)
-        if self._logs:
+        if self.logs:
             logger = structlog.get_logger()
             log = logger.debug if scope["path"] in _QUIET else logger.info
             log(
@@ -193,12 +181,12 @@ class Guard:
                 hint="Try again: another server will answer",
                 retry_after=1,
             )
-        self._cookies.origins.check_sender(scope["method"], visit.headers)
-        if is_open(path, open_metrics=self._open_metrics):
+        self.cookies.origins.check_sender(scope["method"], visit.headers)
+        if is_open(path, open_metrics=self.open_metrics):
             return
         identity = await self._identify(visit, scope)
         if identity.key_id is None:
-            self._cookies.origins.check_host(visit.headers)
+            self.cookies.origins.check_host(visit.headers)
         visit.identity = identity
         identify(scope, identity)
         if path == METRICS:
@@ -206,11 +194,11 @@ class Guard:
             return
         payer = identity.payer
         try:
-            self._throttle.enter(payer)
+            self.throttle.enter(payer)
             visit.admitted = payer
             authorise(identity, scope["method"], path)
         finally:
-            visit.limits = self._throttle.headers(payer)
+            visit.limits = self.throttle.headers(payer)
 
     async def _identify(self, visit: _Visit, scope: Scope) -> Identity:
         given = visit.headers.getlist("authorization")
@@ -220,9 +208,9 @@ class Guard:
                 "the request has several Authorization headers",
                 hint="Send one Authorization header with your key",
             )
-        cookies, scheme = self._cookies, scope.get("scheme", "http")
+        cookies, scheme = self.cookies, scope.get("scheme", "http")
         digest = None if given else cookies.digest(scope["method"], scheme, visit.headers)
-        return await self._keys.identify(next(iter(given), None), client_address(scope), digest)
+        return await self.keys.identify(next(iter(given), None), client_address(scope), digest)
 
 
 def _check_host(scope: Scope) -> None:

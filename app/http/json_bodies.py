@@ -156,16 +156,13 @@ def _members(value: Any) -> Iterable[Any]:  # noqa: ANN401 - JSON
     return [member for member in members if isinstance(member, (dict, list))]
 
 
-def json_response(
-    value: object | bytes, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return a JSON response, which caches do not store unless ``headers`` allow it.
+def json_response(value: object | bytes, status: int = 200) -> Response:
+    """Return a JSON response, which caches do not store.
 
     What may be long is encoded in the thread that makes it, and passed as bytes.
     """
-    all_headers = {"Cache-Control": "no-store", **(headers or {})}
     data = value if isinstance(value, bytes) else orjson.dumps(value)
-    return Response(data, status, all_headers, "application/json")
+    return Response(data, status, {"Cache-Control": "no-store"}, "application/json")
 
 
 async def send_json(
@@ -174,12 +171,9 @@ async def send_json(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Send JSON through an exchange; see :func:`json_response`."""
+    """Send JSON through an exchange, which caches do not store unless ``headers`` allow it."""
     data = value if isinstance(value, bytes) else orjson.dumps(value)
-    all_headers = {
-        "Content-Type": "application/json",
-        "Cache-Control": "no-store",
-        **(headers or {}),
-    }
+    defaults = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    all_headers = defaults | dict(headers or {})
     await exchange.start(status, all_headers, content_length=len(data))
     await exchange.end(data)

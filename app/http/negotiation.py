@@ -9,18 +9,11 @@ from typing import Protocol
 from app.errors import DataChangedError, NotAcceptableError, RangeError
 
 from .compression import CODINGS
+from .media_types import MEDIA_TYPES, PICTURE_TYPES
 
 _FORMAT_OF = {
-    "text/csv": "csv",
-    "application/x-ndjson": "ndjson",
-    "application/ndjson": "ndjson",
-    "application/jsonl": "ndjson",
-    "application/vnd.apache.arrow.stream": "arrow",
-    "application/vnd.apache.parquet": "parquet",
-    "application/octet-stream": "bin",
-    "application/vnd.thalweg.frames": "frames",
-    "image/svg+xml": "svg",
-    "image/png": "png",
+    **{media.partition(";")[0]: name for name, media in (MEDIA_TYPES | PICTURE_TYPES).items()},
+    **dict.fromkeys(("application/ndjson", "application/jsonl"), "ndjson"),
 }
 
 _TAG = re.compile(r'(?<![^\s,])(?:\*|(?:W/)?"[^"]*")(?![^\s,])')

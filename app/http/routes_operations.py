@@ -1,21 +1,34 @@
-"""Routes for operators, and the documentation of the service."""
+"""Routes for operators, and the documentation of the service.
+
+The documentation is a site, which ``make docs`` packs into one file. Pages are looked up by name in
+that file, so no path can lead out of it. Each page has a policy of its own: nothing is loaded but
+from this service, and of scripts and styles that are written in the page only those that it was
+packed with::
+
+    Content-Security-Policy: default-src 'none'; script-src 'self' 'sha256-…'; …
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hashlib
-from collections.abc import Mapping
+import html
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from zipfile import BadZipFile, ZipFile
+from zlib import error as ZlibError  # noqa: N812 - a class
 
-import orjson
 from fastapi import Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
+from xxhash import xxh3_64_hexdigest
 
 from app.errors import KINDS, Kind, NotFoundError
 from app.health import readiness
@@ -23,9 +36,98 @@ from app.server.lanes.table import FRONT, in_lane
 from app.telemetry import METRICS_TYPE, Metrics
 
 from .dependencies import DrainDep, Routes
+from .json_bodies import json_response
+from .media_types import FILE_TYPES
 from .negotiation import not_modified
 from .openapi import problem_responses
-from .site import Site
+
+BUILT = Path(__file__).with_name("site.zip")
+"""Where ``make docs`` leaves the site, and wheels have it."""
+_SCRIPT_TAG = re.compile(rb"<script(?:\s[^>]*)?>(.*?)</script>", re.DOTALL)
+_STYLE_TAG = re.compile(rb"<style(?:\s[^>]*)?>(.*?)</style>", re.DOTALL)
+_STYLE_VALUE = re.compile(rb'\sstyle="([^"]+)"')
+_POLICY = (
+    "default-src 'none'; script-src 'self'{scripts}; style-src 'self'{styles}; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+class Document(NamedTuple):
+    """A file of the site."""
+
+    content: bytes
+    media_type: str
+
+    @property
+    def etag(self) -> str:
+        """The tag of the content."""
+        return f'"{xxh3_64_hexdigest(self.content)}"'
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of an answer with it."""
+        headers = {"ETag": self.etag, "Cache-Control": "no-cache", "Referrer-Policy": "same-origin"}
+        if self.media_type.startswith(("text/html", "image/svg")):
+            headers["Content-Security-Policy"] = policy_of(self.content)
+        return headers
+
+
+class Site:
+    """The documentation.
+
+    Args:
+        path: the file that ``make docs`` has packed; by default the one of the installation. It
+            may be replaced while the service runs.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = BUILT if path is None else path
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is a site."""
+        return self._path.is_file()
+
+    def read(self, name: str) -> Document:
+        """Read a file; a folder stands for the index in it.
+
+        Raises:
+            NotFoundError: there is no such file, or no site.
+        """
+        whole = f"{name}index.html" if name.endswith("/") or not name else name
+        try:
+            with ZipFile(self._path) as archive:
+                content = archive.read(whole)
+        except KeyError:
+            raise NotFoundError(
+                f"the documentation has no page {name[:80]!r}", hint="Begin at /docs/"
+            ) from None
+        except (OSError, BadZipFile, ZlibError) as error:
+            raise NotFoundError(
+                "this service has no documentation site that can be read",
+                hint="/docs lists all routes and problems; make docs builds the site",
+            ) from error
+        kind = whole.rpartition(".")[2]
+        return Document(content, FILE_TYPES.get(kind, "application/octet-stream"))
+
+
+def policy_of(page: bytes) -> str:
+    """Return the Content-Security-Policy of a page, by the hashes of what is written in it."""
+    scripts = _hashes(_SCRIPT_TAG.findall(page))
+    attributes = _hashes(html.unescape(a.decode()).encode() for a in _STYLE_VALUE.findall(page))
+    styles = _hashes(_STYLE_TAG.findall(page))
+    styles += f" 'unsafe-hashes'{attributes}" if attributes else ""
+    return _POLICY.format(scripts=scripts, styles=styles)
+
+
+def _hashes(texts: Iterable[bytes]) -> str:
+    return "".join(sorted({f" {_hash(text)}" for text in texts if text}))
+
+
+def _hash(text: bytes) -> str:
+    """The source of a script or style, as a policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'"
 
 
 class Health(BaseModel):
@@ -98,8 +200,7 @@ _SCRIPT = files("app.http").joinpath("explorer.js").read_text()
 
 
 def _headers(policy: str) -> dict[str, str]:
-    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{style}'; {policy}"
+    policy = f"default-src 'none'; style-src {_hash(_STYLE.encode())}; {policy}"
     policy += "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     # Requests that change something have to say which page sends them.
     return {"Content-Security-Policy": policy, "Referrer-Policy": "same-origin"}
@@ -107,21 +208,17 @@ def _headers(policy: str) -> dict[str, str]:
 
 PAGE_HEADERS = _headers("")
 """Of pages on which nothing may be loaded, run, embedded or sent; their style is the one above."""
-_SCRIPT_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-DOCS_HEADERS = _headers(f"script-src 'sha256-{_SCRIPT_HASH}'; connect-src 'self'; img-src blob:; ")
+DOCS_HEADERS = _headers(
+    f"script-src {_hash(_SCRIPT.encode())}; connect-src 'self'; img-src blob:; "
+)
 """Of the page of all routes, whose script sends requests to this service."""
-
-
-def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
-    headers = {"Cache-Control": "no-store"}
-    return Response(orjson.dumps(value), status, headers, "application/json")
 
 
 @router.get("/healthz", operation_id="healthz", response_model=Health)
 @in_lane(FRONT)
 async def healthz(_operations: Operations) -> Response:
     """Report that the process is alive."""
-    return _json({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 @router.get(
@@ -134,7 +231,7 @@ async def healthz(_operations: Operations) -> Response:
 async def readyz(operations: Operations, drain: DrainDep) -> Response:
     """Report whether the service is ready for requests, and if not, which part fails."""
     described = await operations.readiness.describe(draining=drain.draining)
-    return _json(described, 200 if described["status"] == "ready" else 503)
+    return json_response(described, 200 if described["status"] == "ready" else 503)
 
 
 @router.get(

@@ -44,10 +44,10 @@ from core.losses.policy import Policy
 from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, Summariser
 
-from .chunks import ChunkFiles
+from .chunks import ChunkFiles, run_outputs
 from .directory import OutputJob, OutputTables, check_writable
 from .files import locked
-from .settings import Losses, SetRequest
+from .settings import Losses
 from .streams import StreamGroup, StreamOption, read_streams, stream_groups
 
 WAITING_BYTES = 128 << 20
@@ -162,7 +162,7 @@ class RunAggregation:
             sets = self._directory.sets(losses)
             for index, request in enumerate(self._directory.requests(losses)):
                 inputs = self._directory.inputs(request, losses)
-                if samples is None or inputs.occurrence is None or not _of_runs(request):
+                if samples is None or inputs.occurrence is None or not run_outputs(request):
                     continue
                 count = int((sets.places.set_indices == index).sum())
                 calendar = make_calendar(inputs.occurrence)
@@ -251,11 +251,6 @@ class RunAggregation:
             resources = replace(resources, on_merged=files.exchange(losses, request))
         options = {"policy": policy, "options": request.options, "resources": resources}
         return Analyses(reports, {**given, **options})
-
-
-def _of_runs(request: SetRequest) -> bool:
-    """Whether outputs of a set need the sums of the whole run."""
-    return bool({"palt", "altmeanonly", "alct", "ept", "psept"} & set(request.outputs))
 
 
 class _Progress:

@@ -56,7 +56,8 @@ def _row_outputs(request: SetRequest) -> list[str]:
     return [name for name in request.outputs if OUTPUTS[name].kat_flag is not None]
 
 
-def _run_outputs(request: SetRequest) -> list[str]:
+def run_outputs(request: SetRequest) -> list[str]:
+    """The outputs of a set that need the sums of the whole run."""
     return [name for name in request.outputs if OUTPUTS[name].kat_flag is None]
 
 
@@ -114,7 +115,7 @@ class ChunkFiles:
         name = set_name(losses, request)
         paths = {o: self._work / kat_file(name, o, process) for o in _row_outputs(request)}
         self._tables.add_files(losses, request, paths, "bin")
-        sums = [self._work / summary_file(name, o, process) for o in _run_outputs(request)]
+        sums = [self._work / summary_file(name, o, process) for o in run_outputs(request)]
         if sums:
             first, *others = dict.fromkeys(sums)
             self._sums[first] = others
@@ -125,7 +126,7 @@ class ChunkFiles:
     ) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Reports of a chunk, and those of the inputs that they take."""
         names = list(dict.fromkeys(OUTPUTS[name].report for name in _row_outputs(request)))
-        if _run_outputs(request):
+        if run_outputs(request):
             names.append(_SUMS_ONLY)
         taken = taken_inputs(REPORTS[name] for name in names)
         return names, {name: value for name, value in inputs.items() if name in taken}
@@ -319,7 +320,7 @@ class _Chunks:
     ) -> None:
         """Write the reports of the whole run."""
         request = self.request
-        outputs = _run_outputs(request)
+        outputs = run_outputs(request)
         if not outputs:
             return
         paths = [str(path) for path in self._paths(summary_file, outputs[0])]

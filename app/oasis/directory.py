@@ -72,7 +72,6 @@ class RunDirectory:
         self._read: dict[Path, Any] = {}
         try:
             self.float_width = outputs.float_width()
-            outputs.int_width()
         except ValueError as e:
             raise InputError(str(e)) from e
 

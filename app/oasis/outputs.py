@@ -166,7 +166,6 @@ LOG_LEVEL_VARIABLE = "OASIS_PYTOOLS_LOG_LEVEL"
 """A number of the module logging; it beats the option -v."""
 LOG_FOLDER = "log"
 """Where logs go without LOG_DIR_VARIABLE, below the run directory."""
-LOG_FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
 LOG_NAME = "oasislmf"
 LOG_STARTING = "starting process"
 LOG_FINISHING = "finishing process"
@@ -179,26 +178,18 @@ def log_file(tool: str, pid: int, unique: str, environ: Mapping[str, str] = os.e
 
 
 def float_width(environ: Mapping[str, str] = os.environ) -> int:
-    """Bytes of a loss that OASIS_FLOAT asks for, 4 without it.
+    """Bytes of a loss that OASIS_FLOAT asks for, 4 without it; those of an id are 4.
 
     Raises:
-        ValueError: naming the value, which is not supported.
+        ValueError: naming the value, of OASIS_INT too, which is not supported.
     """
+    _width(INT_VARIABLE, "i4", INT_WIDTHS, environ)
     return _width(FLOAT_VARIABLE, "f4", FLOAT_WIDTHS, environ)
 
 
 def in_words_of_runs(text: str) -> str:
     """What the engine says, with the variable that a run has the width of its losses from."""
     return _WIDTH.sub(rf"{FLOAT_VARIABLE}=f\1 has to be set for the whole run", text)
-
-
-def int_width(environ: Mapping[str, str] = os.environ) -> int:
-    """Bytes of an id that OASIS_INT asks for: 4.
-
-    Raises:
-        ValueError: naming the value, which is not supported.
-    """
-    return _width(INT_VARIABLE, "i4", INT_WIDTHS, environ)
 
 
 def _width(name: str, default: str, widths: Mapping[str, int], environ: Mapping[str, str]) -> int:

@@ -21,6 +21,7 @@ import fcntl
 import termios
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 
 PER_TURN = 2
 """Calls of each kind per turn. The work of a turn is then about twice what the turn itself costs:
@@ -120,6 +121,7 @@ class Flow:
             self._writable.set()
 
 
+@dataclass(slots=True, eq=False)
 class WriteWatch:
     """Calls back when a client takes none of the bytes that wait to be sent.
 
@@ -134,21 +136,14 @@ class WriteWatch:
         passing: Number of bytes that wait for the socket itself; updated by who passes them on.
     """
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        seconds: float,
-        stalled: Callable[[], None],
-    ) -> None:
-        self.written = 0
-        self.passing = 0
-        self._transport = transport
-        self._loop = loop
-        self._seconds = seconds
-        self._stalled = stalled
-        self._mark = (0, 0.0)
-        self._timer: asyncio.TimerHandle | None = None
+    _transport: asyncio.Transport
+    _loop: asyncio.AbstractEventLoop
+    _seconds: float
+    _stalled: Callable[[], None]
+    written: int = field(default=0, init=False)
+    passing: int = field(default=0, init=False)
+    _mark: tuple[int, float] = field(default=(0, 0.0), init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Check periodically while bytes wait to be sent."""

@@ -27,6 +27,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from uvicorn.server import ServerState
@@ -99,6 +100,7 @@ class Disconnects:
                 callback()
 
 
+@dataclass(slots=True, eq=False)
 class Disconnect:
     """Resets a connection whose client leaves while its socket is not read.
 
@@ -111,19 +113,15 @@ class Disconnect:
         loop: The running event loop.
     """
 
-    def __init__(
-        self,
-        disconnects: Disconnects,
-        transport: asyncio.Transport,
-        flow: Flow,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._disconnects = disconnects
-        self._transport = transport
-        self._flow = flow
-        self._loop = loop
-        self._descriptor: int | None = None
-        self._timer: asyncio.TimerHandle | None = loop.call_later(_MOMENT, self._watch)
+    _disconnects: Disconnects
+    _transport: asyncio.Transport
+    _flow: Flow
+    _loop: asyncio.AbstractEventLoop
+    _descriptor: int | None = field(default=None, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._timer = self._loop.call_later(_MOMENT, self._watch)
 
     def stop(self) -> None:
         """Watch no longer; must be called before the socket is closed."""

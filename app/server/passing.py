@@ -25,7 +25,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .body import ClientDisconnected
@@ -78,6 +78,7 @@ class Passing:
         return self.size
 
 
+@dataclass(slots=True, eq=False)
 class SocketPasser:
     """Passes bytes on to the socket of a transport.
 
@@ -88,22 +89,17 @@ class SocketPasser:
         sock: a handle of its socket, closed by ``close``.
     """
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        flow: Flow,
-        watch: WriteWatch | None,
-        sock: socket.socket,
-    ) -> None:
-        self._transport = transport
-        self._flow = flow
-        self._watch = watch
-        self._socket = sock
-        sock.setblocking(False)
-        self._writable = select.poll()
-        self._writable.register(sock, select.POLLOUT)
-        self._left = 0
-        self._is_full = False
+    _transport: asyncio.Transport
+    _flow: Flow
+    _watch: WriteWatch | None
+    _socket: socket.socket
+    _writable: select.poll = field(default_factory=select.poll, init=False)
+    _left: int = field(default=0, init=False)
+    _is_full: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._socket.setblocking(False)
+        self._writable.register(self._socket, select.POLLOUT)
 
     async def pass_on(self, body: Passing, gone: Flag) -> None:
         """Send a body after everything that was written before it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from starlette._exception_handler import wrap_app_handling_exceptions
-from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,6 +22,7 @@ _STACKS = ("fastapi_inner_astack", "fastapi_function_astack", "fastapi_middlewar
 """What the framework leaves in a scope of which it needs nothing any more."""
 
 HeaderItems = Mapping[str, str] | Iterable[tuple[str, str]]
+RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Exchange:
@@ -43,7 +43,7 @@ class Exchange:
         RuntimeError: The server is another than ours.
     """
 
-    def __init__(self, scope: Scope, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
         extensions = scope.get("extensions") or {}
         if BODY_EXTENSION not in extensions:
             raise RuntimeError(
@@ -56,11 +56,8 @@ class Exchange:
         self.ended = False
         self.aborted = False
         self._abort: Callable[[], None] = extensions[ABORT_EXTENSION]
-        self._informational: Callable[[int, list[tuple[bytes, bytes]]], None] = extensions[
-            INFORMATIONAL_EXTENSION
-        ]
+        self._informational: Callable[[int, RawHeaders], None] = extensions[INFORMATIONAL_EXTENSION]
         self._send = send
-        self._headers = headers
 
     async def start(
         self, status: int, headers: HeaderItems = (), *, content_length: int | None = None
@@ -69,23 +66,18 @@ class Exchange:
 
         Args:
             status: The status code.
-            headers: Headers; they replace those of the same name set on the response
-                object, except ``set-cookie``, which is added.
+            headers: Headers.
             content_length: Length of the answer in bytes, if known; chunked otherwise.
 
         Raises:
             ClientDisconnected: The client left, or the answer was aborted.
         """
-        items = headers.items() if isinstance(headers, Mapping) else headers
-        own = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in items]
+        raw = _raw(headers)
         if content_length is not None:
-            own.append((b"content-length", b"%d" % content_length))
-        names = {name for name, _ in own} - {b"set-cookie"}
-        defaults = [item for item in self._headers if item[0] not in names]
+            raw.append((b"content-length", b"%d" % content_length))
         self._check()
         self.started = True
-        message = {"type": "http.response.start", "status": status, "headers": defaults + own}
-        await self._pass(message)
+        await self._pass({"type": "http.response.start", "status": status, "headers": raw})
 
     async def write(self, data: bytes | memoryview) -> None:
         """Send a piece of the answer; wait while too much is unsent.
@@ -129,10 +121,7 @@ class Exchange:
         """Send an interim answer such as 104 before the answer; return whether it was."""
         if self.started:
             return False
-        items = headers.items() if isinstance(headers, Mapping) else headers
-        self._informational(
-            status, [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in items]
-        )
+        self._informational(status, _raw(headers))
         return True
 
     def abort(self) -> None:
@@ -157,6 +146,11 @@ class Exchange:
             raise ClientDisconnected("the client left") from error
 
 
+def _raw(headers: HeaderItems) -> RawHeaders:
+    items = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in items]
+
+
 class ExchangeResponse(Response):
     """A response produced by a handler that reads the request itself.
 
@@ -170,21 +164,11 @@ class ExchangeResponse(Response):
 
     Args:
         handler: Called with the :class:`Exchange`; the answer ends when it returns.
-        headers: Default headers; those passed to ``start`` take precedence.
-        background: Run after the answer.
     """
 
-    def __init__(
-        self,
-        handler: Callable[[Exchange], Awaitable[None]],
-        headers: Mapping[str, str] | None = None,
-        background: BackgroundTask | None = None,
-    ) -> None:
-        super().__init__(headers=headers, background=background)
+    def __init__(self, handler: Callable[[Exchange], Awaitable[None]]) -> None:
+        super().__init__()
         self._handler = handler
-        if headers is None or "content-length" not in {name.lower() for name in headers}:
-            # The base class declares an empty answer.
-            del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the handler, now or once the framework has ended; an ASGI application."""
@@ -195,7 +179,7 @@ class ExchangeResponse(Response):
             postponed.append(self._run)
 
     async def _run(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, send, self.raw_headers)
+        exchange = Exchange(scope, send)
         try:
             await self._handler(exchange)
             if not exchange.started and not exchange.aborted:
@@ -208,8 +192,6 @@ class ExchangeResponse(Response):
             if exchange.started:
                 exchange.abort()
             raise
-        if self.background is not None and not exchange.aborted:
-            await self.background()
 
 
 async def run_then_exchange(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -35,6 +35,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 
 import structlog
@@ -54,6 +55,7 @@ _TICK = 1.0
 """Seconds."""
 
 
+@dataclass(slots=True, eq=False)
 class Supervisor:
     """Keeps workers running until a signal.
 
@@ -70,32 +72,24 @@ class Supervisor:
             None for any number.
     """
 
-    on_end: Callable[[int], None] | None = None
-    wiring: Wiring | None = None
-    memory: int | None = None
-
-    def __init__(
-        self,
-        board: Board,
-        run: Callable[[WorkerSlot], int],
-        sockets: list[socket.socket],
-        stop_seconds: float,
-    ) -> None:
-        self._board = board
-        self._run = run
-        self._sockets = sockets
-        self._stop_seconds = stop_seconds
-        self._places: list[Place] = []
-        self._statuses: dict[int, int] = {}
-        """Exit codes of children that have ended, by pid."""
-        self._ready: set[str] = set()
-        """Which kinds of processes were ever ready."""
-        self._signals = 0
-        self._wakers: tuple[socket.socket, ...] = ()
-        self._code = 0
-        self._ends: Counter[str] = Counter()
-        self._memory_kills = count_memory_kills()
-        self._ticked = 0.0
+    _board: Board
+    _run: Callable[[WorkerSlot], int]
+    _sockets: list[socket.socket]
+    _stop_seconds: float
+    on_end: Callable[[int], None] | None = field(default=None, init=False)
+    wiring: Wiring | None = field(default=None, init=False)
+    memory: int | None = field(default=None, init=False)
+    _places: list[Place] = field(default_factory=list, init=False)
+    _statuses: dict[int, int] = field(default_factory=dict, init=False)
+    """Exit codes of children that have ended, by pid."""
+    _ready: set[str] = field(default_factory=set, init=False)
+    """Which kinds of processes were ever ready."""
+    _signals: int = field(default=0, init=False)
+    _wakers: tuple[socket.socket, ...] = field(default=(), init=False)
+    _code: int = field(default=0, init=False)
+    _ends: Counter[str] = field(default_factory=Counter, init=False)
+    _memory_kills: int = field(default_factory=count_memory_kills, init=False)
+    _ticked: float = field(default=0.0, init=False)
 
     def run(self) -> int:
         """Start the workers and keep them running; return the exit code of the service."""

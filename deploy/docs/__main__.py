@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from app.http.site import BUILT
+from app.http.routes_operations import BUILT
 
 from . import existing, reference
 from .tutorials import PAGES, Tutorial

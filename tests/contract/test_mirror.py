@@ -121,7 +121,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/state/object_service.py": _OBJECTS,
     "app/oasis/tied_curves.py": ("tests/app/oasis/test_comparing.py",),
     "app/oasis/confirming.py": _OASIS_FAULTS,
-    "app/oasis/model_package/thalweg_process.py": _OASIS_RUNNER,
     "app/oasis/model_package/thalweg_script.py": _OASIS_RUNNER,
     "app/oasis/runner.py": _OASIS_RUNNER,
     "app/oasis/service_plan.py": _OASIS_SERVICE,
@@ -154,7 +153,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/service.py": _PARTS,
     "app/oasis/shims/environment.py": _SHIMS,
     "app/oasis/shims/options.py": _SHIMS,
-    "app/oasis/shims/process_log.py": _SHIMS,
     "app/oasis/shims/reading.py": _SHIMMED_TABLES,
     "app/oasis/shims/tables.py": _SHIMMED_TABLES,
     "app/oasis/shims/loss_tables.py": (
@@ -258,6 +256,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/app/command/test_service.py": "the settings that serve starts with",
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
     "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
     "tests/app/engine/test_kept.py": "what app/engine/ledger.py keeps to save time",
@@ -266,6 +265,8 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/test_bucket_servers.py": "datasets in object stores that run here",
     "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
     "tests/app/oasis/shims/test_summary_sets.py": "summary sets, prepared and from their xref",
+    "tests/client/tiles/test_options.py": "views as Python describes them",
+    "tests/client/transport/test_answers.py": "success and refusal, and frames of other answers",
     "tests/client/doors/test_lazy.py": "views as arrays of dask and xarray, by the service itself",
     "tests/client/files/test_durable.py": "what a power failure leaves of every kind of file",
     "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",
@@ -282,6 +283,8 @@ ACROSS: dict[str, str] = {
     "tests/app/decoding/test_hostile_files.py": "files made to harm, with and without a service",
     "tests/app/decoding/test_mutated_files.py": "damaged files through a service, and by scan",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
+    "tests/app/http/test_site.py": "the documentation, as app/http/routes_operations.py sends it",
+    "tests/app/health/test_loop_lag.py": "waits of event loops and threads, app/health/monitor.py",
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
     "tests/app/oasis/shims/test_annual_losses.py": "the tool aalpy",
     "tests/app/oasis/shims/test_event_tables.py": "the tools eltpy and pltpy",

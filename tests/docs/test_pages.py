@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 from app.errors import KINDS
-from app.http.site import Site
+from app.http.routes_operations import Site
 from app.settings import Settings
 from core.losses.reports import REPORTS
 from core.pipelines.reference import reference as stages

@@ -19,7 +19,7 @@ from ..errors import ConnectionFailed, OtherFileError, ProblemError, StateError,
 from ..hints import hint_of
 from ..losses.requests import INPUTS, LossOptions
 from ..losses.saving import Progress
-from ..runs.description import RunOptions
+from ..runs.requests import RunOptions
 from ..runs.uploading import Uploading
 from ..tiles.saving import TileProgress
 from ..transport.retry import is_retryable

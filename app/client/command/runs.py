@@ -11,7 +11,7 @@ from typing import Any
 from ..client import Client
 from ..losses.requests import INPUTS
 from ..losses.saving import label
-from ..runs.description import Run
+from ..runs.requests import Run
 from .arguments import (
     REPORT_OPTIONS,
     REPORTS_HELP,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..client import Client
 from ..errors import ProblemError, StateError, ThalwegError, data_changed
 from ..files.outputs import check_target, write_file
-from ..tiles.options import ViewOptions
+from ..tiles.requests import ViewOptions
 from .arguments import (
     add_behaviour,
     add_options,

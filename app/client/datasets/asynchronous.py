@@ -15,8 +15,7 @@ from ..errors import ProtocolError, data_changed
 from ..files.outputs import check_target, write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
-from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import TileRequests, dataset_spec, image
+from ..tiles.requests import TileRequests, ViewOptions, ViewSpec, dataset_spec, image
 from ..tiles.stream import Watch, reduction_json
 from ..transport.async_channel import AsyncCalls, AsyncConnector
 from ..transport.frames import Array

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from ..errors import ProtocolError, data_changed
 from ..files.outputs import check_target, write_file
 from ..tiles.blocking import View
-from ..tiles.options import ViewOptions, ViewSpec
-from ..tiles.requests import TileRequests, dataset_spec, image
+from ..tiles.requests import TileRequests, ViewOptions, ViewSpec, dataset_spec, image
 from ..tiles.stream import Watch, reduction_json
 from ..tiles.streams import Reduction
 from ..transport.channel import Calls, Connector

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConnectionFailed, ProtocolError, StateError, data_changed
-from ..transport.answers import STATUS_OK
 from ..transport.channel import Channel
 from ..transport.frames import Rows, dtype_of
-from ..transport.requests import BLOCK, Head, Request
+from ..transport.requests import BLOCK, STATUS_OK, Head, Request
 from ..transport.streams import Resumable
 from .outputs import FileOutput, Mark
 from .state import PathLike, StateFile

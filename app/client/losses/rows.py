@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ProblemError, ProtocolError
-from ..transport.answers import FrameAnswer
-from ..transport.frames import Frame, Rows, dtype_of
+from ..transport.frames import Frame, FrameAnswer, Rows, dtype_of
 
 CHOICES = ("summary_ids", "event_ids")
 """Options that choose rows."""

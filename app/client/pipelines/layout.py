@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import ProtocolError
-from ..transport.answers import FrameAnswer
-from ..transport.frames import Array, Frame, Octets
+from ..transport.frames import Array, Frame, FrameAnswer, Octets
 from .batch import Batch, Column, EpochEnd, Ragged
 from .selection import is_token
 

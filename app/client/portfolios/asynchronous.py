@@ -13,8 +13,7 @@ from ..files.async_downloads import AsyncDownload
 from ..files.outputs import write_file
 from ..files.state import PathLike
 from ..losses.requests import InputLike, check_names, input_bytes, put_input
-from ..runs.description import Perspective, RunLike
-from ..runs.requests import RunRequests
+from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.async_channel import AsyncCalls, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Reply, Request

@@ -14,8 +14,7 @@ from ..files.downloads import Download
 from ..files.outputs import write_file
 from ..files.state import PathLike
 from ..losses.requests import InputLike, check_names, input_bytes, put_input
-from ..runs.description import Perspective, RunLike
-from ..runs.requests import RunRequests
+from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.channel import Calls, pages
 from ..transport.requests import Reply, Request
 from ..transport.streams import Items

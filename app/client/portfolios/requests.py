@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ProtocolError
 from ..losses.requests import InputLike, check_names
 from ..losses.rows import ReportTable
-from ..runs.description import Perspective
+from ..runs.requests import Perspective
 from ..transport.requests import OCTETS, Reply, Request, json_request, path_of
 
 SETS = "/v1/portfolios/loss-sets"

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..errors import ConnectionFailed
-from ..transport.answers import error_of
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable
-from ..transport.frames import FrameReader
+from ..transport.frames import FrameReader, error_of
 from ..transport.requests import Request
 from .following import EventLines, RowFrames, RunEvent, RunRows
 

@@ -21,19 +21,23 @@ from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
 from .async_streams import AsyncEventStream, AsyncRowStream
 from .async_upload import AsyncUpload, upload_parts
-from .description import (
+from .following import RunEvent, RunRows
+from .requests import (
     FINISHED,
     PARALLEL,
+    RUNS,
     Part,
     Perspective,
     ReportOptions,
     Run,
     RunLike,
     RunOptions,
+    RunRequests,
     Stream,
+    create_run,
+    options_of,
+    report_spec,
 )
-from .following import RunEvent, RunRows
-from .requests import RUNS, RunRequests, create_run, options_of, report_spec
 from .uploading import Observe, Uploaded
 
 _FIRST_PAUSE = 0.2

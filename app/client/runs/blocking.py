@@ -20,19 +20,23 @@ from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel, pages
 from ..transport.requests import Request
 from ..transport.streams import Items
-from .description import (
+from .following import RunEvent, RunRows
+from .requests import (
     FINISHED,
     PARALLEL,
+    RUNS,
     Part,
     Perspective,
     ReportOptions,
     Run,
     RunLike,
     RunOptions,
+    RunRequests,
     Stream,
+    create_run,
+    options_of,
+    report_spec,
 )
-from .following import RunEvent, RunRows
-from .requests import RUNS, RunRequests, create_run, options_of, report_spec
 from .streams import EventStream, RowStream
 from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProtocolError
-from ..transport.answers import FrameAnswer
-from ..transport.frames import Frame, Rows
+from ..transport.frames import Frame, FrameAnswer, Rows
 
 
 @dataclass(frozen=True, slots=True)

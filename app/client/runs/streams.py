@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..errors import ConnectionFailed
-from ..transport.answers import error_of
 from ..transport.channel import Channel
-from ..transport.frames import FrameReader
+from ..transport.frames import FrameReader, error_of
 from ..transport.requests import Request
 from ..transport.streams import Resumable
 from .following import EventLines, RowFrames, RunEvent, RunRows

@@ -1,17 +1,214 @@
-"""Requests about datasets, their views, tiles and reductions."""
+"""Views as Python describes them; requests about datasets, views, tiles and reductions."""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import urlencode
 
 import numpy as np
+import numpy.typing as npt
 
 from ..transport.requests import Request, json_request, path_of
-from .options import dtype_text, plain
+
+Range: TypeAlias = slice | Sequence[int]
+"""A slice, or (start, stop) or (start, stop, step)."""
+Index: TypeAlias = int | Range
+"""One position of an axis, or a range of them."""
+
+
+class ViewOptions(TypedDict, total=False):
+    """Options of a view; at most one of the first five, which select frames."""
+
+    select: Mapping[str, Any]
+    """A selection as in the contract, such as ``{"all": True}``."""
+    frames: Iterable[int]
+    """Flat indices, in this order."""
+    mask: npt.ArrayLike
+    """Bool, one value per position of the scan."""
+    nav: int | slice | Sequence[Index]
+    """An index or a slice for each axis of the scan, as in NumPy, but none goes beyond the axis,
+    and an index keeps it, with a length of 1; missing ones are taken whole."""
+    shuffle: int
+    """Seed of a random order of all frames."""
+    sig: slice | Sequence[Range]
+    """A slice for each axis of a frame; missing ones are taken whole."""
+    bin: Mapping[Literal["nav", "sig"], int]
+    """Edge of the blocks to sum, such as ``{"nav": 2, "sig": 4}``."""
+    tile_shape: Sequence[int]
+    """One length per axis, or frames first and then one per axis of a frame."""
+    target_bytes: int
+    """Approximate size of a tile, instead of a shape."""
+    dtype: npt.DTypeLike
+    casting: Literal["safe", "wrap", "clip"]
+    corrections: bool
+    sync_offset: int
+    missing: Literal["skip", "zero", "nan"]
+
+
+_SELECTIONS = ("select", "frames", "mask", "nav", "shuffle")
+_VERBATIM = ("bin", "target_bytes", "casting", "corrections", "sync_offset", "missing")
+
+
+class ViewSpec:
+    """A view, as JSON values once the shape of the dataset is known.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: options exclude each other, or one is wrong.
+    """
+
+    def __init__(self, options: ViewOptions) -> None:
+        unknown = set(options) - ViewOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"there is no option {min(unknown)}")
+        given = {name: value for name, value in options.items() if value is not None}
+        forms = [name for name in _SELECTIONS if name in given]
+        if len(forms) > 1:
+            raise ValueError(f"{' and '.join(forms)} exclude each other")
+        self._json: dict[str, Any] = {
+            name: plain(given[name]) for name in _VERBATIM if name in given
+        }
+        if "tile_shape" in given:
+            self._json["tile_shape"] = _integers(given["tile_shape"], "tile_shape")
+        if "dtype" in given:
+            self._json["dtype"] = dtype_text(given["dtype"])
+        self._mask_shape = np.asarray(given["mask"]).shape if "mask" in given else None
+        self._ranges = {name: _ranges(given[name]) for name in ("nav", "sig") if name in given}
+        if any(isinstance(axis, int) for axis in self._ranges.get("sig", ())):
+            raise ValueError("sig takes a slice per axis, as (slice(32, 96), slice(0, 64))")
+        for form in forms:
+            if form in _SELECT:
+                self._json["select"] = _SELECT[form](given[form])
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether the shape of the dataset must be known."""
+        return bool(self._ranges) or self._mask_shape is not None
+
+    def json(self, nav_shape: tuple[int, ...], sig_shape: tuple[int, ...]) -> dict[str, Any]:
+        """The view as JSON values.
+
+        Args:
+            nav_shape: of the dataset, if needed.
+            sig_shape: of the dataset, if needed.
+
+        Raises:
+            IndexError: an index or a slice goes beyond an axis.
+            ValueError: there are more than there are axes, or a mask has another shape.
+        """
+        spec = dict(self._json)
+        if self._mask_shape not in {None, nav_shape}:
+            raise ValueError(
+                f"the mask has the shape {self._mask_shape}, and the scan {tuple(nav_shape)}"
+            )
+        if "nav" in self._ranges:
+            nav = _resolved(self._ranges["nav"], nav_shape, "nav")
+            spec["select"] = {"nav": [list(axis) for axis in nav]}
+        if "sig" in self._ranges:
+            sig = _resolved(self._ranges["sig"], sig_shape, "sig")
+            if any(step != 1 for _, _, step in sig):
+                raise ValueError("sig has no steps: bin sums neighbouring pixels")
+            spec["sig"] = [[start, stop] for start, stop, _ in sig]
+        return spec
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - JSON, or nearly
+    """Replace values of numpy and pathlib by JSON values."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.dtype):
+        return value.str
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [plain(item) for item in value]
+    return value
+
+
+def dtype_text(dtype: Any) -> str:  # noqa: ANN401 - as numpy takes it
+    """A numpy type string.
+
+    Raises:
+        TypeError: there is no such type.
+    """
+    try:
+        return str(np.dtype(dtype).str)
+    except (TypeError, ValueError, SyntaxError) as e:
+        raise TypeError(f"dtype is {dtype!r}, which is no type: try '<f4' or 'uint16'") from e
+
+
+def _integers(value: Any, name: str) -> list[int]:  # noqa: ANN401 - anything iterable
+    array = np.asarray(value if isinstance(value, np.ndarray) else list(value))
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be a list of integers (pass a mask as mask)")
+    return [int(item) for item in array.tolist()]
+
+
+def _mask(value: Any) -> str:  # noqa: ANN401 - an array
+    mask = np.asarray(value)
+    if mask.dtype != np.bool_:
+        raise ValueError(
+            f"a mask must be bool, not {mask.dtype}: pass image > 0, or a list as frames"
+        )
+    return base64.b64encode(np.packbits(mask.reshape(-1)).tobytes()).decode()
+
+
+_SELECT: Mapping[str, Callable[[Any], Any]] = {
+    "select": plain,
+    "frames": lambda value: {"frames": _integers(value, "frames")},
+    "mask": lambda value: {"mask": _mask(value)},
+    "shuffle": lambda value: {"shuffle": {"seed": operator.index(value)}},
+}
+"""Selections of frames as JSON values, but ``nav``, which needs the shape of the dataset."""
+
+
+def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several
+    axes = [value] if isinstance(value, slice) or not isinstance(value, Iterable) else list(value)
+    # As NumPy would read them, not as JSON, whose ranges are lists in a list.
+    if isinstance(value, tuple) and any(isinstance(axis, list | np.ndarray) for axis in axes):
+        raise TypeError("nav and sig take an index or a slice per axis; dataset[[0, 5], 7] a list")
+    return [axis if isinstance(axis, slice | Sequence) else operator.index(axis) for axis in axes]
+
+
+def _resolved(ranges: list[Index], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:
+    if len(ranges) > len(shape):
+        meant = "; a range is slice(5, 7)" if any(isinstance(axis, int) for axis in ranges) else ""
+        what = "the scan: those of a frame are sig" if name == "nav" else "a frame"
+        raise ValueError(f"{name} has {len(ranges)} indices for {len(shape)} axes of {what}{meant}")
+    resolved = []
+    missing: list[Index] = [slice(None)] * (len(shape) - len(ranges))
+    for number, (index, length) in enumerate(zip([*ranges, *missing], shape, strict=True)):
+        axis = _slice(index, length, name)
+        for bound in (axis.start, axis.stop):
+            if bound is not None and not -length <= bound <= length:
+                raise IndexError(
+                    f"{name} goes to {bound} along axis {number}, which has a length of {length}"
+                )
+        resolved.append(axis.indices(length))
+    return resolved
+
+
+def _slice(index: Index, length: int, name: str) -> slice:
+    """A position or range of an axis as a slice that goes forward."""
+    if isinstance(index, int):
+        if not -length <= index < length:
+            raise IndexError(f"{name} has the index {index}, but positions are 0 to {length - 1}")
+        return slice(index % length, index % length + 1)
+    if not isinstance(index, slice):
+        if len(index) not in {2, 3}:
+            raise ValueError(f"{name} takes (start, stop) or (start, stop, step) per axis")
+        index = slice(*map(int, index))
+    if (1 if index.step is None else index.step) < 1:
+        raise ValueError(f"{name} only goes forward: steps must be positive")
+    return index
 
 
 @dataclass(frozen=True, slots=True)

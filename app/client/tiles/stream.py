@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ProtocolError
-from ..transport.answers import FrameAnswer
-from ..transport.frames import Array, Frame, Octets
-from .options import plain
+from ..transport.frames import Array, Frame, FrameAnswer, Octets
 from .plan import Box, Plan, Tile
+from .requests import plain
 
 _TOKEN_LENGTH = 512
 """Characters; the contract allows 100."""

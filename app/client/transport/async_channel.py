@@ -19,8 +19,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 from ..errors import ProtocolError, ThalwegError, problem_error
-from .answers import STATUS_OK, checked
-from .requests import Head, Job, Reply, Request
+from .requests import STATUS_OK, Head, Job, Reply, Request, checked
 from .retry import Backoff, Outage
 
 T = TypeVar("T")

@@ -40,9 +40,8 @@ from contextlib import aclosing
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
-from .answers import FrameAnswer
 from .async_channel import AsyncChannel, AsyncClosing
-from .frames import FrameReader
+from .frames import FrameAnswer, FrameReader
 from .requests import token_request
 
 T = TypeVar("T")

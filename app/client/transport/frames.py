@@ -30,16 +30,19 @@ import enum
 import itertools
 import json
 import struct
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64
 
-from ..errors import ProtocolError
+from ..errors import ProblemError, ProtocolError
 
+T = TypeVar("T")
+E = TypeVar("E")
 Array: TypeAlias = npt.NDArray[Any]
 Octets: TypeAlias = npt.NDArray[np.uint8]
 Rows: TypeAlias = npt.NDArray[np.void]
@@ -119,16 +122,12 @@ class FrameReader:
 
     Args:
         memory: allocates payloads.
-
-    Attributes:
-        between_frames: whether the last frame is complete and none has begun since.
     """
 
     def __init__(self, memory: Memory) -> None:
         self._prefix = np.empty(_PREFIX.size, np.uint8)
         self._steps = _read_frames(self._prefix, memory)
         self._target = self._prefix.data
-        self.between_frames = True
 
     def buffer(self) -> memoryview:
         """The memory the next bytes belong in; never empty, never beyond the current frame."""
@@ -147,12 +146,10 @@ class FrameReader:
             ProtocolError: magic, kind, sequence, sizes or checksum are wrong.
         """
         self._target = self._target[count:]
-        self.between_frames = False
         while not len(self._target):
             step = next(self._steps)
             if isinstance(step, Frame):
                 self._target = self._prefix.data
-                self.between_frames = True
                 return step
             self._target = step
         return None
@@ -200,3 +197,84 @@ def _parsed(header: Octets, number: int) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ProtocolError(f"the header of frame {number} is not an object")
     return parsed
+
+
+def error_of(header: Mapping[str, Any]) -> ProblemError:
+    """The error that an ERROR frame reports.
+
+    Raises:
+        ProtocolError: its header does not describe one.
+    """
+    problem = header.get("problem")
+    if not isinstance(problem, dict):
+        raise ProtocolError("an ERROR frame does not say what is wrong")
+    status = problem.get("status", 500)
+    if not isinstance(status, int):
+        raise ProtocolError("an ERROR frame has no status")
+    position = {"token": header.get("token"), "resume_offset": header.get("offset")}
+    return ProblemError(status, position | problem)
+
+
+class FrameAnswer(ABC, Generic[T, E]):
+    """Checks and interprets the frames of one answer.
+
+    HEARTBEAT frames may come between any two others and mean nothing more than that the
+    service is at work. An END frame is the last; without one the answer was cut.
+
+    Attributes:
+        end: how the answer ended, once it has.
+    """
+
+    end: E | None = None
+
+    def allocate(self, kind: Kind, header: dict[str, Any], size: int) -> Octets:
+        """Memory for a payload: what FrameReader asks for before it reads one.
+
+        Raises:
+            ProtocolError: this frame must not come here.
+        """
+        if self.end is not None and kind is not Kind.HEARTBEAT:
+            raise ProtocolError("frames came after the end")
+        if kind is Kind.DATA:
+            return self._memory(header, size)
+        if size:
+            raise ProtocolError(f"a frame {kind.name} has a payload")
+        return np.empty(0, np.uint8)
+
+    def take(self, frame: Frame) -> T | None:
+        """The item that a frame holds or completes, if any.
+
+        Raises:
+            ProblemError: it is an ERROR frame.
+            ProtocolError: it is malformed, or must not come here.
+        """
+        if frame.kind is Kind.HEARTBEAT:
+            self._beat(frame.header)
+            return None
+        if self.end is not None:
+            raise ProtocolError("frames came after the end")
+        if frame.kind is Kind.ERROR:
+            raise error_of(frame.header)
+        if frame.kind is Kind.END:
+            return self._finish(frame.header)
+        if frame.kind is Kind.EPOCH:
+            return self._epoch()
+        return self._data(frame)
+
+    def _memory(self, header: dict[str, Any], size: int) -> Octets:  # noqa: ARG002 - for others
+        """Memory for the payload of a DATA frame, whose checksum is not verified yet."""
+        return np.empty(size, np.uint8)
+
+    @abstractmethod
+    def _data(self, frame: Frame) -> T | None:
+        """Take a DATA frame."""
+
+    @abstractmethod
+    def _finish(self, header: Mapping[str, Any]) -> T | None:
+        """Take the END frame: set ``end``."""
+
+    def _epoch(self) -> T | None:
+        raise ProtocolError("an EPOCH frame came where there are no epochs")
+
+    def _beat(self, header: Mapping[str, Any]) -> None:
+        """Take a HEARTBEAT frame."""

@@ -1,4 +1,4 @@
-"""Requests, and what small answers hold."""
+"""Requests, and what small answers hold: success or refusal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
-from ..errors import ProtocolError
+from ..errors import ProtocolError, problem_error
 
+STATUS_OK = 200
+_STATUS_NOT_MODIFIED = 304
+_STATUS_UNAVAILABLE = 503
 BLOCK = 1 << 20
 """Bytes moved at once: with less, the work per piece shows; more gains nothing."""
 OCTETS = {"Content-Type": "application/octet-stream"}
@@ -132,3 +135,26 @@ def json_request(target: str, content: Mapping[str, Any]) -> Request:
 def token_request(action: Literal["inspect", "refresh"], token: str) -> Request:
     """Ask the service about a token."""
     return json_request(f"/v1/tokens/{action}", {"token": token})
+
+
+def checked(reply: Reply) -> Reply:
+    """The reply, if its status is one of success.
+
+    Raises:
+        ProblemError: it is not.
+    """
+    status = reply.head.status
+    if status // 100 == 2 or status == _STATUS_NOT_MODIFIED:  # noqa: PLR2004 - success
+        return reply
+    raise problem_error(status, reply.body, reply.head.headers)
+
+
+def is_ready(reply: Reply) -> bool:
+    """Whether an answer about readiness says yes.
+
+    Raises:
+        ProblemError: it is not such an answer.
+    """
+    if reply.head.status == _STATUS_UNAVAILABLE:
+        return False
+    return checked(reply).head.status == STATUS_OK

@@ -40,9 +40,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
-from .answers import FrameAnswer
 from .channel import Channel, Closing
-from .frames import FrameReader
+from .frames import FrameAnswer, FrameReader
 from .requests import token_request
 
 T = TypeVar("T")

@@ -34,8 +34,7 @@ import subprocess
 from oasislmf.execution import bash
 from oasislmf.execution import runner as standard
 
-from .thalweg_process import DONE, execute, locked
-from .thalweg_script import WAITING, Readers, Streams, aggregate_command, flags, keep_ids
+from . import thalweg_script as script
 from .thalweg_service import URL, Commands, ServiceRuns
 
 SERVER = "thalweg-server"
@@ -68,7 +67,7 @@ def run(analysis_settings, **kwargs):
     kwargs = dict(kwargs)
     filename = kwargs["filename"] = kwargs.get("filename") or "run_kernel.sh"
     params = run_params(analysis_settings, kwargs)
-    with locked("run"), service_runs(params) as runs:
+    with script.locked("run"), service_runs(params) as runs:
         pathlib.Path(filename).unlink(missing_ok=True)
         with bash.bash_wrapper(
             filename,
@@ -79,7 +78,7 @@ def run(analysis_settings, **kwargs):
         ):
             write_analysis(params, runs)
         try:
-            execute(filename, "log", kwargs.get("resource_monitor_interval", 1.0))
+            script.execute(filename, "log", kwargs.get("resource_monitor_interval", 1.0))
         except subprocess.CalledProcessError:
             # Readers of other perspectives may have completed theirs. The script removes the same.
             for path in pathlib.Path("output").rglob("*"):
@@ -96,7 +95,7 @@ def run_analysis(**params):
     interval = params.pop("resource_monitor_interval", 1.0)
     filename, number = params["filename"], params.get("process_number")
     folder = os.path.join("log", str(number)) if number else "log"
-    with locked(f"chunk-{number}"), service_runs(params) as runs:
+    with script.locked(f"chunk-{number}"), service_runs(params) as runs:
         with bash.bash_wrapper(
             filename,
             params["bash_trace"],
@@ -106,7 +105,7 @@ def run_analysis(**params):
             **only(bash.bash_wrapper, run_check_complete=False),
         ):
             write_analysis(params, runs)
-        text = execute(filename, folder, interval)
+        text = script.execute(filename, folder, interval)
         if runs is not None:
             runs.describe_chunk()
     return params["fifo_queue_dir"], text
@@ -117,10 +116,10 @@ def run_outputs(**params):
     """Merge the files of all chunks into outputs (``generate-losses-output``)."""
     interval = params.pop("resource_monitor_interval", 1.0)
     filename, work = params["filename"], params["work_dir"]
-    command = [*aggregate_command(SERVER), "--merge-chunks", str(params["max_process_id"])]
-    command += ["--work-dir", work, *flags(params)]
+    command = [*script.aggregate_command(SERVER), "--merge-chunks", str(params["max_process_id"])]
+    command += ["--work-dir", work, *script.flags(params)]
     commands = service()
-    with locked("run"):
+    with script.locked("run"):
         if commands is not None:
             runs = ServiceRuns(commands, params)
             runs.find(work)
@@ -128,7 +127,7 @@ def run_outputs(**params):
             if params.get("remove_working_files", True):
                 for path in glob.glob(os.path.join(work, "*")):
                     shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-            return DONE
+            return script.DONE
         with bash.bash_wrapper(
             filename,
             params["bash_trace"],
@@ -137,10 +136,10 @@ def run_outputs(**params):
             **only(bash.bash_wrapper, run_check_complete=False),
         ):
             bash.print_command(filename, f"{shlex.join(command)} 2>> $LOG_DIR/stderror.err")
-            bash.print_command(filename, f"echo {shlex.quote(DONE)}")
+            bash.print_command(filename, f"echo {shlex.quote(script.DONE)}")
             if params.get("remove_working_files", True):
                 bash.print_command(filename, f"rm -R -f {shlex.quote(work)}/*")
-        return execute(filename, os.path.join("log", "out"), interval)
+        return script.execute(filename, os.path.join("log", "out"), interval)
 
 
 def rerun():
@@ -173,7 +172,7 @@ def service_runs(params):
         return
     runs = ServiceRuns(commands, params)
     try:
-        runs.create(Streams(params, params["analysis_settings"]))
+        runs.create(script.Streams(params, params["analysis_settings"]))
         yield runs
     except BaseException:
         if params.get("process_number") is None:
@@ -240,7 +239,7 @@ def write_analysis(params, runs=None):
     build = params.get("_get_getmodel_cmd") or bash.get_getmodel_cmd
     if params.get("full_correlation") and build is bash.get_getmodel_cmd:
         raise RuntimeError("full_correlation: gulpy does not write the streams that it waits for")
-    readers = runs or Readers(params, Streams(params, settings), SERVER)
+    readers = runs or script.Readers(params, script.Streams(params, settings), SERVER)
     started: list[bool] = []
 
     def build_after_readers(**arguments):
@@ -250,9 +249,9 @@ def write_analysis(params, runs=None):
         return build(**arguments)
 
     params["_get_getmodel_cmd"] = build_after_readers
-    bash.print_command(filename, WAITING)
+    bash.print_command(filename, script.WAITING)
     bash.create_bash_analysis(**params)
-    keep_ids(filename)
-    bash.print_command(filename, f"echo {shlex.quote(DONE)}")
+    script.keep_ids(filename)
+    bash.print_command(filename, f"echo {shlex.quote(script.DONE)}")
     if params.get("remove_working_files", True) and params.get("fifo_tmp_dir", True):
         bash.print_command(filename, f"rm -R -f {shlex.quote(params['fifo_queue_dir'])}")

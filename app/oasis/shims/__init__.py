@@ -8,7 +8,7 @@ take the same command lines and leave the same files::
     eltpy (a script of a few lines)
       `- starting.main("eltpy")
            |- options          argparse alone: --help and wrong usage cost no import
-           |- process_log      the log file whose last line check_complete looks for
+           |- ProcessLog       the log file whose last line check_complete looks for
            |- watching         after that: what became of the script and its other processes
            `- loss_tables      numpy, numba and the engine, and what the tool does
 

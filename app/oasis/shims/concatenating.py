@@ -18,7 +18,7 @@ from core.losses.reports import REPORTS
 
 from .environment import read_environment, tool_outputs
 from .options import KAT_TABLES
-from .process_log import ProcessLog
+from .starting import ProcessLog
 from .tables import Tables
 
 _PIECE: Final = 4 << 20

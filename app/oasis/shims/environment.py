@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from app.losses.outputs import Outputs
-from app.oasis.outputs import AAL_MEMORY_VARIABLE, TMPDIR_VARIABLE, float_width, int_width
+from app.oasis.outputs import AAL_MEMORY_VARIABLE, TMPDIR_VARIABLE, float_width
 from core.errors import OptionError
 
 
@@ -37,7 +37,6 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
     """
     try:
         width = float_width(environ)
-        int_width(environ)
     except ValueError as e:
         raise OptionError(str(e)) from e
     temporary = environ.get(TMPDIR_VARIABLE)

@@ -20,7 +20,7 @@ from app.losses.outputs import Output, OutputFile
 from core.errors import InputError, OptionError
 
 from .environment import tool_outputs
-from .process_log import ProcessLog
+from .starting import ProcessLog
 
 _ID: Final = "summary_id"
 _TABLE_ID: Final = "SummaryId"

@@ -32,8 +32,8 @@ from core.losses.reports.report import RunOptions
 
 from .environment import Environment, read_environment
 from .options import CURVES, KAT_TABLES
-from .process_log import ProcessLog
 from .reading import RunInputs, absent, read_streams
+from .starting import ProcessLog
 from .tables import Tables
 
 _OF_PROCESS = re.compile(r"P([1-9][0-9]*)")

@@ -2,6 +2,10 @@
 
 Exit codes are those of the peer's tools: 0, 1 for every fault, and 2 for wrong usage. Signals that
 end a process end this one too.
+
+By the log file of a process the script of a run finds those that were lost: ``check_complete``
+counts the files of a tool, and those that contain ``finish``, the last line of a process that
+succeeded, and of no other. So nothing else that is logged may contain that word.
 """
 
 from __future__ import annotations
@@ -13,16 +17,16 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TextIO
 
-from app.oasis.outputs import LOG_DIR_VARIABLE, in_words_of_runs
+from app.oasis import outputs
 
 from .options import parse
-from .process_log import ProcessLog
 
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
@@ -30,6 +34,70 @@ _STDERR = Path("/proc/self/fd/2")
 _MONITORED: Final = "stderror.err"
 """File in the log of a script that its monitor looks into, every two seconds."""
 _MONITOR_SECONDS: Final = 6.0
+
+_NAMES: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
+_WARNING: Final = 30
+
+
+def _warnings_logged(environ: Mapping[str, str]) -> bool:
+    """Whether warnings are severe enough; any level that is not understood lets them pass."""
+    text = environ.get(outputs.LOG_LEVEL_VARIABLE, "")
+    level = int(text) if text.isdecimal() else _NAMES.get(text, _WARNING)
+    return level <= _WARNING
+
+
+class ProcessLog:
+    """The log of this process.
+
+    Args:
+        tool: name of the executable.
+        options: of its command line, for the first line.
+        environ: where the log goes, and how severe warnings must be.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(
+        self, tool: str, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+    ) -> None:
+        path = outputs.log_file(tool, os.getpid(), str(uuid.uuid4()), environ)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO = path.open("a", encoding="utf-8", errors="backslashreplace")
+        self._tool = tool
+        self._warnings = _warnings_logged(environ)
+        self._write("INFO", _without_the_word(str(dict(options))))
+        self._write("INFO", outputs.LOG_STARTING)
+
+    def note_warning(self, text: str) -> None:
+        """Log what is odd but no fault."""
+        if self._warnings:
+            self._write("WARNING", _without_the_word(text), f"{outputs.LOG_NAME}.{self._tool}")
+
+    def failed(self, reason: str) -> None:
+        """Log why the process ends without success."""
+        self._write("ERROR", _without_the_word(reason))
+
+    def finished(self) -> None:
+        """Log that the process has done all it was to do."""
+        self._write("INFO", outputs.LOG_FINISHING)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, level: str, text: str, name: str = outputs.LOG_NAME) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+        self._file.write(f"{stamp},{int(now % 1 * 1000):03d} - {name} - {level} - {text}\n")
+        # A process that is killed leaves what it logged.
+        self._file.flush()
+
+
+def _without_the_word(text: str) -> str:
+    """The text with ``finish`` in an escaped form that reads the same in a Python literal."""
+    return text.replace("finish", r"\x66inish")
+
 
 Tool = Callable[[argparse.Namespace, ProcessLog], None]
 
@@ -113,7 +181,7 @@ def _reason(e: Exception) -> str:
     if isinstance(e, BrokenPipeError):
         return "the reader of its output has gone"
     text = str(e) if _is_expected(e) else f"{type(e).__name__}: {e}"
-    return " ".join(in_words_of_runs(text).split())
+    return " ".join(outputs.in_words_of_runs(text).split())
 
 
 def _tell(tool: str, reason: str) -> int:
@@ -128,7 +196,7 @@ def _tell(tool: str, reason: str) -> int:
 
 
 def _check_begun(tool: str) -> None:
-    if LOG_DIR_VARIABLE in os.environ:
+    if outputs.LOG_DIR_VARIABLE in os.environ:
         from .watching import check_begun  # noqa: PLC0415 - after the log was begun
 
         check_begun(tool)
@@ -136,7 +204,7 @@ def _check_begun(tool: str) -> None:
 
 def _end_monitor(tool: str) -> None:
     """See that a script that was killed does not hold up the command that waits for its end."""
-    if LOG_DIR_VARIABLE not in os.environ:
+    if outputs.LOG_DIR_VARIABLE not in os.environ:
         return
     from .watching import end_monitor  # noqa: PLC0415 - as above
 

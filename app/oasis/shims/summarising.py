@@ -26,8 +26,8 @@ from core.losses.summaries import JoinedSummaries, Reading, SummarySets
 
 from .certifying import Writer
 from .environment import read_environment, tool_outputs
-from .process_log import ProcessLog
 from .reading import policy, read, require
+from .starting import ProcessLog
 from .watching import watching
 
 _ERROR_FILE: Final = "event_error.json"

@@ -12,6 +12,7 @@ import os
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from app.server.limits import take_one
 
@@ -22,6 +23,7 @@ _RETRY_SECONDS = 0.05
 """Time until what found no memory, or no descriptor, is sent again."""
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """A process's side of its channel, for the thread of the event loop alone.
 
@@ -32,26 +34,19 @@ class Lane:
         adopt: called with each connection that the process gets.
     """
 
-    def __init__(
-        self,
-        name: str,
-        table: Table,
-        loop: asyncio.AbstractEventLoop,
-        adopt: Callable[[Message], None],
-    ) -> None:
-        self.name = name
-        self._table = table
-        self._loop = loop
-        self._adopt = adopt
-        self._channel: socket.socket | None = None
-        self._is_over = False
-        self._queue: deque[Message] = deque()
-        self._writes = False
-        """Whether we wait for room in the channel."""
-        self._offered: deque[Message] = deque()
-        """Connections for each TAKEN in the queue."""
-        self._peers: Counter[str] = Counter()
-        """Addresses of the connections that this process holds."""
+    name: str
+    _table: Table
+    _loop: asyncio.AbstractEventLoop
+    _adopt: Callable[[Message], None]
+    _channel: socket.socket | None = field(default=None, init=False)
+    _is_over: bool = field(default=False, init=False)
+    _queue: deque[Message] = field(default_factory=deque, init=False)
+    _writes: bool = field(default=False, init=False)
+    """Whether we wait for room in the channel."""
+    _offered: deque[Message] = field(default_factory=deque, init=False)
+    """Connections for each TAKEN in the queue."""
+    _peers: Counter[str] = field(default_factory=Counter, init=False)
+    """Addresses of the connections that this process holds."""
 
     @property
     def is_connected(self) -> bool:

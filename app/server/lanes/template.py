@@ -20,7 +20,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.server.board import Board, WorkerSlot
 from app.server.forking import fork, fork_for
@@ -69,16 +69,16 @@ def run_template(loading: Loading, board: Board, slot: WorkerSlot, control: sock
     return template.run()
 
 
+@dataclass(slots=True, eq=False)
 class _Template:
-    def __init__(
-        self, loading: Loading, board: Board, slot: WorkerSlot, control: socket.socket
-    ) -> None:
-        self._loading = loading
-        self._board = board
-        self._slot = slot
-        self._control = control
-        self._supervisor = os.getppid()
-        control.setblocking(True)
+    _loading: Loading
+    _board: Board
+    _slot: WorkerSlot
+    _control: socket.socket
+    _supervisor: int = field(default_factory=os.getppid, init=False)
+
+    def __post_init__(self) -> None:
+        self._control.setblocking(True)
 
     def announce(self, lane: str) -> None:
         """Tell that processes of a lane can be forked."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from app.server.board import Board, WorkerSlot
 from app.server.forking import fork
@@ -29,6 +30,7 @@ from .table import FRONT
 from .template import ALL, Loading, run_template
 
 
+@dataclass(slots=True, eq=False)
 class Wiring:
     """Starts and connects the processes of a service, for its supervisor.
 
@@ -40,24 +42,16 @@ class Wiring:
         drain_delay: seconds for which the acceptor goes on after SIGTERM.
     """
 
-    def __init__(
-        self,
-        board: Board,
-        loading: Loading,
-        listeners: Sequence[socket.socket],
-        limits: ServerLimits,
-        drain_delay: float,
-    ) -> None:
-        self._board = board
-        self._loading = loading
-        self._listeners = listeners
-        self._limits = limits
-        self._drain_delay = drain_delay
-        self._controls: dict[WorkerSlot, socket.socket] = {}
-        self._loaded: dict[WorkerSlot, str] = {}
-        """Which lanes a template can fork: the front, or all."""
-        self._forkers: dict[WorkerSlot, WorkerSlot] = {}
-        """The template that each process was ordered from."""
+    _board: Board
+    _loading: Loading
+    _listeners: Sequence[socket.socket]
+    _limits: ServerLimits
+    _drain_delay: float
+    _controls: dict[WorkerSlot, socket.socket] = field(default_factory=dict, init=False)
+    _loaded: dict[WorkerSlot, str] = field(default_factory=dict, init=False)
+    """Which lanes a template can fork: the front, or all."""
+    _forkers: dict[WorkerSlot, WorkerSlot] = field(default_factory=dict, init=False)
+    """The template that each process was ordered from."""
 
     @property
     def slots(self) -> list[WorkerSlot]:

@@ -182,7 +182,7 @@ def test_workers_get_the_settings_that_were_read(
         served.append(app)
         return 0
 
-    monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr(serving, "serve_application", serve)
     keys = tmp_path / "keys"
     keys.write_text(f"alice:{DIGEST}")
     monkeypatch.setenv("THALWEG_API_KEYS_FILE", str(keys))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from app.engine.workers import Workers
-from app.health.loop_lag import LoopLagProbe
+from app.health.monitor import LoopLagProbe
 
 
 async def become(done: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pytest
 
 from app.errors import NotFoundError
-from app.http.site import Site, policy_of
+from app.http.routes_operations import Site, policy_of
 from tests.app.harness import Post, Service, ask, is_problem
 from tests.scale import PURE_PYTHON
 

@@ -65,10 +65,10 @@ def make_app() -> FastAPI:  # noqa: C901, PLR0915 - a list of endpoints
             assert exchange.body.complete
             assert await exchange.body.read_into(buffer) == 0
             answer = json.dumps({"bytes": total, "sha": digest.hexdigest(), "calls": calls})
-            await exchange.start(200, {"x-own": "1"}, content_length=len(answer))
+            await exchange.start(200, {"x-Own": "1"}, content_length=len(answer))
             await exchange.end(answer.encode())
 
-        return ExchangeResponse(handler, {"x-background": "1", "x-own": "0"})
+        return ExchangeResponse(handler)
 
     @app.post("/echo")
     async def _echo() -> ExchangeResponse:

@@ -274,7 +274,7 @@ def test_an_aborted_answer_passes_nothing_on() -> None:
         extensions = dict.fromkeys(("body", "disconnected", "informational"))
         names = {f"thalweg.{name}": value for name, value in extensions.items()}
         scope = {"extensions": {**names, "thalweg.abort": lambda: None}}
-        exchange = Exchange(scope, never, [])
+        exchange = Exchange(scope, never)
         exchange.abort()
         with pytest.raises(ClientDisconnected):
             await exchange.pass_on(Memory(5, 5, None), cast("Start", never))

@@ -15,7 +15,7 @@ import pytest
 from app.client.command.completion import EXAMPLES, leaves
 from app.client.command.main import _parsed, build_parser, main
 from app.client.errors import ProblemError
-from app.client.runs.description import Run
+from app.client.runs.requests import Run
 
 from ..fakes.service import FakeService
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client.tiles.options import ViewSpec
-from app.client.tiles.requests import dataset_spec
+from app.client.tiles.requests import ViewSpec, dataset_spec
 
 MASK = np.array([[True, False, True], [False, False, True]])
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from app.client.errors import ProblemError, ProtocolError
-from app.client.transport.answers import FrameAnswer, checked, error_of, is_ready
-from app.client.transport.frames import Frame, Kind
-from app.client.transport.requests import Head, Reply
+from app.client.transport.frames import Frame, FrameAnswer, Kind, error_of
+from app.client.transport.requests import Head, Reply, checked, is_ready
 
 from ..fakes.frames import DATA, END, EPOCH, ERROR, HEARTBEAT, BytesReader, octets
 

@@ -34,7 +34,6 @@ def test_frames_are_taken_apart() -> None:
     assert (first.kind, first.more, second.header) == (Kind.DATA, True, {"x": "ö"})
     assert (third.kind, third.more, len(third.payload)) == (Kind.END, False, 0)
     assert np.array_equal(first.array("rows"), TABLE)
-    assert reader.between_frames
 
 
 @given(st.lists(st.integers(0, len(OCTETS)), max_size=20))
@@ -71,7 +70,6 @@ def test_a_change_of_any_byte_is_noticed() -> None:
                 continue
             # A length that has grown: the reader waits for what does not come.
             assert len(got) < 3
-            assert not reader.between_frames
 
 
 def test_order_and_sizes_are_checked() -> None:
@@ -165,16 +163,3 @@ def test_memory_that_is_refused() -> None:
 
     with pytest.raises(ProtocolError, match="no"):
         BytesReader(refuse).receive(frame(DATA, {}, b"payload", 0))
-
-
-def test_a_frame_that_has_begun_is_told_from_none() -> None:
-    ends, at = set(), 0
-    for octets in (frame(DATA, {}, b"abc", 0), frame(DATA, {"x": 1}, b"", 1)):
-        at += len(octets)
-        ends.add(at)
-    stream = frame(DATA, {}, b"abc", 0) + frame(DATA, {"x": 1}, b"", 1) + frame(END, {}, b"", 2)
-    reader = BytesReader()
-    assert reader.between_frames
-    for size in range(1, at + 5):
-        reader.receive(stream[size - 1 : size])
-        assert reader.between_frames == (size in ends)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.client.errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
-from app.client.transport.answers import FrameAnswer
+from app.client.transport.frames import FrameAnswer
 from app.client.transport.requests import Head
 from app.client.transport.retry import Backoff
 from app.client.transport.streams import Recovery, Repeated, Resumable

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.http.site import BUILT
+from app.http.routes_operations import BUILT
 from tests.app.harness import Service
 from tests.interop.browser import find_browser
 from tests.interop.console.chromium import Page, chromium

@@ -69,7 +69,8 @@ def test_type_errors_are_not_taken_for_old_arguments(runner: Any) -> None:  # no
 
 
 def _script(runner: Any, readers: str, writers: str) -> str:  # noqa: ANN401 - a module
-    return f"{HEADER}{runner.WAITING}\n{readers}\n{writers}\necho '{runner.DONE}'\necho finished\n"
+    script = runner.script
+    return f"{HEADER}{script.WAITING}\n{readers}\n{writers}\necho '{script.DONE}'\necho finished\n"
 
 
 READER = """
@@ -97,8 +98,8 @@ def test_events_come_in_any_order_from_load_balancers(
         "num_gul_per_lb": sizes[0],
         "num_fm_per_lb": sizes[1],
     }
-    streams = runner.Streams(params, {})
-    runner.Readers(params, streams, runner.SERVER).start("run.sh")
+    streams = runner.script.Streams(params, {})
+    runner.script.Readers(params, streams, runner.SERVER).start("run.sh")
     gul, il = (line for line in lines if " aggregate " in line)
     assert "--unsorted" not in gul
     assert ("--unsorted" in il) is (sizes[0] > 0)
@@ -115,7 +116,7 @@ def test_full_correlation_is_refused_where_nothing_writes_it(runner: Any) -> Non
 def test_readers_complete_after_all_writers(runner: Any) -> None:  # noqa: ANN401 - a module
     writers = "( sleep 0.1 ) & pid1=$!\n( true ) & pid2=$!\nexec_wait $pid1 $pid2"
     Path("run.sh").write_text(_script(runner, READER, writers))
-    assert "finished" in runner.execute("run.sh", "log", 1.0)
+    assert "finished" in runner.script.execute("run.sh", "log", 1.0)
     assert Path("committed").exists()
 
 
@@ -140,9 +141,9 @@ def test_any_writer_that_fails_ends_the_run(
     message: str,
 ) -> None:
     Path("run.sh").write_text(_script(runner, READER, f"{writers}\nexec_wait $pid1 $pid2"))
-    runner.keep_ids("run.sh")
+    runner.script.keep_ids("run.sh")
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        runner.execute("run.sh", "log", 1.0)
+        runner.script.execute("run.sh", "log", 1.0)
     assert message in raised.value.output.decode()
     assert "finished" not in raised.value.output.decode()
     assert not Path("committed").exists()
@@ -172,9 +173,9 @@ def test_who_died_is_named_with_its_signal_and_its_command(
     writers = f"( ( {pipeline} > all ) 2>> log/stderror.err ) & pid1=$!\nexec_wait $pid1"
     Path("log").mkdir()
     Path("run.sh").write_text(_script(runner, "", writers))
-    runner.keep_ids("run.sh")
+    runner.script.keep_ids("run.sh")
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        runner.execute("run.sh", "log", 1.0)
+        runner.script.execute("run.sh", "log", 1.0)
     said = raised.value.output.decode()
     assert message in said
     assert (said.count("no stream after it is complete") == 1) is (KILLED in message)
@@ -184,9 +185,9 @@ def test_who_died_is_named_with_its_signal_and_its_command(
 def test_a_reader_that_fails_ends_the_run_while_writers_go_on(runner: Any) -> None:  # noqa: ANN401
     reader = "( exit 5 ) &\nthalweg_pids+=($!); thalweg_confirms+=(word)"
     Path("run.sh").write_text(_script(runner, reader, "sleep 2 & pid1=$!\nexec_wait $pid1"))
-    runner.keep_ids("run.sh")
+    runner.script.keep_ids("run.sh")
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        runner.execute("run.sh", "log", 1.0)
+        runner.script.execute("run.sh", "log", 1.0)
     assert b"exit ended with status 5" in raised.value.output
 
 
@@ -195,7 +196,7 @@ def test_nothing_of_a_failed_run_is_left(runner: Any) -> None:  # noqa: ANN401 -
     Path("output/.gul_S1_melt.csv.12.partial").touch()
     Path("run.sh").write_text("sleep 60 &\necho $! > pid\nexit 9\n")
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        runner.execute("run.sh", "log", 1.0)
+        runner.script.execute("run.sh", "log", 1.0)
     assert raised.value.returncode == 9
     assert isinstance(raised.value.output, bytes)
     assert not list(Path("output").iterdir())
@@ -216,7 +217,7 @@ def test_a_run_that_fails_leaves_no_output_of_any_perspective(
 
     monkeypatch.setattr(runner, "run_params", lambda *_: {"bash_trace": False, "stderr_guard": 1})
     monkeypatch.setattr(runner, "write_analysis", lambda *_: None)
-    monkeypatch.setattr(runner, "execute", fail)
+    monkeypatch.setattr(runner.script, "execute", fail)
     with pytest.raises(subprocess.CalledProcessError):
         runner.run({}, filename="run.sh")
     left = {path.name for path in Path("output").iterdir()}
@@ -234,7 +235,7 @@ def has_ended(pid: int) -> bool:
 def test_a_script_that_is_killed_fails_the_run(runner: Any) -> None:  # noqa: ANN401 - a module
     Path("run.sh").write_text("kill -9 $$\n")
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        runner.execute("run.sh", "log", 1.0)
+        runner.script.execute("run.sh", "log", 1.0)
     assert raised.value.returncode == -9
     said = raised.value.output.decode()
     assert "the script of the run was killed by signal 9 (SIGKILL)" in said
@@ -242,9 +243,9 @@ def test_a_script_that_is_killed_fails_the_run(runner: Any) -> None:  # noqa: AN
 
 def test_two_runs_in_one_directory(runner: Any) -> None:  # noqa: ANN401 - a module
     with (
-        runner.locked("run"),
+        runner.script.locked("run"),
         pytest.raises(RuntimeError, match="another run uses"),
-        runner.locked("run"),
+        runner.script.locked("run"),
     ):
         pass
     assert Path(".thalweg-run.lock").exists()
@@ -257,7 +258,7 @@ def test_a_run_that_is_told_to_stop_has_failed(runner: Any, signal: str) -> None
     handler = "trap 'code=$?; trap - EXIT; exit $code' QUIT HUP INT KILL TERM ERR EXIT\n"
     Path("run.sh").write_text(handler + _script(runner, READER, stop))
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        runner.execute("run.sh", "log", 1.0)
+        runner.script.execute("run.sh", "log", 1.0)
     assert raised.value.returncode == 143
     assert not Path("committed").exists()
 
@@ -265,5 +266,5 @@ def test_a_run_that_is_told_to_stop_has_failed(runner: Any, signal: str) -> None
 def test_a_script_that_ends_early_without_a_status_has_failed(runner: Any) -> None:  # noqa: ANN401
     Path("run.sh").write_text("exit 0\n")
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        runner.execute("run.sh", "log", 1.0)
+        runner.script.execute("run.sh", "log", 1.0)
     assert raised.value.returncode == 1

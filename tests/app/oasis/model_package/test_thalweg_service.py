@@ -307,7 +307,7 @@ def test_a_perspective_that_lacks_events_of_another_fails_the_run(
 
     def finish() -> None:
         runs = runner.ServiceRuns(SaidCommands(gul=120, il=71), params)
-        runs.create(runner.Streams(params, params["analysis_settings"]))
+        runs.create(runner.script.Streams(params, params["analysis_settings"]))
         runs.finish(str(tmp_path))
 
     with pytest.raises(RuntimeError, match="numbers of events: gul 120, il 71"):

@@ -8,7 +8,7 @@ import pytest
 
 from app.oasis.shims import starting
 from app.oasis.shims.options import PARSERS
-from app.oasis.shims.process_log import ProcessLog
+from app.oasis.shims.starting import ProcessLog
 from tests.app.oasis.shims.tools import clean_environment, is_lost, logs, run
 from tests.streams import Block, Stream
 
