@@ -6,38 +6,43 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from app.tracing import NO_TRACE, Trace
-from core.budget import UNLIMITED, Budget, current
+from core.budget import current
 
-from .request_budget import ThreadBudget
+from .request_budget import RequestBudget, ThreadBudget
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def current_request() -> RequestBudget | None:
+    """Return the budget of the request of this task or thread; None outside of requests."""
+    budget = current()
+    return budget.request if isinstance(budget, ThreadBudget) else None
+
+
 def peak_bytes() -> int:
     """Return the most bytes that the request of this task or thread has held at once."""
-    budget = current()
-    return budget.request.peak if isinstance(budget, ThreadBudget) else 0
+    request = current_request()
+    return 0 if request is None else request.peak
 
 
 def current_owner() -> str:
     """Return who the request of this task or thread belongs to; empty outside of requests."""
-    budget = current()
-    return budget.request.owner if isinstance(budget, ThreadBudget) else ""
+    request = current_request()
+    return "" if request is None else request.owner
 
 
 def current_trace() -> Trace:
     """Return the span of the request of this task or thread; none outside of requests."""
-    budget = current()
-    return budget.request.trace if isinstance(budget, ThreadBudget) else NO_TRACE
+    request = current_request()
+    return NO_TRACE if request is None else request.trace
 
 
 def inherited(function: Callable[P, T]) -> Callable[P, T]:
     """Return a function that runs in another thread under the budget of the caller."""
-    budget: Budget = current()
-    if budget is UNLIMITED or not isinstance(budget, ThreadBudget):
+    request = current_request()
+    if request is None:
         return function
-    request = budget.request
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         return request.run(function, *args, **kwargs)

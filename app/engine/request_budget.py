@@ -58,6 +58,7 @@ class RequestBudget:
 
     Attributes:
         trace: the span of the request.
+        at_end: called with it once no thread works for it any more.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class RequestBudget:
         "_lock",
         "_stopping",
         "_threads",
+        "at_end",
         "held",
         "limits",
         "on_cancelled",
@@ -102,6 +104,7 @@ class RequestBudget:
         self._stopping = stopping
         self.owner = owner
         self.trace = NO_TRACE
+        self.at_end: set[Callable[[RequestBudget], object]] = set()
         self._ledger = ledger
         self._charge: Charge | None = None
         self._charged = 0
@@ -221,8 +224,11 @@ class RequestBudget:
                 return
             charge, self._charge = self._charge, None
             self._ledger, self._charged = None, 0
+            ends, self.at_end = self.at_end, set()
         if charge is not None:
             charge.release()
+        for end in ends:
+            end(self)
 
     def _enter(self) -> ThreadBudget:
         """Count this thread as one that works for the request.
