@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 
 from app.tracebacks import forget_locals
 from app.tracing import NO_TRACE, Trace
-from core.budget import UNLIMITED, Budget, current, install, installed, uninstall
+from core.budget import current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
 from .base import Charge, Gone, Ledger
@@ -58,6 +58,7 @@ class RequestBudget:
 
     Attributes:
         trace: the span of the request.
+        at_end: called with it once no thread works for it any more.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class RequestBudget:
         "_lock",
         "_stopping",
         "_threads",
+        "at_end",
         "held",
         "limits",
         "on_cancelled",
@@ -102,6 +104,7 @@ class RequestBudget:
         self._stopping = stopping
         self.owner = owner
         self.trace = NO_TRACE
+        self.at_end: set[Callable[[RequestBudget], object]] = set()
         self._ledger = ledger
         self._charge: Charge | None = None
         self._charged = 0
@@ -221,8 +224,11 @@ class RequestBudget:
                 return
             charge, self._charge = self._charge, None
             self._ledger, self._charged = None, 0
+            ends, self.at_end = self.at_end, set()
         if charge is not None:
             charge.release()
+        for end in ends:
+            end(self)
 
     def _enter(self) -> ThreadBudget:
         """Count this thread as one that works for the request.
@@ -409,30 +415,35 @@ class ThreadBudget:
 # -- what code that knows no request asks of the budget that it runs under ---------------
 
 
+def current_request() -> RequestBudget | None:
+    """Return the budget of the request of this task or thread; None outside of requests."""
+    budget = current()
+    return budget.request if isinstance(budget, ThreadBudget) else None
+
+
 def peak_bytes() -> int:
     """Return the most bytes that the request of this task or thread has held at once."""
-    budget = current()
-    return budget.request.peak if isinstance(budget, ThreadBudget) else 0
+    request = current_request()
+    return 0 if request is None else request.peak
 
 
 def current_owner() -> str:
     """Return who the request of this task or thread belongs to; empty outside of requests."""
-    budget = current()
-    return budget.request.owner if isinstance(budget, ThreadBudget) else ""
+    request = current_request()
+    return "" if request is None else request.owner
 
 
 def current_trace() -> Trace:
     """Return the span of the request of this task or thread; none outside of requests."""
-    budget = current()
-    return budget.request.trace if isinstance(budget, ThreadBudget) else NO_TRACE
+    request = current_request()
+    return NO_TRACE if request is None else request.trace
 
 
 def inherited(function: Callable[P, T]) -> Callable[P, T]:
     """Return a function that runs in another thread under the budget of the caller."""
-    budget: Budget = current()
-    if budget is UNLIMITED or not isinstance(budget, ThreadBudget):
+    request = current_request()
+    if request is None:
         return function
-    request = budget.request
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         return request.run(function, *args, **kwargs)

@@ -6,9 +6,9 @@ fraction of what the network carries. So whoever reads has up to ``AT_ONCE`` req
 still wants the result; if not, the requests that have not begun are dropped, and those that have
 end by themselves, within their time limit.
 
-Streams tell what they will read next, which is fetched *ahead*, and kept until it is read. It is
-kept only to save time: in the ledger, nobody's, and given up, the oldest first, where memory is
-short.
+Streams tell what they will read next, which is fetched *ahead*, and kept until it is read, or the
+request has ended. It is kept only to save time: in the ledger, nobody's, and given up, the oldest
+first, where memory is short.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from app.engine.ledger import Hold, Ledger
+from app.engine.request_budget import RequestBudget, current_request
 from app.errors import ServiceError
 from app.tally import MOST
 from core.arrays import Octets
@@ -55,6 +56,7 @@ class Wanted(NamedTuple):
 class _Kept(NamedTuple):
     future: Future[Octets]
     hold: Hold
+    reader: RequestBudget | None
 
 
 class Fetching:
@@ -96,7 +98,10 @@ class Fetching:
             hold = self._ledger.hold(_NOBODY, wanted.stop - wanted.start, _PURPOSE)
         except ServiceError:
             return
-        kept = _Kept(self.start(call), hold)
+        reader = current_request()
+        if reader is not None:
+            reader.at_end.add(self._forget_all)
+        kept = _Kept(self.start(call), hold, reader)
         with self._lock:
             is_new = self._ahead.setdefault(wanted, kept) is kept
             self._bytes += is_new * (wanted.stop - wanted.start)
@@ -138,6 +143,14 @@ class Fetching:
             kept = self._pop(next(iter(self._ahead)))
         _drop(kept)
         return True
+
+    def _forget_all(self, reader: RequestBudget) -> None:
+        """Give up what a request that has ended would have read."""
+        with self._lock:
+            left = [wanted for wanted, kept in self._ahead.items() if kept.reader is reader]
+            dropped = [self._pop(wanted) for wanted in left]
+        for kept in dropped:
+            _drop(kept)
 
 
 def _drop(kept: _Kept) -> None:

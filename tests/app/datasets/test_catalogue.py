@@ -428,6 +428,34 @@ def test_entries_of_earlier_servers_state_no_contents(desk: Desk) -> None:
     assert desk.open("a").plan.nav_shape == (2,)
 
 
+def test_a_stored_entry_is_one_that_earlier_servers_read(desk: Desk) -> None:
+    """What the files held stands beside it, as do members of later servers."""
+    entry = {"id": "a", "files": ["scan.npy"]}
+    desk.register(**entry)
+    things = Namespaces(desk.store, "dataset")
+    owned = things.get(SINGLE_USER.owner, "a")
+    assert owned.value == entry
+    assert owned.beside == {"registered": "<u2 [4, 8, 9]"}
+    desk.catalogue.delete(SINGLE_USER, "a")
+    things.insert(SINGLE_USER.owner, "a", entry, beside={**owned.beside, "later": 1})
+    opened, created = desk.catalogue.register(SINGLE_USER, entry)
+    opened.close()
+    assert not created
+    assert things.get(SINGLE_USER.owner, "a").beside["later"] == 1
+    desk.save("scan.npy", np.zeros((2, *FRAME), "<f4"))
+    with pytest.raises(DataChangedError, match="was registered"):
+        desk.open("a")
+
+
+def test_what_the_files_held_was_a_member_of_the_entry(desk: Desk) -> None:
+    entry = {"id": "a", "files": ["scan.npy"], "registered": "<u2 [4, 8, 9]"}
+    Namespaces(desk.store, "dataset").create(SINGLE_USER.owner, "a", entry)
+    desk.register(id="a")
+    desk.save("scan.npy", np.zeros((2, *FRAME), "<f4"))
+    with pytest.raises(DataChangedError, match="was registered"):
+        desk.open("a")
+
+
 def test_what_is_doubtful_is_noted(desk: Desk) -> None:
     desk.save("near.npy", np.full(FRAME, 1.02))
     desk.save("far.npy", np.full(FRAME, 40.0))
