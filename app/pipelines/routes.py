@@ -35,7 +35,7 @@ from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Limits
 from app.telemetry import Metrics
-from core.errors import PipelineError, PositionError
+from core.errors import PositionError
 from core.pipelines.reference import reference, reference_of
 from core.pipelines.spec import MEMBERS
 
@@ -218,9 +218,6 @@ async def register_pipeline(
 
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
-            if not values:
-                hint = 'Send {"order": 1, "stages": […]}'
-                raise PipelineError("the body is empty", field="stages", hint=hint)
 
             def register() -> tuple[dict[str, Any], bool]:
                 opened, created = service.pipelines.register(who, values)

@@ -50,7 +50,9 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
 @router.post(
     "/seal",
     status_code=202,
-    openapi_extra=json_body(SealBody, {"options": {"return_periods": [250, 100, 50]}}),
+    openapi_extra=json_body(
+        SealBody, {"options": {"return_periods": [250, 100, 50]}}, required=False
+    ),
     responses={202: {"model": RunAnswer}, **_PROBLEMS},
 )
 @in_lane(LONG)
@@ -62,7 +64,7 @@ async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeR
         return service.describe(record)
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+        async with service.bodies.read(exchange, who, _MAX_BODY, optional=True) as values:
             described = await service.threads.start(seal, values)
         done = described["state"] == "done"
         further = {} if done else {"Retry-After": str(RETRY_SECONDS)}

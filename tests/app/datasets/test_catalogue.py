@@ -469,6 +469,23 @@ def test_what_is_doubtful_is_noted(desk: Desk) -> None:
     assert "no scan" in note
 
 
+def test_files_of_which_each_tells_one_axis_of_a_scan_are_noted(desk: Desk) -> None:
+    for row in range(3):
+        desk.save(f"row_{row}", np.zeros((4, *FRAME), "<u2"))
+        desk.save(f"one_{row}", np.zeros(FRAME, "<u2"))
+        desk.save(f"map_{row}", np.zeros((2, 5, *FRAME), "<u2"))
+    (note,) = desk.register(id="a", files=[], glob="row_*.npy").describe()["notes"]
+    assert note == "the frames of 3 files are a list: for a scan, give nav_shape, such as [3, 4]"
+    scan = desk.register(id="b", files=[], glob="row_*.npy", nav_shape=[3, 4]).describe()
+    assert (scan["nav_shape"], scan["notes"]) == ([3, 4], [])
+    maps = desk.register(id="c", files=[], glob="map_*.npy").describe()
+    assert (maps["nav_shape"], maps["notes"]) == ([6, 5], [])
+    assert desk.register(id="d", files=[], glob="one_*.npy").describe()["notes"] == []
+    desk.save("map_0", np.zeros((5, 2, *FRAME), "<u2"))
+    (note,) = desk.register(id="e", files=["map_0.npy", "row_0.npy"]).describe()["notes"]
+    assert note.endswith("2 files are a list: for a scan, give nav_shape")
+
+
 @pytest.mark.parametrize(("name", "near"), [("NPY", "npy"), ("hdf", "hdf5"), ("zar", "zarr")])
 def test_a_format_that_is_near_is_told(desk: Desk, name: str, near: str) -> None:
     with pytest.raises(InvalidOptionError, match="no format is named") as caught:
