@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import Array, Indices, Mask
+from ..arrays import Indices, Mask
 from ..budget import Scope, current
 from ..errors import PipelineError, TransformError, WorkStoppedError, names_hint
 from .base import Block, Counting, Indexed, Schema, Stage, State, check_state, in_order
@@ -91,14 +91,10 @@ class _Pointwise:
 
     def _call(self, block: Block, positions: Indices) -> Block:
         result = self._function(block, positions)
-        _check_lengths(result, len(positions))
+        count, lengths = len(positions), {name: len(column) for name, column in result.items()}
+        if not lengths or set(lengths.values()) != {count}:
+            raise ValueError(f"it returned columns of lengths {lengths} for {count} items")
         return result
-
-
-def _check_lengths(result: Block, count: int) -> None:
-    lengths = {name: len(column) for name, column in result.items()}
-    if not lengths or set(lengths.values()) != {count}:
-        raise ValueError(f"it returned columns of lengths {lengths} for {count} items")
 
 
 def _located(
@@ -322,11 +318,8 @@ class Filter(Counting):
         return _located("predicate", self._verdicts, block, positions)
 
     def _verdicts(self, block: Block, positions: Indices) -> Mask:
-        passes = np.asarray(self._predicate(block))
-        _check_verdicts(passes, len(positions))
+        passes, count = np.asarray(self._predicate(block)), len(positions)
+        if passes.dtype != np.bool_ or passes.shape != (count,):
+            found = f"{passes.dtype} of shape {passes.shape}"
+            raise ValueError(f"it returned {found}, not {count} bools")
         return passes
-
-
-def _check_verdicts(passes: Array, count: int) -> None:
-    if passes.dtype != np.bool_ or passes.shape != (count,):
-        raise ValueError(f"it returned {passes.dtype} of shape {passes.shape}, not {count} bools")

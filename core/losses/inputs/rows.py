@@ -155,12 +155,19 @@ class Rows:
 
     def require_unique(self, values: NDArray[Any], field: str, where: str = "") -> None:
         """Raise ``InputError`` about the first row whose value of ``field`` came before."""
-        ordered, order = order_of(values, "input")
-        again = order[1:][ordered[1:] == ordered[:-1]]
-        if len(again):
-            row = int(again.min())
-            earlier = self.origin.place(int(np.argmax(values == values[row])))
-            raise self.refuse(row, field, f"is already in {earlier}{where}")
+        if (again := first_again(values)) is not None:
+            row, earlier = again
+            raise self.refuse(row, field, f"is already in {self.origin.place(earlier)}{where}")
+
+
+def first_again(values: NDArray[Any]) -> tuple[int, int] | None:
+    """The first row whose value came before, and the row in which it did; None if all differ."""
+    ordered, order = order_of(values, "input")
+    again = order[1:][ordered[1:] == ordered[:-1]]
+    if not len(again):
+        return None
+    row = int(again.min())
+    return row, int(np.argmax(values == values[row]))
 
 
 def decode_rows(

@@ -21,7 +21,7 @@ from ...budget import current
 from ...errors import InputError
 from ...slices import slices
 from ...sorting import numbered, order_of
-from .rows import INT_MAX, Data, text_of
+from .rows import INT_MAX, Data, first_again, text_of
 
 MAX_COLUMNS = 4096
 """Columns of a file: each is a list and a name, however few texts it has."""
@@ -81,12 +81,9 @@ class TextTable:
 
     def require_unique(self, values: NDArray[np.int64], name: str) -> None:
         """Raise ``InputError`` about the first row whose value came before."""
-        ordered, order = order_of(values, "input")
-        again = order[1:][ordered[1:] == ordered[:-1]]
-        if len(again):
-            row = int(again.min())
-            earlier = self.place(int(np.argmax(values == values[row])))
-            raise self.refuse(row, f"{name} {values[row]} is already in {earlier}")
+        if (again := first_again(values)) is not None:
+            row, earlier = again
+            raise self.refuse(row, f"{name} {values[row]} is already in {self.place(earlier)}")
 
     def place(self, row: int) -> str:
         """Name a row, counted from 0, as a person would."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from .._kernels.stretches import HEAD, Arena
 from .ledger import Ledger
 from .memory import make_arena, make_cells, make_sums
 
+T = TypeVar("T")
 CELL_BYTES = 32
 """Memory for each cell of a batch: sum, largest loss, sample, and its share of the groups."""
 Weigh = Callable[[Indices, Indices], Indices]
@@ -84,16 +85,19 @@ class Batch:
     """Period of each group."""
     stretches: Stretches
     shared: dict[str, Any] = field(default_factory=dict)
-    """Results that several reports need, by name."""
+    """Results of :meth:`once`, by name."""
+
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """A result that several reports need, computed for the first that asks."""
+        if name not in self.shared:
+            self.shared[name] = compute()
+        result: T = self.shared[name]
+        return result
 
     @property
     def cells(self) -> Cells:
-        """Sums and largest losses by group and sample, added up for the first that asks."""
-        cells: Cells | None = self.shared.get("cells")
-        if cells is None:
-            cells = self.stretches.add_up()
-            self.shared["cells"] = cells
-        return cells
+        """Sums and largest losses by group and sample."""
+        return self.once("cells", self.stretches.add_up)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,11 +81,7 @@ class _OfSubsets(Calculator):
 
     def results(self, batch: Batch) -> Floats:
         """As the kernel gives them, shape (summaries, subsets, COLUMNS)."""
-        results: Floats | None = batch.shared.get("annual")
-        if results is None:
-            results = self._compute(batch)
-            batch.shared["annual"] = results
-        return results
+        return batch.once("annual", lambda: self._compute(batch))
 
     def _compute(self, batch: Batch) -> Floats:
         moments = np.empty((len(batch.periods), len(self._lows), MOMENTS))

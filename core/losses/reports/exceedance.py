@@ -107,10 +107,7 @@ class _ExceedanceTable(Calculator):
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
         # Both tables are computed once for a batch.
-        found: dict[str, list[_Block]] | None = batch.shared.get("exceedance")
-        if found is None:
-            found = self._draw(batch)
-            batch.shared["exceedance"] = found
+        found = batch.once("exceedance", lambda: self._draw(batch))
         return _rows(found[self._table], batch, self._dtype), empty_rows(self._dtype)
 
     def _draw(self, batch: Batch) -> dict[str, list[_Block]]:
