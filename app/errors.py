@@ -12,7 +12,7 @@ from typing import Any
 
 from core import errors as core
 
-from .run_errors import RUN_ERRORS
+from . import run_errors
 from .service_error import LargerError
 from .service_error import ServiceError as ServiceError  # noqa: PLC0414 - for those who raise others
 
@@ -20,31 +20,31 @@ from .service_error import ServiceError as ServiceError  # noqa: PLC0414 - for t
 class BadRequestError(ServiceError):
     """The request contradicts itself or violates HTTP."""
 
-    code = "bad-request"
+    code, status, title = "bad-request", 400, "Bad request"
 
 
 class FramingError(ServiceError):
     """The body's chunked transfer coding is malformed."""
 
-    code = "framing"
+    code, status, title = "framing", 400, "Malformed chunks"
 
 
 class CodingError(ServiceError):
     """The body does not decode as its Content-Encoding declares, or was cut."""
 
-    code = "content-encoding"
+    code, status, title = "content-encoding", 400, "Malformed compressed body"
 
 
 class UnauthorizedError(ServiceError):
     """The request carries no API key, or one that is unknown, revoked or expired."""
 
-    code = "unauthorized"
+    code, status, title = "unauthorized", 401, "API key required"
 
 
 class ForbiddenError(ServiceError):
     """The API key is known, but lacks the scope that the request needs."""
 
-    code = "forbidden"
+    code, status, title = "forbidden", 403, "Scope missing"
 
 
 class OriginRefusedError(ServiceError):
@@ -53,61 +53,61 @@ class OriginRefusedError(ServiceError):
     So no site can act through the browsers of the users of a service.
     """
 
-    code = "origin-refused"
+    code, status, title = "origin-refused", 403, "Another site"
 
 
 class NotFoundError(ServiceError):
     """No resource exists at this address."""
 
-    code = "not-found"
+    code, status, title = "not-found", 404, "Not found"
 
 
 class NotAcceptableError(ServiceError):
     """None of the requested formats is available for this resource."""
 
-    code = "not-acceptable"
+    code, status, title = "not-acceptable", 406, "Format not available"
 
 
 class StalledError(ServiceError):
     """The client stopped sending before the end of its body."""
 
-    code = "stalled"
+    code, status, title = "stalled", 408, "Body stalled"
 
 
 class TokenMalformedError(ServiceError):
     """The value is not a token, or was damaged on the way."""
 
-    code = "token-malformed"
+    code, status, title = "token-malformed", 400, "Malformed token"
 
 
 class TokenForgedError(ServiceError):
     """The token's signature is invalid, or this server does not have its key."""
 
-    code = "token-forged"
+    code, status, title = "token-forged", 403, "Token not authentic"
 
 
 class TokenRetiredError(ServiceError):
     """The token's key has been retired: it refreshes tokens but no longer resumes streams."""
 
-    code = "token-retired"
+    code, status, title = "token-retired", 410, "Token key retired"
 
 
 class TokenForeignError(ServiceError):
     """The token belongs to a different request."""
 
-    code = "token-foreign"
+    code, status, title = "token-foreign", 409, "Token of another request"
 
 
 class DataChangedError(ServiceError):
     """The data differs from the data for which the token, address or entity tag was issued."""
 
-    code = "data-changed"
+    code, status, title = "data-changed", 412, "Data changed"
 
 
 class InputGoneError(ServiceError):
     """The auxiliary file has expired or was never uploaded."""
 
-    code = "input-gone"
+    code, status, title = "input-gone", 410, "Input not available"
 
 
 class TooLargeError(LargerError):
@@ -117,37 +117,37 @@ class TooLargeError(LargerError):
     an operator changes it, null where it is fixed.
     """
 
-    code = "too-large"
+    code, status, title = "too-large", 413, "Too large"
 
 
 class RangeError(ServiceError):
     """The requested range lies outside the resource."""
 
-    code = "range"
+    code, status, title = "range", 416, "Range not satisfiable"
 
 
 class BombError(LargerError):
     """The body expands far beyond its compressed size."""
 
-    code = "decompression-bomb"
+    code, status, title = "decompression-bomb", 413, "Decompression bomb"
 
 
 class UnsupportedCodingError(ServiceError):
     """The body's Content-Encoding is not supported."""
 
-    code = "unsupported-encoding"
+    code, status, title = "unsupported-encoding", 415, "Unsupported Content-Encoding"
 
 
 class InvalidOptionError(ServiceError):
     """An option is unknown, has an invalid value or contradicts another option."""
 
-    code = "option"
+    code, status, title = "option", 422, "Invalid option"
 
 
 class WholeStreamError(ServiceError):
     """A report has rows only once the whole stream is known, and this is a part of one."""
 
-    code = "report-needs-whole-stream"
+    code, status, title = "report-needs-whole-stream", 422, "Report needs the whole stream"
 
 
 class DatasetUnreadableError(ServiceError):
@@ -156,7 +156,7 @@ class DatasetUnreadableError(ServiceError):
     Files are decoded by isolated processes, so that only this request failed.
     """
 
-    code = "dataset-unreadable"
+    code, status, title = "dataset-unreadable", 422, "Dataset unreadable"
 
 
 class BusyError(ServiceError):
@@ -165,19 +165,19 @@ class BusyError(ServiceError):
     The members ``limit`` and ``setting``, where present, name what is used up.
     """
 
-    code = "busy"
+    code, status, title = "busy", 503, "Busy"
 
 
 class ShareExceededError(ServiceError):
     """Your requests in progress hold as much of this server as one owner may; wait for them."""
 
-    code = "share-exceeded"
+    code, status, title = "share-exceeded", 429, "Share exceeded"
 
 
 class RateLimitedError(ServiceError):
     """You sent more requests than one owner may in a time; the header RateLimit tells."""
 
-    code = "rate-limited"
+    code, status, title = "rate-limited", 429, "Too many requests"
 
 
 class EngineUnavailableError(ServiceError):
@@ -186,25 +186,25 @@ class EngineUnavailableError(ServiceError):
     Nothing is lost: what was computed so far is not computed again.
     """
 
-    code = "engine-unavailable"
+    code, status, title = "engine-unavailable", 503, "Cluster unavailable"
 
 
 class DrainingError(ServiceError):
     """The server is shutting down and accepts no new work."""
 
-    code = "draining"
+    code, status, title = "draining", 503, "Shutting down"
 
 
 class StorageFullError(ServiceError):
     """The server could not write to its data directory."""
 
-    code = "storage-full"
+    code, status, title = "storage-full", 503, "Storage full"
 
 
 class QuotaExceededError(ServiceError):
     """You already store as much of this as you may; delete some of it, or ask for more."""
 
-    code = "quota-exceeded"
+    code, status, title = "quota-exceeded", 429, "Quota exceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,36 +217,9 @@ class Kind:
 
 
 _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
-    BadRequestError: (400, "Bad request"),
-    FramingError: (400, "Malformed chunks"),
-    CodingError: (400, "Malformed compressed body"),
-    UnauthorizedError: (401, "API key required"),
-    ForbiddenError: (403, "Scope missing"),
-    OriginRefusedError: (403, "Another site"),
-    NotFoundError: (404, "Not found"),
-    NotAcceptableError: (406, "Format not available"),
-    StalledError: (408, "Body stalled"),
-    TokenMalformedError: (400, "Malformed token"),
-    TokenForgedError: (403, "Token not authentic"),
-    TokenRetiredError: (410, "Token key retired"),
-    TokenForeignError: (409, "Token of another request"),
-    DataChangedError: (412, "Data changed"),
-    InputGoneError: (410, "Input not available"),
-    TooLargeError: (413, "Too large"),
-    RangeError: (416, "Range not satisfiable"),
-    BombError: (413, "Decompression bomb"),
-    UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
-    InvalidOptionError: (422, "Invalid option"),
-    WholeStreamError: (422, "Report needs the whole stream"),
-    QuotaExceededError: (429, "Quota exceeded"),
-    ShareExceededError: (429, "Share exceeded"),
-    RateLimitedError: (429, "Too many requests"),
-    DatasetUnreadableError: (422, "Dataset unreadable"),
-    BusyError: (503, "Busy"),
-    EngineUnavailableError: (503, "Cluster unavailable"),
-    DrainingError: (503, "Shutting down"),
-    StorageFullError: (503, "Storage full"),
-    **RUN_ERRORS,
+    kind: (kind.status, kind.title)
+    for kind in (*globals().values(), *vars(run_errors).values())
+    if isinstance(kind, type) and issubclass(kind, ServiceError) and "status" in vars(kind)
 }
 
 _REFUSED = {

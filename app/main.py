@@ -29,7 +29,6 @@ from app.losses import routes as losses_routes
 from app.parts import Parts
 from app.pipelines import routes as pipelines_routes
 from app.portfolio import routes as portfolio_routes
-from app.portfolio import routes_tables as portfolio_tables_routes
 from app.runs.routes import reports as run_reports_routes
 from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
@@ -59,7 +58,6 @@ ROUTERS: tuple[Routes[Any], ...] = (
     run_reports_routes.router,
     runs_routes.rows_router,
     portfolio_routes.router,
-    portfolio_tables_routes.router,
     routes_reductions.router,
     routes_tokens.router,
     console_routes.router,

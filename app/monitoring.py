@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import Protocol
 
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.cluster import DaskCluster
-from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
+from app.engine.request_budget import current_trace
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
 from app.health.monitor import Check, LoopLagProbe, Monitor, Part, StallCheck
 from app.http.throttle import Throttle
-from app.losses.spool import Spools
-from app.runs.sealing.jobs import Jobs
+from app.losses.service import LossService
+from app.runs.sealing.sealer import Sealer
 from app.server.board import Board, WorkerSlot
 from app.server.lanes.table import FRONT, LONG
 from app.state.base import StoreError
@@ -33,8 +33,7 @@ THREAD_SECONDS = 5.0
 """Longest wait for a thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Protocol):
     """The parts of a worker that are watched."""
 
     storage: Storage
@@ -42,14 +41,14 @@ class Watched:
     lag_probe: LoopLagProbe
     buffers: Buffers
     decoders: DecoderPool
-    spools: Spools
+    losses: LossService
     reservations: Reservations
     ledger: Ledger
     throttle: Throttle
-    jobs: Jobs
+    sealer: Sealer
     threads: Workers
     width: int
-    cluster: DaskCluster | None = None
+    cluster: DaskCluster | None
 
 
 def has_long_work(slot: WorkerSlot) -> bool:
@@ -75,7 +74,7 @@ def monitor(watched: Watched, board: Board, slot: WorkerSlot, metrics: Metrics) 
     # Who is asked for the readiness writes to the disk for all.
     if slot.lane in {"", FRONT}:
         slow["store"] = lambda: _store_problem(watched, slot)
-        slow["spool"] = watched.spools.problem
+        slow["spool"] = watched.losses.spools.problem
         slow["disk"] = disk.problem
     metrics.share(
         ServiceMetrics(
@@ -92,7 +91,7 @@ def _store_problem(watched: Watched, slot: WorkerSlot) -> str | None:
         watched.storage.check()
         if not has_long_work(slot):
             # No sealer counts jobs here, but whoever is asked tells of all.
-            watched.jobs.claimable()
+            watched.sealer.jobs.claimable()
     except StoreError as e:
         return str(e)
     return None
@@ -163,10 +162,10 @@ def _observer(
         metrics.decoders.labels("idle").set(idle)
         metrics.decoder_calls_waiting.set(decoders.waiting)
         metrics.spool_bytes.set(watched.reservations.reserved)
-        metrics.jobs.labels("waiting").set(watched.jobs.waiting)
-        metrics.jobs.labels("computing").set(watched.jobs.computing)
-        metrics.jobs.labels("suspect").set(watched.jobs.suspects)
-        metrics.jobs.labels("poisoned").set(watched.jobs.poisoned)
+        metrics.jobs.labels("waiting").set(watched.sealer.jobs.waiting)
+        metrics.jobs.labels("computing").set(watched.sealer.jobs.computing)
+        metrics.jobs.labels("suspect").set(watched.sealer.jobs.suspects)
+        metrics.jobs.labels("poisoned").set(watched.sealer.jobs.poisoned)
         watched.ledger.relieve()
         for purpose, held in watched.ledger.purposes().items():
             metrics.memory_held.labels(purpose).set(held)

@@ -18,10 +18,8 @@ from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.budgets import Budgets
 from app.engine.buffers import Buffers
-from app.engine.inheriting import current_owner, current_trace
-from app.engine.kept import Kept
-from app.engine.ledger import Ledger
-from app.engine.request_budget import BudgetLimits
+from app.engine.ledger import Kept, Ledger
+from app.engine.request_budget import BudgetLimits, current_owner, current_trace
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, resting, share_of_cores
 from app.health.monitor import LoopLagProbe
@@ -41,7 +39,6 @@ from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.losses.sums_room import Admission
 from app.monitoring import (
-    Watched,
     has_long_work,
     monitor,
     noted_objects,
@@ -286,22 +283,8 @@ class Parts:
         # Closed before the pools of threads, which wait for what runs.
         self._resources.callback(self.budgets.stop)
         self.audit = self._closing(AuditLog(settings.audit_log))
-        self.watched = Watched(
-            storage=self.storage,
-            warm_up=WarmUp(),
-            lag_probe=LoopLagProbe(self.threads.start),
-            buffers=self.buffers,
-            decoders=self.decoders,
-            spools=self.losses.spools,
-            reservations=self.reservations,
-            ledger=ledger,
-            throttle=self.throttle,
-            jobs=self.sealer.jobs,
-            threads=self.threads,
-            width=self.width,
-            cluster=self.cluster,
-        )
-        self.monitor = self._closing(monitor(self.watched, board, self.slot, self.metrics))
+        self.warm_up, self.lag_probe = WarmUp(), LoopLagProbe(self.threads.start)
+        self.monitor = self._closing(monitor(self, board, self.slot, self.metrics))
         self.readiness = Readiness(
             self.monitor, board, self.slot, lambda: self.sealer.jobs.poisoned
         )
@@ -309,7 +292,7 @@ class Parts:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start what works without requests; close everything in the end."""
-        self.watched.warm_up.start()
+        self.warm_up.start()
         with self._resources:
             if has_long_work(self.slot):
                 self.sweeper.start()
@@ -320,11 +303,11 @@ class Parts:
                 # Another worker takes the job, which could not finish here.
                 self.slot.on_drain = self.sealer.stop
             self.monitor.start()
-            self.watched.lag_probe.start()
+            self.lag_probe.start()
             try:
                 yield
             finally:
-                await self.watched.lag_probe.stop()
+                await self.lag_probe.stop()
 
 
 def make_sealer(
@@ -367,11 +350,7 @@ def shared_roots(settings: Settings) -> list[Path]:
 
 
 def make_catalogue(
-    settings: Settings,
-    store: StateStore,
-    decoders: DecoderPool,
-    ledger: Ledger,
-    column: Column,
+    settings: Settings, store: StateStore, decoders: DecoderPool, ledger: Ledger, column: Column
 ) -> Catalogue:
     """Return the datasets: those found, those of the operator's catalogue, those registered.
 

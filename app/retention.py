@@ -36,29 +36,22 @@ _ORPHAN_SECONDS = 60.0
 
 def make_quotas(settings: Settings) -> Quotas:
     """Return how much each owner may store."""
-    return Quotas(
-        {
-            views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
-            registry.KIND: Limit(
-                "pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes
-            ),
-            datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
-            run_records.RUN: Limit("runs", settings.quota_runs, settings.quota_run_bytes),
-            run_records.STREAM: Limit(
-                "streams", settings.quota_streams, settings.quota_stream_bytes
-            ),
-            run_records.SEGMENT: Limit(
-                "segments", settings.quota_segments, settings.quota_segment_bytes
-            ),
-            run_records.REPORT: Limit(
-                "reports", settings.quota_reports, settings.quota_report_bytes
-            ),
-            input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
-            loss_sets.KIND: Limit(
-                "loss_sets", settings.quota_loss_sets, settings.quota_loss_set_bytes
-            ),
-        }
-    )
+    kinds = {
+        views.KIND: "views",
+        registry.KIND: "pipelines",
+        datasets.KIND: "datasets",
+        run_records.RUN: "runs",
+        run_records.STREAM: "streams",
+        run_records.SEGMENT: "segments",
+        run_records.REPORT: "reports",
+        input_store.KIND: "inputs",
+        loss_sets.KIND: "loss_sets",
+    }
+    limits = {}
+    for kind, name in kinds.items():
+        count, nbytes = f"quota_{name}", f"quota_{name.removesuffix('s')}_bytes"
+        limits[kind] = Limit(name, getattr(settings, count), getattr(settings, nbytes))
+    return Quotas(limits)
 
 
 def make_sweeper(

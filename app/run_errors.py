@@ -8,143 +8,118 @@ from .service_error import LargerError, ServiceError
 class RunExpiredError(ServiceError):
     """The run was not changed for as long as runs are kept."""
 
-    code = "run-expired"
+    code, status, title = "run-expired", 410, "Run expired"
 
 
 class RunSealedError(ServiceError):
     """The run is sealed: it takes no more streams, bytes or inputs."""
 
-    code = "run-sealed"
+    code, status, title = "run-sealed", 409, "Run sealed"
 
 
 class PartitionTakenError(ServiceError):
     """Another stream of the run has this partition; the member ``stream`` names it."""
 
-    code = "partition-taken"
+    code, status, title = "partition-taken", 409, "Partition taken"
 
 
 class StreamLimitError(ServiceError):
     """The run can have no such stream: it has too many, or declares fewer partitions."""
 
-    code = "stream-limit"
+    code, status, title = "stream-limit", 422, "Too many streams"
 
 
 class IdempotencyError(ServiceError):
     """The Idempotency-Key was used before, for a different request."""
 
-    code = "idempotency-key"
+    code, status, title = "idempotency-key", 422, "Key used before"
 
 
 class SealRefusedError(ServiceError):
     """The run cannot be sealed yet; the member ``streams`` says what is wrong with each stream."""
 
-    code = "seal-refused"
+    code, status, title = "seal-refused", 409, "Not to be sealed"
 
 
 class RunFailedError(ServiceError):
     """The run could not be computed; the member ``problem`` says why."""
 
-    code = "run-failed"
+    code, status, title = "run-failed", 409, "Run failed"
 
 
 class ProcessDiedError(ServiceError):
     """Computing this has ended several processes, and is not tried again by itself."""
 
-    code = "process-died"
+    code, status, title = "process-died", 500, "Process died"
 
 
 class ReportNotReadyError(ServiceError):
     """The report is computed when the run is sealed; the member ``state`` says where it stands."""
 
-    code = "report-not-ready"
+    code, status, title = "report-not-ready", 409, "Report not ready"
 
 
 class ReportMissingError(ServiceError):
     """The report was not requested of this run; POST it to the reports of the run."""
 
-    code = "report-missing"
+    code, status, title = "report-missing", 404, "Report not computed"
 
 
 class OffsetMismatchError(ServiceError):
     """The upload continues at another offset than Upload-Offset says."""
 
-    code = "offset-mismatch"
+    code, status, title = "offset-mismatch", 409, "Offset mismatch"
 
 
 class UploadLengthError(ServiceError):
     """The length of the upload contradicts one that was declared, or the bytes sent."""
 
-    code = "upload-length"
+    code, status, title = "upload-length", 400, "Inconsistent length"
 
 
 class UploadExcessError(LargerError):
     """The body has more bytes than the upload lacks, or an append may have."""
 
-    code = "upload-excess"
+    code, status, title = "upload-excess", 413, "More than declared"
 
 
 class UploadCompleteError(ServiceError):
     """The upload is complete, and takes no more bytes."""
 
-    code = "upload-complete"
+    code, status, title = "upload-complete", 409, "Upload complete"
 
 
 class UploadFailedError(ServiceError):
     """The uploaded stream is faulty; the member ``fault`` says how. Delete it, upload it again."""
 
-    code = "stream-failed"
+    code, status, title = "stream-failed", 409, "Stream faulty"
 
 
 class UploadTakenError(ServiceError):
     """Another request has continued or deleted the upload while this one was sending."""
 
-    code = "upload-taken"
+    code, status, title = "upload-taken", 409, "Upload taken over"
 
 
 class ChecksumError(ServiceError):
     """The bytes do not have the checksum that was sent with them; none of them was taken."""
 
-    code = "checksum-mismatch"
+    code, status, title = "checksum-mismatch", 460, "Checksum mismatch"
 
 
 class DigestError(ServiceError):
     """The bytes do not have the digest that was sent with them."""
 
-    code = "digest-mismatch"
+    code, status, title = "digest-mismatch", 400, "Digest mismatch"
 
 
 class ProtocolVersionError(ServiceError):
     """The server does not speak this version of the upload protocol."""
 
-    code = "upload-protocol"
+    code, status, title = "upload-protocol", 412, "Protocol version not supported"
 
 
 class MediaTypeError(ServiceError):
     """The body has another media type than the request requires."""
 
-    code = "media-type"
-
-
-RUN_ERRORS: dict[type[ServiceError], tuple[int, str]] = {
-    RunExpiredError: (410, "Run expired"),
-    RunSealedError: (409, "Run sealed"),
-    PartitionTakenError: (409, "Partition taken"),
-    StreamLimitError: (422, "Too many streams"),
-    IdempotencyError: (422, "Key used before"),
-    SealRefusedError: (409, "Not to be sealed"),
-    RunFailedError: (409, "Run failed"),
-    ProcessDiedError: (500, "Process died"),
-    ReportNotReadyError: (409, "Report not ready"),
-    ReportMissingError: (404, "Report not computed"),
-    OffsetMismatchError: (409, "Offset mismatch"),
-    UploadLengthError: (400, "Inconsistent length"),
-    UploadExcessError: (413, "More than declared"),
-    UploadCompleteError: (409, "Upload complete"),
-    UploadFailedError: (409, "Stream faulty"),
-    UploadTakenError: (409, "Upload taken over"),
-    ChecksumError: (460, "Checksum mismatch"),
-    DigestError: (400, "Digest mismatch"),
-    ProtocolVersionError: (412, "Protocol version not supported"),
-    MediaTypeError: (415, "Media type not supported"),
-}
-"""Status and title of each."""
+    code, status, title = "media-type", 415, "Media type not supported"

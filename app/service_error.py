@@ -9,12 +9,17 @@ class ServiceError(Exception):
     """Base of the errors that the service itself raises.
 
     Attributes:
+        code: of its problem.
+        status: HTTP status of the answer; those of codes with a row of their own have none.
+        title: of the problem, always the same.
         hint: how to fix it, or None.
         members: further members of the problem document.
         retry_after: seconds after which a retry makes sense, or None.
     """
 
     code: ClassVar[str] = "internal"
+    status: ClassVar[int]
+    title: ClassVar[str]
 
     def __init__(
         self,

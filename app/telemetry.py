@@ -178,10 +178,7 @@ class Metrics:
             "lane",
         )
         self.thread_wait = self._gauge(
-            "thread_wait_seconds",
-            "Longest recent wait of a call for a thread",
-            "livemax",
-            "lane",
+            "thread_wait_seconds", "Longest recent wait of a call for a thread", "livemax", "lane"
         )
         self.threads = self._gauge("threads", "Threads that compute", "livesum")
         self.decoders = self._gauge("decoders", "Decoder processes", "livesum", "state")

@@ -275,15 +275,6 @@ class BuildLocator:
         """Called before a save; the directory exists since the build was opened."""
 
 
-def _load(load: Callable[..., Any], signature: object, context: object) -> Any:  # noqa: ANN401 - numba's
-    """Load a kernel without numba's implementations of the language, which compiling needs.
-
-    The public method imports and registers them first: a sixth of a second for a process that
-    compiles nothing. The compiler does so itself before it compiles.
-    """
-    return load(signature, context)
-
-
 _jit = partial(
     cast("Any", numba.jit),
     nopython=True,
@@ -365,7 +356,10 @@ def _cached(function: F) -> F:
         store = getattr(compiled, "_cache", None)
         if store is not None:
             store.save_overload = partial(_build().save, store.save_overload)
-            store.load_overload = partial(_load, store._load_overload)  # noqa: SLF001 - no public way
+            # The public method imports and registers numba's implementations of the language
+            # first: a sixth of a second for a process that compiles nothing. The compiler does
+            # so itself before it compiles.
+            store.load_overload = store._load_overload  # noqa: SLF001 - no public way
     _register(function, compiled)
     return cast("F", compiled)
 

@@ -25,10 +25,9 @@ from ._jit import is_build_published, publish
 from .iterate.base import Indexed, in_order
 from .iterate.sources import CounterSource
 from .losses.warm import use_all_losses, use_all_summaries, use_ledgers, use_tables
-from .pipelines.operation import BuildContext, Operation, Sample
 from .pipelines.operations import OPERATIONS
 from .pipelines.spec import parse_spec
-from .pipelines.stage import StageSpec
+from .pipelines.stage import BuildContext, Operation, Sample, StageSpec
 from .portfolio._kernels.beta import beta_losses
 from .portfolio.warm import use_roll_ups
 from .portfolio.warm_layers import use_layers

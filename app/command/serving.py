@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from app.audit import AuditLog
 from app.cores import count_cores
-from app.datasets.files.addresses import split_roots
+from app.datasets.files.buckets import split_roots
 from app.datasets.files.roots import Roots
 from app.logs import configure_logging
 from app.server.board import Board, WorkerSlot
@@ -201,7 +201,7 @@ def create(settings: Settings, board: Board, slot: WorkerSlot) -> object:
         # The supervisor says so, once for all workers.
         slot.publish({"refused": f"[{getattr(e, 'code', OptionError.code)}] {str(e)[:1000]}"})
         raise SystemExit(USAGE) from None
-    warm_up = app.parts.watched.warm_up
+    warm_up = app.parts.warm_up
     warm_up.on_loaded = spare_collections
     if slot.lane == LONG:
         os.nice(settings.long_nice)

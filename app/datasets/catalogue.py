@@ -151,7 +151,9 @@ class Catalogue:
         key = who.owner, spec.id
         opened.spec = replace(stored, registered=opened.layout)
         try:
-            return key, self._registered.create(*key, opened.spec.to_json())
+            return key, self._registered.create(
+                *key, stored.to_json(), beside={"registered": opened.layout}
+            )
         except RecordExistsError as e:
             try:
                 known = _parsed(self._registered.record(*key).value)
@@ -400,8 +402,10 @@ class Catalogue:
 @lru_cache(maxsize=_MAX_PARSED)
 def _parsed(stored: bytes) -> DatasetSpec:
     """Parse a stored entry, unless it is one of those parsed lately."""
-    values = json.loads(stored)["value"]
-    registered = values.pop("registered", None)
+    beside = json.loads(stored)
+    values = beside["value"]
+    # Where version 0.1.0 had it for a while.
+    registered = values.pop("registered", beside.get("registered"))
     return replace(parse_dataset(values), registered=registered)
 
 

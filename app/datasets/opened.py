@@ -320,7 +320,21 @@ class OpenDataset(_Open):
         if self._folds():
             stated = list(recording.found_nav)
             notes.append(f"the scan is declared as {list(self.nav_shape)}; the files say {stated}")
+        if entry.nav_shape is None and len(self.nav_shape) == 1 and not entry.growing:
+            notes += self._note_rows()
         return [*recording.notes, *notes]
+
+    def _note_rows(self) -> list[str]:
+        """What to do if frames of several files, which tell one axis of a scan, are more."""
+        frames = [0] * len(self.files)
+        for extent in self.recording.extents:
+            frames[extent.file] += extent.frames
+        of_files = {count for count in frames if count}
+        if sum(map(bool, frames)) == 1 or of_files == {1}:
+            return []
+        shape = f", such as {[len(frames), *of_files]}" if len(of_files) == 1 else ""
+        text = f"the frames of {len(frames)} files are a list: for a scan, give nav_shape{shape}"
+        return [text]
 
     def describe(self) -> dict[str, Any]:
         """Describe the dataset, as JSON values."""
@@ -368,10 +382,7 @@ class OpenItems(_Open):
         }
 
     def _describe_unit(self, unit: str) -> dict[str, Any]:
-        return {
-            "count": self.items.count(unit),
-            "fields": describe_schema(self.items.schema(unit)),
-        }
+        return {"count": self.items.count(unit), "fields": describe_schema(self.items.schema(unit))}
 
 
 Opened = OpenDataset | OpenItems

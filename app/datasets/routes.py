@@ -18,13 +18,7 @@ from app.http.addresses import Addresses
 from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import ADMIN, Identity, identity_of, require
 from app.http.json_bodies import JsonBodies, json_response, send_json
-from app.http.openapi import (
-    NO_CONTENT,
-    NOT_MODIFIED,
-    content_response,
-    json_body,
-    problem_responses,
-)
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
@@ -68,7 +62,7 @@ def _check_owner(who: Identity, owner: str | None) -> None:
         require(who, ADMIN)
 
 
-@router.get("", operation_id="list_datasets", responses=_JSON | _PROBLEMS)
+@router.get("", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def list_datasets(
     datasets: DatasetService,
@@ -90,8 +84,6 @@ async def list_datasets(
 
 @router.post(
     "",
-    operation_id="register_dataset",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=json_body(
         DatasetSpec,
@@ -121,7 +113,7 @@ async def register_dataset(
     return ExchangeResponse(handle)
 
 
-@router.get("/{ident}", operation_id="dataset", responses=_JSON | _PROBLEMS)
+@router.get("/{ident}", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def dataset(datasets: DatasetService, ident: str, request: Request) -> Response:
     """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
@@ -134,13 +126,7 @@ async def dataset(datasets: DatasetService, ident: str, request: Request) -> Res
     return json_response(await datasets.threads.start(describe))
 
 
-@router.delete(
-    "/{ident}",
-    operation_id="delete_dataset",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | _PROBLEMS,
-)
+@router.delete("/{ident}", responses=_PROBLEMS)
 @in_lane(FRONT)
 async def delete_dataset(
     datasets: DatasetService, ident: str, who: IdentityDep, owner: Owner = None
@@ -151,13 +137,7 @@ async def delete_dataset(
     return Response(status_code=204)
 
 
-@router.get(
-    "/{ident}/files/{number}",
-    operation_id="dataset_file",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=_OCTETS | NOT_MODIFIED | _PROBLEMS,
-)
+@router.get("/{ident}/files/{number}", responses=_OCTETS | NOT_MODIFIED | _PROBLEMS)
 @in_lane(LONG)
 async def dataset_file(
     datasets: DatasetService, ident: str, number: int, request: Request, who: IdentityDep

@@ -41,7 +41,7 @@ OPERATORS = ("backend", "decoder", "frame_bytes")
 """Members that only the operator may set: they name code, and ways to load the server."""
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
-_LOCATION = ("id", "files", "glob", "immutable", "backend", "partial", "registered")
+_LOCATION = ("id", "files", "glob", "immutable", "backend", "partial")
 """Members that locate, read and check files rather than define what they mean."""
 _PERSON = b"thalweg-entry-1"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
@@ -133,8 +133,9 @@ class DatasetSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as canonical JSON values, defaults left out."""
+        """Return what is declared as canonical JSON values, defaults left out."""
         declared = asdict(self)
+        del declared["registered"]
         corrections = declared["corrections"]
         declared["corrections"] = {n: v for n, v in corrections.items() if v is not None}
         # An offset of 0 is no default: the files may have another one.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,32 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""
+
+
+def in_order(
+    submit: Callable[[Callable[[U], T], U], Future[T]],
+    function: Callable[[U], T],
+    elements: Iterable[U],
+    count: int,
+) -> Generator[T]:
+    """Call the function for each element; raise what it raises, when no call runs any more.
+
+    One call more is submitted than are to run at once, so that no thread waits for the results.
+    """
+    waiting: deque[Future[T]] = deque()
+    try:
+        for element in elements:
+            waiting.append(submit(function, element))
+            if len(waiting) > count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        for future in waiting:
+            if not future.cancelled():
+                future.exception()
 
 
 class TaskFailedError(RuntimeError):

@@ -51,11 +51,7 @@ class Budgets:
         on_cancelled: called with the reason when a thread is stopped.
     """
 
-    def __init__(
-        self,
-        limits: BudgetLimits | None = None,
-        ledger: Ledger | None = None,
-    ) -> None:
+    def __init__(self, limits: BudgetLimits | None = None, ledger: Ledger | None = None) -> None:
         self.on_exceeded: Callable[[str, str], None] | None = None
         self.on_cancelled: Callable[[str], None] | None = None
         self._limits = limits or BudgetLimits()

@@ -48,7 +48,7 @@ from app.run_errors import ProcessDiedError
 from core.budget import current
 
 from .base import TaskFailedError, U, Work
-from .inheriting import current_trace
+from .request_budget import current_trace
 from .scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -356,12 +356,7 @@ class _Spread(Generic[U]):
         self._nbytes += sent.nbytes
         self.sent += 1
         sent.future = self._client.submit(
-            run_task,
-            kind,
-            text,
-            key=f"{kind}-{token_hex(8)}",
-            pure=False,
-            resources=self._needs,
+            run_task, kind, text, key=f"{kind}-{token_hex(8)}", pure=False, resources=self._needs
         )
 
     def _end(self, sent: _Sent[U], outcome: str) -> None:

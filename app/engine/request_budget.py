@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from app.tracebacks import forget_locals
-from app.tracing import NO_TRACE
+from app.tracing import NO_TRACE, Trace
 from core.budget import current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
@@ -58,6 +58,7 @@ class RequestBudget:
 
     Attributes:
         trace: the span of the request.
+        at_end: called with it once no thread works for it any more.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class RequestBudget:
         "_lock",
         "_stopping",
         "_threads",
+        "at_end",
         "held",
         "limits",
         "on_cancelled",
@@ -102,6 +104,7 @@ class RequestBudget:
         self._stopping = stopping
         self.owner = owner
         self.trace = NO_TRACE
+        self.at_end: set[Callable[[RequestBudget], object]] = set()
         self._ledger = ledger
         self._charge: Charge | None = None
         self._charged = 0
@@ -221,8 +224,11 @@ class RequestBudget:
                 return
             charge, self._charge = self._charge, None
             self._ledger, self._charged = None, 0
+            ends, self.at_end = self.at_end, set()
         if charge is not None:
             charge.release()
+        for end in ends:
+            end(self)
 
     def _enter(self) -> ThreadBudget:
         """Count this thread as one that works for the request.
@@ -404,3 +410,42 @@ class ThreadBudget:
         if self._granted:
             self.request.release(self._granted)
         self.held = self._granted = 0
+
+
+# -- what code that knows no request asks of the budget that it runs under ---------------
+
+
+def current_request() -> RequestBudget | None:
+    """Return the budget of the request of this task or thread; None outside of requests."""
+    budget = current()
+    return budget.request if isinstance(budget, ThreadBudget) else None
+
+
+def peak_bytes() -> int:
+    """Return the most bytes that the request of this task or thread has held at once."""
+    request = current_request()
+    return 0 if request is None else request.peak
+
+
+def current_owner() -> str:
+    """Return who the request of this task or thread belongs to; empty outside of requests."""
+    request = current_request()
+    return "" if request is None else request.owner
+
+
+def current_trace() -> Trace:
+    """Return the span of the request of this task or thread; none outside of requests."""
+    request = current_request()
+    return NO_TRACE if request is None else request.trace
+
+
+def inherited(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that runs in another thread under the budget of the caller."""
+    request = current_request()
+    if request is None:
+        return function
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return request.run(function, *args, **kwargs)
+
+    return run

@@ -35,6 +35,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -42,12 +43,69 @@ from typing import Any, ParamSpec, TypeVar
 from app.cores import count_cores
 from app.tracing import Trace
 
-from .inheriting import current_owner, current_trace, inherited
-from .results import Result
+from .request_budget import current_owner, current_trace, inherited
 from .threads import Job, Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Result(asyncio.Future[T]):
+    """The result of a call in a thread, which wakes its task at once.
+
+    A future of asyncio has its task go on in the next turn of the event loop, after all that is
+    ready by then. A result from a thread has already waited for one turn: the one that it woke the
+    loop for. Under load a turn takes milliseconds, and a small read has few; so here the task goes
+    on in that same turn, as ``settle`` calls the callbacks itself::
+
+        asyncio.Future   thread ──wake──▶ turn: set_result ─────▶ next turn: the task goes on
+        Result           thread ──wake──▶ turn: settle, the task goes on
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._waiting: list[tuple[Callable[[Any], object], Context]] = []
+
+    def add_done_callback(
+        self, fn: Callable[[Any], object], /, *, context: Context | None = None
+    ) -> None:
+        """See asyncio.Future."""
+        if self.done():
+            super().add_done_callback(fn, context=context)
+        else:
+            self._waiting.append((fn, copy_context() if context is None else context))
+
+    def remove_done_callback(self, fn: Callable[[Any], object], /) -> int:
+        """See asyncio.Future."""
+        kept = [pair for pair in self._waiting if pair[0] != fn]
+        removed = len(self._waiting) - len(kept)
+        self._waiting = kept
+        return removed + super().remove_done_callback(fn)
+
+    def cancel(self, msg: Any = None) -> bool:  # noqa: ANN401 - as in asyncio.Future
+        """See asyncio.Future."""
+        is_cancelled = super().cancel(msg)
+        if is_cancelled:
+            waiting, self._waiting = self._waiting, []
+            for fn, context in waiting:
+                super().add_done_callback(fn, context=context)
+        return is_cancelled
+
+    def settle(self, result: T | None, error: BaseException | None) -> None:
+        """Set the result or the error, and call whoever waits for it; nothing if it is done.
+
+        To be called by the event loop itself, never by a task: no two tasks run at once.
+        """
+        if self.done():
+            return
+        if error is None:
+            self.set_result(result)  # type: ignore[arg-type]  # None only where T is None
+        else:
+            self.set_exception(error)
+        waiting, self._waiting = self._waiting, []
+        for fn, context in waiting:
+            context.run(fn, self)
+
 
 LONG_SECONDS = 0.1
 """Running time after which a call is long."""
@@ -201,13 +259,6 @@ class Workers:
         """Number of calls that wait for a thread."""
         with self._lock:
             return sum(len(calls) for calls in self._calls.waiting.values())
-
-    def longest_wait(self) -> float:
-        """Return how long the oldest waiting call has waited, in seconds; 0 if none waits."""
-        now = time.monotonic()
-        with self._lock:
-            heads = [calls[0].since for calls in self._calls.waiting.values()]
-        return max((now - since for since in heads), default=0.0)
 
     def start(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from types import MethodType
-from typing import Annotated, Any, Concatenate, Generic, TypeVar, get_args
+from typing import Annotated, Any, Concatenate, Generic, TypeVar, get_args, get_type_hints
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.dependencies.utils import get_flat_params
@@ -15,9 +15,11 @@ from starlette.routing import Route
 
 from app.errors import InvalidOptionError
 from app.server.drain import Drain, drain_of
+from app.server.responses import ExchangeResponse
 from core.errors import names_hint
 
 from .identity import Identity, identity_of
+from .openapi import NO_CONTENT
 
 S = TypeVar("S")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -65,7 +67,9 @@ class StrictRoute(APIRoute):
 class Routes(Generic[S]):
     """The routes of a product, declared as those of FastAPI's routers are.
 
-    FastAPI sees no service: each worker makes its functions methods of its own.
+    FastAPI sees no service: each worker makes its functions methods of its own. What it is not told
+    follows from the function: its name is the id of the operation, and what it returns the class
+    of the response.
 
     Args:
         service: class of the service, which is the first argument of every endpoint.
@@ -103,7 +107,7 @@ class Routes(Generic[S]):
 
         def declare(endpoint: Endpoint[S]) -> Endpoint[S]:
             self.routes.append(Route(self._prefix + path, endpoint, methods=[method]))
-            self._options.append(options)
+            self._options.append({**_options_of(endpoint), **options})
             return endpoint
 
         return declare
@@ -125,12 +129,20 @@ class Routes(Generic[S]):
         return self.add("PATCH", path, **options)
 
     def delete(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
-        """Declare a route for DELETE."""
-        return self.add("DELETE", path, **options)
+        """Declare a route for DELETE, which answers with nothing."""
+        options["responses"] = NO_CONTENT | options["responses"]
+        return self.add("DELETE", path, **{"status_code": 204, **options})
 
     def options(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
         """Declare a route for OPTIONS."""
         return self.add("OPTIONS", path, **options)
+
+
+def _options_of(endpoint: Endpoint[Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {"operation_id": endpoint.__name__}
+    if get_type_hints(endpoint)["return"] is ExchangeResponse:
+        options |= {"response_class": ExchangeResponse, "status_code": 200}
+    return options
 
 
 def _form_of(annotation: Any) -> re.Pattern[str] | None:  # noqa: ANN401 - of a parameter

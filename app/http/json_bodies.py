@@ -23,6 +23,7 @@ MAX_DEPTH = 64
 PURPOSE = "json"
 _BODY = "the body"
 _QUOTES = 'Names and texts are in double quotes, in a shell all in single ones: \'{"op": "sum"}\''
+_EMPTY = "Send a JSON object, {} if there is nothing to choose"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How gzip and zstd begin."""
 _CHECKED = 1 << 16
@@ -51,12 +52,12 @@ class JsonBodies:
 
     @contextlib.asynccontextmanager
     async def read(
-        self, exchange: Exchange, who: Identity, limit: int
+        self, exchange: Exchange, who: Identity, limit: int, *, optional: bool = False
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Read the JSON object in a request's body; an empty body is an empty object.
+        """Read the JSON object in a request's body.
 
         Its memory is held until the end of the block. Long lists of whole numbers are
-        ``Integers``.
+        ``Integers``. No body at all is an empty object where it is ``optional``.
 
         Raises:
             TooLargeError: the body has more than ``limit`` bytes, or needs too much memory.
@@ -83,6 +84,8 @@ class JsonBodies:
                 value = await self._threads.start(_parse, text, hold.grow)
             else:
                 hold.grow(_expanded(text))
+                if not (optional or text.strip()):
+                    raise BadRequestError(f"{_BODY} is empty", hint=_EMPTY)
                 value = parse_object(text, _BODY) if text.strip() else {}
             del text
             hold.shrink(of_text)

@@ -60,6 +60,7 @@ def json_body(
     *,
     without: Iterable[str] = (),
     optional: Iterable[str] = (),
+    required: bool = True,
 ) -> dict[str, Any]:
     """Describe a JSON body.
 
@@ -69,6 +70,7 @@ def json_body(
         example: one that is accepted.
         without: members of ``of`` that a body cannot have.
         optional: members of ``of`` that a body need not have.
+        required: whether there must be one.
     """
     if isinstance(of, type):
         whole = TypeAdapter(of).json_schema()
@@ -80,7 +82,7 @@ def json_body(
     schema = {"type": "object", "properties": known, "additionalProperties": False}
     schema["required"] = [name for name in whole.get("required", ()) if name not in set(optional)]
     media = {"schema": _inlined(schema, whole.get("$defs", {})), "example": example}
-    return {"requestBody": {"content": {"application/json": media}}}
+    return {"requestBody": {"content": {"application/json": media}, "required": required}}
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON

@@ -87,8 +87,10 @@ async def _http(paths: Sequence[str], request: Request, error: Exception) -> Res
         problem.members["hint"] = f"The nearest route is {nearest}"
     if error.status_code == 405:  # noqa: PLR2004
         headers["Allow"] = ", ".join(_methods(request))
-        only = ", as curl -T FILE does" if headers["Allow"] == "PUT" else ""
-        problem.members["hint"] = f"Use {headers['Allow']}{only}"
+        how = ", as curl -T FILE does" if headers["Allow"] == "PUT" else ""
+        if request.method == "PUT" and "POST" in headers["Allow"]:
+            how = "; to curl -T FILE, add -X POST"
+        problem.members["hint"] = f"Use {headers['Allow']}{how}"
     return ProblemResponse(_identified(request, problem), headers)
 
 
@@ -130,12 +132,14 @@ async def _invalid(request: Request, error: Exception) -> Response:
     first: dict[str, Any] = error.errors()[0]
     source, *path = (str(part) for part in first["loc"])
     name = ".".join(path)
+    # Tokens are the only bodies that FastAPI parses.
+    hint = 'Send {"token": "…"}' if source == "body" else None
     if first["type"] == "json_invalid":
-        detail, hint = f"the body is not JSON: {first['ctx']['error']} at character {name}", None
+        detail = f"the body is not JSON: {first['ctx']['error']} at character {name}"
     elif first["type"] == "missing":
-        detail, hint = f"{name or 'JSON'!r} is missing from the {source}", None
+        detail = f"{name!r} is missing from the {source}" if name else "the body is empty"
     else:
-        detail, hint = f"{name or source}{wording(first)}", None
+        detail = f"{name or source}{wording(first)}"
     if source in {"query", "path"}:
         problem = new_problem("option", detail, hint=hint, option=name)
     else:

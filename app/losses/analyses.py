@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from app.engine.base import Engine
+from app.engine.base import Engine, in_order
 from core.losses.analysis import Analysis
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
@@ -59,32 +58,6 @@ _E = TypeVar("_E")
 _R = TypeVar("_R")
 
 
-def _in_order(
-    submit: Callable[[Callable[[_E], _R], _E], Future[_R]],
-    function: Callable[[_E], _R],
-    elements: Iterable[_E],
-    count: int,
-) -> Iterator[_R]:
-    """Call the function for each element; raise what it raises, when no call runs any more.
-
-    One call more is submitted than are to run at once, so that no thread waits for the results.
-    """
-    waiting: deque[Future[_R]] = deque()
-    try:
-        for element in elements:
-            waiting.append(submit(function, element))
-            if len(waiting) > count:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
-        for future in waiting:
-            if not future.cancelled():
-                future.exception()
-
-
 class OrderedThreads(Generic[_E, _R]):
     """Calls a function in threads of its own.
 
@@ -101,7 +74,7 @@ class OrderedThreads(Generic[_E, _R]):
             yield from map(function, elements)
             return
         with ThreadPoolExecutor(self._count, "reports") as pool:
-            yield from _in_order(pool.submit, function, elements, self._count)
+            yield from in_order(pool.submit, function, elements, self._count)
 
 
 class OrderedCalls(Generic[_E, _R]):
@@ -126,4 +99,4 @@ class OrderedCalls(Generic[_E, _R]):
             with places:
                 return function(element)
 
-        return _in_order(self._engine.submit, call, elements, width)
+        return in_order(self._engine.submit, call, elements, width)

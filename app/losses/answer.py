@@ -169,12 +169,7 @@ class LossAnswer:
         self, exchange: Exchange, decode: Decoder, spool: Spool, room: SumsRoom
     ) -> None:
         posting = Posting(
-            self.options.request,
-            decode,
-            spool,
-            self.after,
-            room.resources,
-            self.losses.admission,
+            self.options.request, decode, spool, self.after, room.resources, self.losses.admission
         )
         answer = self._answer_duplex if self.options.duplex else self._answer_after_body
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,25 +23,14 @@ _GROUP_COPIES = 4
 """The same of its rows, in rows: as they are, in columns, as written, and compressed."""
 
 
-class _Drain(io.BufferedIOBase):
-    """A write-only file whose content is taken away while it is being written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
-        part = bytes(data)
-        self._parts.append(part)
-        return len(part)
+class _Drain(io.BytesIO):
+    """A file whose content is taken away while it is being written."""
 
     def take(self) -> bytes:
         """Return the bytes written since the last call."""
-        data = b"".join(self._parts)
-        self._parts.clear()
+        data = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return data
 
 

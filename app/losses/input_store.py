@@ -26,6 +26,7 @@ _GRACE = 3600.0
 class Receipt:
     """Confirms that a file is stored."""
 
+    digest: str
     created: bool
     """False if the file was stored before."""
     expires: float
@@ -49,10 +50,7 @@ class InputStore:
     """
 
     def __init__(
-        self,
-        blobs: BlobStore,
-        days: float,
-        clock: Callable[[], float] = time.time,
+        self, blobs: BlobStore, days: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._blobs = blobs
         self._seconds = days * _DAY
@@ -74,7 +72,7 @@ class InputStore:
                     self._blobs.touch(KIND, name, self._clock())
                 except StoreFullError as e:
                     raise StorageFullError(f"the file cannot be stored: {e}", retry_after=30) from e
-                return Receipt(created, self._clock() + self._seconds)
+                return Receipt(digest, created, self._clock() + self._seconds)
 
     def touch(self, kind: str, digest: str) -> None:
         """Extend the lifetime of a file, because it is being used.

@@ -5,27 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from app.decoding.base import Decoders
-from app.engine.kept import Kept
-from app.engine.ledger import Ledger
+from app.engine.ledger import Kept, Ledger
 from app.errors import InputGoneError, InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import RecordMissingError, StateStore
 from app.state.shares import Shares
 from app.state.turns import Turn
 from core.errors import InputError
-from core.losses.inputs import (
-    Data,
-    Occurrence,
-    quantiles_from_text,
-    return_periods_from_text,
-)
+from core.losses.inputs import Data, Occurrence, quantiles_from_text, return_periods_from_text
 from core.losses.summaries import SummarySets
 
 from .input_parsers import PARSERS, parse_input
@@ -86,14 +80,6 @@ def memory_to_parse(kind: str, content: Data) -> int:
     return _PARSED_COLUMNS * sum(sizes) * max(map(len, content.values()), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A stored file."""
-
-    digest: str
-    receipt: Receipt
-
-
 class Inputs:
     """The auxiliary files of a service, the last few of them parsed in memory.
 
@@ -122,13 +108,7 @@ class Inputs:
         self._parsed: Kept[Any] = Kept(ledger, _CACHED_BYTES, _CACHED)
         self._parsing = threading.Lock()
 
-    def put(
-        self,
-        who: Identity,
-        kind: str,
-        data: bytes,
-        periods: int | None = None,
-    ) -> Stored:
+    def put(self, who: Identity, kind: str, data: bytes, periods: int | None = None) -> Receipt:
         """Check a file and store it for the caller.
 
         Args:
@@ -158,7 +138,7 @@ class Inputs:
             remove=partial(self._store.remove, kind, digest),
         )
         # Whether others have the file too is not for the caller to know.
-        return Stored(digest, Receipt(new or receipt.created, receipt.expires))
+        return replace(receipt, created=new or receipt.created)
 
     def delete(self, who: Identity, kind: str, digest: str) -> None:
         """Remove the caller from the owners of a file, and the file with the last of them.
@@ -253,12 +233,7 @@ class Inputs:
         return sets
 
     def _parsed_file(
-        self,
-        who: Identity,
-        kind: str,
-        digest: str,
-        extra: int | None,
-        parse: Callable[[Data], Any],
+        self, who: Identity, kind: str, digest: str, extra: int | None, parse: Callable[[Data], Any]
     ) -> Any:  # noqa: ANN401 - the result of parse
         if not self._owners.has(who.owner, input_id(kind, digest)):
             self._check_kind(who, kind, digest)

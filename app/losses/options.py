@@ -45,11 +45,7 @@ class PostOptions:
 
 
 def read_options(
-    who: Identity,
-    reports: tuple[str, ...],
-    query: LossQuery,
-    headers: Headers,
-    losses: LossService,
+    who: Identity, reports: tuple[str, ...], query: LossQuery, headers: Headers, losses: LossService
 ) -> PostOptions:
     """Check all options before the body is read.
 
@@ -62,8 +58,7 @@ def read_options(
     partial = _is_partial(headers)
     if partial and query.duplex:
         raise InvalidOptionError(
-            "duplex does not work for a part of a stream (Upload-Complete: ?0)",
-            option="duplex",
+            "duplex does not work for a part of a stream (Upload-Complete: ?0)", option="duplex"
         )
     form = _format(query, headers, reports)
     drawn = form in PICTURE_TYPES

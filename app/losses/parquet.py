@@ -12,13 +12,14 @@ than a multiple of its size.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
+from app.datasets.items.tables import parse_columns, parse_table
 from app.decoding.base import (
     Decoders,
     Effort,
@@ -30,8 +31,9 @@ from app.decoding.base import (
     T,
 )
 from app.errors import DatasetUnreadableError
-from core.arrays import Array, Octets
+from core.arrays import Array
 from core.errors import InputError
+from core.iterate.base import Field, Ragged
 from core.losses.inputs import Columns
 
 from .input_store import digest_of
@@ -44,34 +46,12 @@ ROOM_PER_BYTE = 16
 """Bytes that they may take for each byte of the file."""
 
 _HINT = "It was read as parquet or Arrow, as its first bytes say"
-_PLAIN = re.compile(r"[|<][biuf][1248]|<[Mm]8\[(D|s|ms|us|ns)\]")
 _CHARACTER_BYTES = 4
 
 
 def room_for(nbytes: int) -> int:
     """Return how many bytes the columns of a parquet file of this size may take, decoded."""
     return max(ROOM_BYTES, ROOM_PER_BYTE * nbytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column as the decoder describes it."""
-
-    name: str
-    type: str
-    """Name of the Arrow type, for messages."""
-    dtype: np.dtype[Any] | None
-    """Dtype of its values, bytes if it holds text; None if it cannot be used."""
-    is_text: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A file as the decoder describes it."""
-
-    columns: Sequence[_Column]
-    parts: Sequence[tuple[int, int]]
-    """(number, rows) of each row group."""
 
 
 def read_parquet(
@@ -121,39 +101,29 @@ class _Reading:
         self._room = room
 
     def columns(self) -> Columns:
-        table = self._ask("describe", {}, _parse_table, Effort())
-        names = [column.name for column in table.columns]
-        if len(set(names)) < len(names):
+        table = self._ask("describe", {}, parse_table, Effort())
+        if len(table.fields) < len(table.types):
             raise InputError("two columns have the same name", hint=_HINT)
-        for column in table.columns:
-            if column.dtype is None:
-                message = f"column {column.name[:60]} is of the type {column.type[:60]}"
-                raise InputError(message, hint="Write numbers, dates or text")
-        rows = sum(count for _, count in table.parts)
-        if rows * sum(c.dtype.itemsize for c in table.columns if c.dtype) > self._room:
+        fields = [_usable(table.fields[name], name, kind) for name, kind, _ in table.types]
+        rows = sum(count for _, count, _ in table.parts)
+        if rows * sum(field.dtype.itemsize for field in fields) > self._room:
             raise self._too_large()
-        pieces: dict[str, list[Array]] = {name: [] for name in names}
+        pieces: dict[str, list[Array]] = {field.name: [] for field in fields}
         left = self._room
-        for number, count in table.parts:
-            for column, values in zip(
-                table.columns, self._read(number, count, table.columns), strict=True
-            ):
+        for number, count, _ in table.parts:
+            for field, values in zip(fields, self._read(number, count, fields), strict=True):
                 left -= values.nbytes
-                pieces[column.name].append(values)
+                pieces[field.name].append(values)
             if left < 0:
                 raise self._too_large()
-        return {c.name: _joined(c, pieces[c.name], self._room) for c in table.columns}
+        return {field.name: _joined(field, pieces[field.name], self._room) for field in fields}
 
-    def _read(self, number: int, rows: int, columns: Sequence[_Column]) -> list[Array]:
+    def _read(self, number: int, rows: int, fields: Sequence[Field]) -> list[Array]:
         """Read a row group: values of numbers, and objects of text."""
-
-        def parse(values: Mapping[str, Any], octets: Octets) -> list[Array]:
-            layouts = zip(columns, _sequence(values["columns"]), strict=True)
-            return [_parse_column(column, layout, rows, octets) for column, layout in layouts]
-
         effort = Effort(max_bytes=min(2 * self._room, self._decoders.max_bytes), work=self._room)
-        names = [column.name for column in columns]
-        return self._ask("read", {"number": number, "names": names}, parse, effort)
+        arguments = {"number": number, "names": [field.name for field in fields]}
+        columns = self._ask("read", arguments, partial(parse_columns, fields, rows), effort)
+        return [_texts(each) if isinstance(each, Ragged) else each for each in columns.values()]
 
     def _ask(self, action: str, arguments: Mapping[str, Any], parse: Parse[T], effort: Effort) -> T:
         request = Request(
@@ -182,90 +152,41 @@ class _Reading:
         )
 
 
-def _parse_table(values: Mapping[str, Any], octets: Octets) -> _Table:
-    del octets
-    described = zip(_sequence(values["types"]), _sequence(values["fields"]), strict=True)
-    columns = []
-    for (name, kind, _nullable), field in described:
-        if not (isinstance(name, str) and isinstance(kind, str)):
-            raise TypeError("not a name and a type")
-        columns.append(_describe(name, kind, field))
-    parts = [(_number(number), _number(rows)) for number, rows, _ in _sequence(values["parts"])]
-    return _Table(columns, parts)
+def _usable(field: Field | None, name: str, kind: str) -> Field:
+    if field is None or field.shape or (field.ragged and "string" not in kind):
+        message = f"column {name[:60]} is of the type {kind[:60]}"
+        raise InputError(message, hint="Write numbers, dates or text")
+    return field
 
 
-def _describe(name: str, kind: str, field: Mapping[str, Any] | None) -> _Column:
-    if field is None or _sequence(field["shape"]):
-        return _Column(name, kind, None, is_text=False)
-    code = field["dtype"]
-    if not isinstance(code, str) or not _PLAIN.fullmatch(code):
-        raise ValueError("no dtype of a column")
-    is_text = bool(field["ragged"])
-    if is_text and "string" not in kind:
-        return _Column(name, kind, None, is_text=False)
-    return _Column(name, kind, np.dtype(code), is_text=is_text)
-
-
-def _parse_column(column: _Column, layout: Mapping[str, Any], rows: int, octets: Octets) -> Array:
-    starts, lengths = _sequence(layout["offsets"]), _sequence(layout["lengths"])
-    assert column.dtype is not None  # noqa: S101 - checked before
-    if not column.is_text:
-        (start,) = starts
-        return _array(octets, _number(start), column.dtype, rows)
-    start, at = starts
-    values = _array(octets, _number(start), np.dtype(np.uint8), _number(lengths[0]))
-    offsets = _array(octets, _number(at), np.dtype(np.int64), rows + 1)
-    if offsets[0] or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
-        raise ValueError("offsets of another column")
-    data, bounds = values.tobytes(), offsets.tolist()
-    texts = np.empty(rows, object)
-    for row in range(rows):
-        texts[row] = data[bounds[row] : bounds[row + 1]]
+def _texts(column: Ragged) -> Array:
+    data, bounds = column.values.tobytes(), column.offsets.tolist()
+    texts = np.empty(len(bounds) - 1, object)
+    for row, (start, stop) in enumerate(pairwise(bounds)):
+        texts[row] = data[start:stop]
     return texts
 
 
-def _array(octets: Octets, start: int, dtype: np.dtype[Any], count: int) -> Array:
-    """Copy an array out of shared memory, which the decoder could change after a check."""
-    nbytes = dtype.itemsize * count
-    if start + nbytes > len(octets):
-        raise ValueError("an array beyond the end")
-    return octets[start : start + nbytes].copy().view(dtype)
-
-
-def _joined(column: _Column, pieces: Sequence[Array], room: int) -> Array:
+def _joined(field: Field, pieces: Sequence[Array], room: int) -> Array:
     """The whole column.
 
     Raises:
         InputError: it has missing values, bytes that are no text, or a text that is too long.
     """
-    dtype = np.dtype(object) if column.is_text else column.dtype
+    dtype = np.dtype(object) if field.ragged else field.dtype
     values: Array = np.concatenate(pieces) if pieces else np.zeros(0, dtype)
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise InputError(f"column {column.name} has missing values", hint=_HINT)
-    if not column.is_text:
+        raise InputError(f"column {field.name} has missing values", hint=_HINT)
+    if not field.ragged:
         return values
     try:
         texts = [octets.decode() for octets in values]
     except UnicodeDecodeError as e:
-        raise InputError(f"column {column.name} holds bytes that are not UTF-8", hint=_HINT) from e
+        raise InputError(f"column {field.name} holds bytes that are not UTF-8", hint=_HINT) from e
     longest = max(map(len, texts), default=0)
     if _CHARACTER_BYTES * longest * len(texts) > room:
-        message = f"column {column.name[:60]} has a text of {longest} characters"
+        message = f"column {field.name[:60]} has a text of {longest} characters"
         hint = "All texts of a column take as much memory as the longest: shorten it"
         raise InputError(message, hint=hint)
     values[:] = texts
     return values
-
-
-def _sequence(value: Any) -> Sequence[Any]:  # noqa: ANN401 - JSON
-    if not isinstance(value, list):
-        raise TypeError("not a list")
-    return value
-
-
-def _number(value: Any) -> int:  # noqa: ANN401 - JSON
-    if type(value) is not int:
-        raise TypeError("not an integer")
-    if not 0 <= value < 1 << 40:
-        raise ValueError("out of range")
-    return value

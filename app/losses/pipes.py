@@ -70,12 +70,7 @@ class PipeOutput:
     """
 
     def __init__(
-        self,
-        fd: int,
-        *,
-        owned: bool,
-        name: str = "standard output",
-        seconds: float | None = None,
+        self, fd: int, *, owned: bool, name: str = "standard output", seconds: float | None = None
     ) -> None:
         self._fd = fd
         self._owned = owned
@@ -163,12 +158,7 @@ class SpooledOutput(PipeOutput):
     """
 
     def __init__(
-        self,
-        fd: int,
-        *,
-        owned: bool,
-        name: str = "standard output",
-        folder: Path | None = None,
+        self, fd: int, *, owned: bool, name: str = "standard output", folder: Path | None = None
     ) -> None:
         super().__init__(fd, owned=owned, name=name)
         self._folder = str(folder or gettempdir())

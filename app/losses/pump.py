@@ -44,7 +44,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.engine.buffers import Buffers
-from app.engine.inheriting import current_trace
+from app.engine.request_budget import current_trace
 from app.errors import BusyError, ShareExceededError
 from app.http.bodies import Threads, read, wait
 from app.server.drain import Drain

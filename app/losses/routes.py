@@ -16,7 +16,7 @@ from app.http.identity import Identity, identity_of
 from app.http.json_bodies import send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import joined
-from app.http.openapi import NO_CONTENT, problem_responses
+from app.http.openapi import problem_responses
 from app.http.trail import name_resource
 from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, in_lane
@@ -24,7 +24,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from core.errors import InputError
 
 from .answer import LossAnswer
-from .inputs import Stored
+from .input_store import Receipt
 from .options import read_options
 from .parquet import MAGIC, MEDIA_TYPE
 from .request import parse_reports
@@ -171,8 +171,6 @@ for _method in ("POST", "PUT"):
             _path,
             name=f"{_method.lower()}_{_name}",
             operation_id=f"{_method.lower()}_{_name}",
-            status_code=200,
-            response_class=ExchangeResponse,
             responses=_responses(*_formats),
             openapi_extra=_BODY,
         )(_endpoint)
@@ -195,9 +193,7 @@ _INPUT_BODY = {
 
 @inputs_router.put(
     "/{name}",
-    operation_id="put_input",
     status_code=201,
-    response_class=ExchangeResponse,
     openapi_extra=_INPUT_BODY,
     responses={
         200: {"description": "The file was already stored", "model": InputAnswer},
@@ -254,7 +250,7 @@ async def receive_input(
             message = "it came as a form, as curl --data sends one, without its line ends"
             raise InputError(message, hint="Send the file as it is: curl -T FILE", source=name)
 
-        def store() -> Stored:
+        def store() -> Receipt:
             # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.
             return losses.inputs.put(who, name, bytes(data), query.no_of_periods)
 
@@ -264,18 +260,12 @@ async def receive_input(
         name=name,
         digest=stored.digest,
         bytes=len(data),
-        expires=datetime.fromtimestamp(int(stored.receipt.expires), UTC).isoformat(),
+        expires=datetime.fromtimestamp(int(stored.expires), UTC).isoformat(),
     )
-    return answer, stored.receipt.created
+    return answer, stored.created
 
 
-@inputs_router.delete(
-    "/{name}/{digest}",
-    operation_id="delete_input",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | problem_responses(400, 401, 403, 404, 422, 503),
-)
+@inputs_router.delete("/{name}/{digest}", responses=problem_responses(400, 401, 403, 404, 422, 503))
 @in_lane(FRONT)
 async def delete_input(
     losses: LossService, name: InputName, digest: str, who: IdentityDep

@@ -16,7 +16,7 @@ import numpy as np
 
 from app.errors import Problem
 from app.http.bodies import Threads
-from app.streams.driver import Progress
+from app.streams.driver import Encoder, Progress
 from app.streams.frames import Buffers
 from core.budget import current
 
@@ -91,8 +91,10 @@ def _next_items(spool: Spool, *, together: bool) -> list[Item]:
     return items if mark is None else [*items, mark]
 
 
-class PostedRows:
+class PostedRows(Encoder[Chunk]):
     """The rows of one post: their supply, and as they are encoded there, their form on the wire.
+
+    They have no signs of life: a body that is being read is one.
 
     Args:
         spool: holds the rows until they are taken.
@@ -105,9 +107,6 @@ class PostedRows:
         start: the mark at which the post began; None if the stream has to come whole.
         news: set when rows may have arrived; None if the headers state how the answer ends.
     """
-
-    heavy = False
-    finished = False
 
     def __init__(
         self,
@@ -179,10 +178,6 @@ class PostedRows:
         """Return the chunk, which is already encoded."""
         self._last = item.mark or self._last
         return item.buffers
-
-    def heartbeat(self) -> Buffers:
-        """Return nothing: a body that is being read is sign of life enough."""
-        return []
 
     def end(self, _reason: str, _progress: Progress) -> Buffers | None:
         """Encode the ending; None if it is partial and the format cannot tell."""

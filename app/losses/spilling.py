@@ -60,10 +60,7 @@ class SpilledFile:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        fail: Fail,
-        cover: Callable[[int], None] = lambda _nbytes: None,
+        self, directory: Path, fail: Fail, cover: Callable[[int], None] = lambda _nbytes: None
     ) -> None:
         self._fail = fail
         self._cover = cover

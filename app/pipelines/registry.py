@@ -51,7 +51,7 @@ from typing import Any
 
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.file_set import on_error
-from app.engine.inheriting import peak_bytes
+from app.engine.request_budget import peak_bytes
 from app.errors import BusyError, DataChangedError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore

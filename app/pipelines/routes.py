@@ -25,7 +25,6 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined, not_modified
 from app.http.openapi import (
     MAX_NUMBER,
-    NO_CONTENT,
     NOT_MODIFIED,
     content_response,
     json_body,
@@ -36,20 +35,22 @@ from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Limits
 from app.telemetry import Metrics
-from core.errors import PipelineError, PositionError
+from core.errors import PositionError
 from core.pipelines.reference import reference, reference_of
 from core.pipelines.spec import MEMBERS
 
-from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
 from .opened import OpenPipeline
 from .registry import Pipelines
-from .streaming import Selection, batch_stream
+from .streaming import (
+    BATCH_FORMATS,
+    Selection,
+    batch_headers,
+    batch_stream,
+    encode_batch,
+    make_batch,
+)
 
-MEDIA = {
-    "frames": MEDIA_TYPES["frames"],
-    "arrow": MEDIA_TYPES["arrow"],
-    "npy": "application/x-npy",
-}
+MEDIA = {"frames": MEDIA_TYPES["frames"], "arrow": MEDIA_TYPES["arrow"], "npy": "application/x-npy"}
 """Media type of each format."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _MAX_BODY = 1 << 20
@@ -186,7 +187,7 @@ router = Routes(PipelineService, "/v1/pipelines", tags=["pipelines"])
 stages = Routes(PipelineService, "/v1/stages", tags=["pipelines"])
 
 
-@router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
+@router.get("", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def list_pipelines(
     service: PipelineService,
@@ -201,8 +202,6 @@ async def list_pipelines(
 
 @router.post(
     "",
-    operation_id="register_pipeline",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=json_body(MEMBERS, reference()["order"]["example"]),
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
@@ -219,9 +218,6 @@ async def register_pipeline(
 
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
-            if not values:
-                hint = 'Send {"order": 1, "stages": […]}'
-                raise PipelineError("the body is empty", field="stages", hint=hint)
 
             def register() -> tuple[dict[str, Any], bool]:
                 opened, created = service.pipelines.register(who, values)
@@ -238,7 +234,7 @@ async def register_pipeline(
     return ExchangeResponse(handle)
 
 
-@router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
+@router.get("/{ident}", responses=_JSON | _PROBLEMS)
 @in_lane(FRONT)
 async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
@@ -250,13 +246,7 @@ async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Re
     return json_response(await service.threads.start(describe))
 
 
-@router.delete(
-    "/{ident}",
-    operation_id="delete_pipeline",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | _PROBLEMS,
-)
+@router.delete("/{ident}", responses=_PROBLEMS)
 @in_lane(FRONT)
 async def delete_pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
@@ -264,13 +254,7 @@ async def delete_pipeline(service: PipelineService, ident: str, who: IdentityDep
     return Response(status_code=204)
 
 
-@router.get(
-    "/{ident}/batches",
-    operation_id="pipeline_batches",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS,
-)
+@router.get("/{ident}/batches", responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS)
 @in_lane(LONG)
 async def pipeline_batches(
     service: PipelineService,
@@ -311,18 +295,11 @@ async def pipeline_batches(
 
 
 @router.get(
-    "/{ident}/batch",
-    operation_id="pipeline_batch",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
+    "/{ident}/batch", responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS
 )
 @in_lane(QUICK)
 async def pipeline_batch(
-    service: PipelineService,
-    ident: str,
-    request: Request,
-    query: Annotated[BatchQuery, Query()],
+    service: PipelineService, ident: str, request: Request, query: Annotated[BatchQuery, Query()]
 ) -> ExchangeResponse:
     """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
     # Not a dependency: FastAPI takes as long to resolve one as we take to send a small batch.
@@ -344,14 +321,14 @@ async def pipeline_batch(
     return ExchangeResponse(handle)
 
 
-@stages.get("", operation_id="list_stages", responses=_JSON | problem_responses(401, 503))
+@stages.get("", responses=_JSON | problem_responses(401, 503))
 @in_lane(FRONT)
 async def list_stages(_service: PipelineService) -> Response:
     """Describe all stages and functions, with an example of each."""
     return json_response(reference())
 
 
-@stages.get("/{name}", operation_id="stage", responses=_JSON | problem_responses(401, 422, 503))
+@stages.get("/{name}", responses=_JSON | problem_responses(401, 422, 503))
 @in_lane(FRONT)
 async def stage(_service: PipelineService, name: str) -> Response:
     """Describe one stage, with its functions."""

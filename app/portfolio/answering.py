@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from app.engine.base import Engine
-from app.engine.kept import Kept
+from app.engine.ledger import Kept
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
@@ -33,6 +33,7 @@ from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
 from core.portfolio.inuring import Subject, run_programme
 from core.portfolio.layers import Recoveries
 from core.portfolio.netting import cells_of
+from core.portfolio.programme import Programme
 from core.portfolio.uncertainty import BANDS, Doubt, bands
 
 from .contents import OpenSet
@@ -206,7 +207,7 @@ class Answers:
             losses = OF[query.of](layered.recoveries)
             cells = cells_of(losses, layered.subject.parts, whole.groups)
             groups = (0, whole.groups)
-            of_cells = report_cells(cells, whole.calendar, whole.samples, groups, question)
+            of_cells = report_cells(cells, whole, groups, question)
             rolled = chain(*zip(*of_cells, strict=True))
         found: dict[str, list[Rows]] = {name: [] for name in question.reports}
         for report, rows in rolled:
@@ -224,7 +225,7 @@ class Answers:
         if query.of != "gross":
             programme = read_programme(query, sets)
             perils = read_perils(query.perils, programme, subject.joint)
-            recoveries = run_programme(programme, losses, subject.calendar, subject.samples, perils)
+            recoveries = self._run(programme, Subject(losses, perils=perils), subject)
             amounts = OF[query.of](recoveries).losses
         years = tuple(_years(query, subject) or ())
         found = [
@@ -274,8 +275,12 @@ class Answers:
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
         subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
-        recoveries = run_programme(programme, subject, whole.calendar, whole.samples, perils)
+        recoveries = self._run(programme, subject._replace(perils=perils), whole)
         return Layered(subject, recoveries)
+
+    def _run(self, programme: Programme, subject: Subject, whole: Whole) -> Recoveries:
+        calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
+        return run_programme(programme, subject, whole.calendar, whole.samples, calls)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""

@@ -242,8 +242,15 @@ def _rate(query: Query, each: OpenSet) -> float:
 
 
 def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
-    """Refuse to add amounts of several currencies as they are."""
+    """Refuse to add amounts of several currencies as they are, and rates that change nothing."""
     own = sorted({str(each.record.value["currency"]) for each in sets})
+    if query.rates.get(query.currency or "", 1) != 1:
+        fault = f"rates has {query.currency}, which is the currency of the answer"
+        raise InvalidOptionError(fault, hint="Its rate is 1: leave it out", option="rates")
+    if unused := sorted(query.rates.keys() - {*own, query.currency}):
+        fault = f"rates has {unused[0]}, and no loss set is in {unused[0]}"
+        hint = f"Leave it out: they are in {' and '.join(own)}".replace("None", "no known currency")
+        raise InvalidOptionError(fault, hint=hint, option="rates")
     if query.currency is None and len(own) > 1:
         raise InvalidOptionError(
             f"the loss sets are in {' and '.join(own)}".replace("None", "a currency unknown"),

@@ -137,6 +137,7 @@ _USES: Mapping[str, Sequence[str]] = {
     "curves": ("curves", "summary", "contributions"),
     "return_periods": ("curves", "summary", "contributions", "uncertainty"),
     "tvar": ("curves", "summary"),
+    "float_width": _GROUPS[:-1],
     "of": _GROUPS,
     **dict.fromkeys(("programme", "perils"), (*_GROUPS, "layers", "recoveries")),
     "insured_value": (*_GROUPS[:-1], "layers", "recoveries"),
@@ -155,7 +156,7 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
     ):
         if len(set(values)) < len(values):
             yield name, f"{name} names one twice", "Name each once"
-    given = {name for name in query.model_fields_set if getattr(query, name) is not None}
+    given = _given(query)
     for name in sorted(given & _USES.keys()):
         if query.report not in _USES[name]:
             hint = f"Leave it out; it is for {', '.join(_USES[name])}"
@@ -173,6 +174,13 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
         yield "rates", f"rates has {wrong[0][:20]!r}, which is no currency such as EUR", None
     if query.rates and query.currency is None:
         yield "currency", "rates need the currency of the answer", "Give currency"
+
+
+def _given(query: Query) -> set[str]:
+    """Return the names of the options that ask for something."""
+    given = {name for name in query.model_fields_set if getattr(query, name) is not None}
+    # Amounts of every report can have eight bytes.
+    return given - {"float_width"} if query.float_width == 8 else given  # noqa: PLR2004
 
 
 def _of_programme(query: Query, given: Container[str]) -> Iterator[tuple[str, str, str | None]]:

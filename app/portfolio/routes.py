@@ -1,15 +1,20 @@
-"""Routes of loss sets."""
+"""Routes of loss sets, of tables that become such, and of questions about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Annotated, Literal, cast, get_args
 
 from fastapi import Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
+from app.engine.workers import Workers
+from app.errors import NotAcceptableError, ServiceError
+from app.http.bodies import discard, read_whole
+from app.http.decompression import MAX_INPUT, decoder
 from app.http.dependencies import IdentityDep, Routes
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
@@ -26,19 +31,26 @@ from app.losses.pictures.options import PictureForm, Theme
 from app.losses.schemas import given
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
+from app.streams.plain import Piece, Whole, send_range
 
-from .answering import Answers, Asked
-from .encoding import draw, encode, encode_json
+from .answering import Asked
+from .encoding import Table, draw, encode, encode_json
+from .exchanging import BLOCKS, ImportOptions, export, export_tag
 from .making import SetBody
 from .query import Query as QueryBody
+from .records import KIND, LOSSES, LossSet
 from .service import PortfolioService
 
 router = Routes(PortfolioService, "/v1/portfolios", tags=["portfolios"])
 
 _MAX_BODY = 1 << 20
+_PIECE = 8 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 503)
+_TABLE_PROBLEMS = _PROBLEMS | problem_responses(406, 415, 416)
 _SETS = "/v1/portfolios/loss-sets"
-_FORMATS = ("csv", "ndjson", "arrow", "parquet", "bin", "svg", "png")
+_TableForm = Literal["csv", "ndjson", "arrow", "parquet", "bin"]
+_Form = Literal["json", _TableForm, "svg", "png"]
+_FORMATS = get_args(_Form)[1:]
 _TYPES = {"json": "application/json", **MEDIA_TYPES, **PICTURE_TYPES}
 
 
@@ -111,10 +123,53 @@ async def create_loss_set(
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
             made, created = await service.threads.start(service.making.make, who, values)
-        name_resource(request.scope, made.id)
-        location = service.addresses.of(request.scope, f"{_SETS}/{made.id}")
-        status = 201 if created else 200
-        await send_json(exchange, made.describe(), status, {"Location": location})
+        await _send_made(service, request, exchange, made, created=created)
+
+    return ExchangeResponse(handle)
+
+
+async def _send_made(
+    service: PortfolioService, request: Request, exchange: Exchange, made: LossSet, *, created: bool
+) -> None:
+    name_resource(request.scope, made.id)
+    location = service.addresses.of(request.scope, f"{_SETS}/{made.id}")
+    status = 201 if created else 200
+    await send_json(exchange, made.describe(), status, {"Location": location})
+
+
+@router.put(
+    "/loss-sets/{ident}",
+    operation_id="put_loss_set",
+    response_class=ExchangeResponse,
+    status_code=201,
+    responses={200: {"model": LossSetAnswer}, 201: {"model": LossSetAnswer}, **_TABLE_PROBLEMS},
+)
+@in_lane(LONG)
+async def put_loss_set(
+    service: PortfolioService,
+    ident: str,
+    options: Annotated[ImportOptions, Query()],
+    request: Request,
+    who: IdentityDep,
+) -> ExchangeResponse:
+    """Make a loss set of a table: csv, parquet or Arrow, as its first bytes tell."""
+    losses = service.making.losses
+    coding = joined(request.headers, "content-encoding")
+
+    async def handle(exchange: Exchange) -> None:
+        with losses.ledger.hold(who.payer, 0, "inputs") as hold:
+            try:
+                decode = decoder(coding, losses.max_input, hold.grow, MAX_INPUT)
+                body = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
+            except ServiceError:
+                await discard(exchange.body)
+                raise
+
+            def put() -> tuple[LossSet, bool]:
+                return service.importing.put(who, ident, bytes(body), options)
+
+            made, created = await service.threads.start(put)
+        await _send_made(service, request, exchange, made, created=created)
 
     return ExchangeResponse(handle)
 
@@ -145,7 +200,105 @@ async def delete_loss_set(service: PortfolioService, ident: str, who: IdentityDe
     return Response(status_code=204)
 
 
-_Form = Literal["json", "csv", "ndjson", "arrow", "parquet", "bin", "svg", "png"]
+class ExportOptions(BaseModel):
+    """How a loss set is written."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    form: Literal["blocks", "selt", "splt", "ylt", "occurrence"] = Field(
+        "selt", description="What rows are; blocks is the stored file, a row for each summary"
+    )
+    format: _TableForm = Field("csv", description="Format of the table")
+
+
+@router.get(
+    "/loss-sets/{ident}/losses",
+    operation_id="loss_set_losses",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, *(_TYPES[form].split(";")[0] for form in get_args(_TableForm)))
+    | NOT_MODIFIED
+    | _TABLE_PROBLEMS,
+)
+@in_lane(LONG)
+async def loss_set_losses(
+    service: PortfolioService,
+    ident: str,
+    options: Annotated[ExportOptions, Query()],
+    request: Request,
+    who: IdentityDep,
+) -> ExchangeResponse:
+    """Read a loss set as a table: its losses, or when its events happen."""
+    form, encoding, threads = options.form, options.format, service.threads
+
+    async def handle(exchange: Exchange) -> None:
+        record = await threads.start(service.sets.find, who, ident)
+        if form == BLOCKS:
+            whole, body = _stored(service, record, encoding), request.method != "HEAD"
+            await send_range(exchange, whole, request.headers, threads, body=body)
+            return
+
+        def begin() -> Iterator[bytes]:
+            return export(service.answers.source.open(record), form, encoding)
+
+        headers = _headers(encoding, export_tag(record, form, encoding))
+        await _send(exchange, request, threads, headers, begin)
+
+    return ExchangeResponse(handle)
+
+
+def _headers(form: str, tag: str) -> dict[str, str]:
+    return {"ETag": tag, "Content-Type": _TYPES[form], "Cache-Control": "private, no-cache"}
+
+
+async def _send(
+    exchange: Exchange,
+    request: Request,
+    threads: Workers,
+    headers: Mapping[str, str],
+    begin: Callable[[], Iterator[bytes]],
+) -> None:
+    """Answer with bytes that are made anew, and equal, whenever they are begun."""
+    tag, body = headers["ETag"], request.method != "HEAD"
+    headers = {**headers, "Accept-Ranges": "bytes"}
+    if not_modified(request.headers, tag):
+        await exchange.start(304, headers)
+        return
+    if "range" in request.headers:
+        # An answer that was cut: how long it is shows once it was made.
+        size = await threads.start(lambda: sum(map(len, begin())))
+        whole = Whole(size, tag, headers, partial(_part, begin))
+        await send_range(exchange, whole, request.headers, threads, body=body)
+        return
+    pieces = await threads.start(begin)
+    piece = await threads.start(next, pieces, None)
+    await exchange.start(200, headers)
+    while piece is not None and body:
+        await exchange.write(piece)
+        piece = await threads.start(next, pieces, None)
+
+
+def _part(begin: Callable[[], Iterator[bytes]], start: int, stop: int) -> Iterator[Piece]:
+    at = 0
+    for piece in begin():
+        low, high = max(start - at, 0), min(stop - at, len(piece))
+        if low < high:
+            yield Piece(memoryview(piece)[low:high])
+        at += len(piece)
+
+
+def _stored(service: PortfolioService, record: LossSet, encoding: str) -> Whole:
+    if encoding != "arrow":
+        raise NotAcceptableError("blocks are stored as Arrow", hint="Use format=arrow")
+    blobs = service.sets.blobs
+
+    def pieces(start: int, stop: int) -> Iterator[Piece]:
+        for begin in range(start, stop, _PIECE):
+            end = min(begin + _PIECE, stop)
+            yield Piece(blobs.range(KIND, record.blob(LOSSES), begin, end))
+
+    tag = export_tag(record, BLOCKS, encoding)
+    return Whole(record.size(LOSSES) or 0, tag, _headers(encoding, tag), pieces)
 
 
 class QueryOptions(BaseModel):
@@ -175,7 +328,7 @@ class QueryOptions(BaseModel):
         200, "application/json", *(_TYPES[form].split(";")[0] for form in _FORMATS)
     )
     | NOT_MODIFIED
-    | problem_responses(400, 401, 403, 404, 406, 408, 410, 413, 422, 429, 503),
+    | problem_responses(400, 401, 403, 404, 406, 408, 410, 413, 416, 422, 429, 503),
 )
 @in_lane(LONG)
 async def query_portfolio(
@@ -186,30 +339,23 @@ async def query_portfolio(
 ) -> ExchangeResponse:
     """Answer a question about loss sets: averages, curves, losses of periods, layers."""
     form = options.format or _accepted(joined(request.headers, "accept"))
+    answers = service.answers
 
     async def handle(exchange: Exchange) -> None:
-        answers, waiting = service.answers, service.waiting
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
             asked = await service.threads.start(answers.ask, who, values)
-        etag = asked.etag(f"{form} {options.theme}")
-        headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Accept"}
-        headers["Content-Type"] = _TYPES[form]
-        if not_modified(request.headers, etag):
-            await exchange.start(304, headers)
-            return
-        pieces = await waiting.start(_begin, answers, asked, form, options.theme)
-        piece = await waiting.start(next, pieces, None)
-        await exchange.start(200, headers)
-        while piece is not None:
-            await exchange.write(piece)
-            piece = await waiting.start(next, pieces, None)
+        tables = cache(partial(answers.answer, asked))
+
+        def begin() -> Iterator[bytes]:
+            return _encoded(asked, tables(), form, options.theme)
+
+        headers = _headers(form, asked.etag(f"{form} {options.theme}")) | {"Vary": "Accept"}
+        await _send(exchange, request, service.waiting, headers, begin)
 
     return ExchangeResponse(handle)
 
 
-def _begin(answers: Answers, asked: Asked, form: str, theme: Theme) -> Iterator[bytes]:
-    """Compute an answer; yield its bytes."""
-    tables = answers.answer(asked)
+def _encoded(asked: Asked, tables: Sequence[Table], form: str, theme: Theme) -> Iterator[bytes]:
     if form == "json":
         return encode_json(asked.about(), tables)
     if form in PICTURE_TYPES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.engine.kept import Kept
+from app.engine.ledger import Kept
 from app.http.identity import Identity
 from app.state.base import StoreDamagedError
 

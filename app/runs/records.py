@@ -46,8 +46,27 @@ _ALL: tuple[RunState, ...] = (*OPEN_STATES, "sealed", "computing", "done", "fail
 _STATES: dict[str, RunState] = {state: state for state in _ALL}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One version of something in the store."""
+
+    owned: OwnedRecord | None = field(default=None, compare=False, repr=False)
+    """The version in the store that this was read from."""
+
+    @property
+    def generation(self) -> int:
+        """Number of the version, from 1."""
+        return 0 if self.owned is None else self.owned.record.generation
+
+    @property
+    def version(self) -> OwnedRecord:
+        """What to compare with before it is changed, which was read from the store."""
+        assert self.owned is not None  # noqa: S101 - as said
+        return self.owned
+
+
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Stored):
     """One version of a run."""
 
     id: str
@@ -73,8 +92,6 @@ class RunRecord:
     """Drawn when it is created, and whenever it is sealed; see ``has``."""
     closing: bool = False
     """Whether somebody is looking at its streams to seal it."""
-    owned: OwnedRecord | None = field(default=None, compare=False, repr=False)
-    """The version in the store that this was read from."""
 
     @property
     def is_open(self) -> bool:
@@ -98,11 +115,6 @@ class RunRecord:
     def files(self) -> str:
         """Beginning of the names of its reports: those of an earlier term are of other streams."""
         return f"{self.id}.{self.term}" if self.term else self.id
-
-    @property
-    def generation(self) -> int:
-        """Number of the version, from 1."""
-        return 0 if self.owned is None else self.owned.record.generation
 
     def encode(self) -> dict[str, Any]:
         """Return the value of its record, as JSON values."""
@@ -160,7 +172,7 @@ class ContentDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamRecord:
+class StreamRecord(Stored):
     """One version of a stream: the upload of one partition."""
 
     run: str
@@ -199,13 +211,6 @@ class StreamRecord:
     """Lifetime of the run when it was created."""
     deleted: bool = False
     """Whether its deletion has begun: it is gone, unless the run is sealed with it."""
-    owned: OwnedRecord | None = field(default=None, compare=False, repr=False)
-    """The version in the store that this was read from."""
-
-    @property
-    def generation(self) -> int:
-        """Number of the version, from 1."""
-        return 0 if self.owned is None else self.owned.record.generation
 
     @property
     def state(self) -> Literal["created", "uploading", "complete", "failed"]:

@@ -27,7 +27,7 @@ from core.losses.reports.report import RETURN_PERIODS
 
 from .records import OWN, RunRecord
 from .results.files import DAMAGED, RECORDS, Look, PublishedFile, ReportFiles, ReportName
-from .sealing.jobs import Job, Jobs, Variant, find_variant
+from .sealing.jobs import Job, Jobs, Variant
 from .sealing.sealer import Sealer
 from .spec import ReportsBody, RunSpec, SealBody, invalid
 
@@ -231,7 +231,7 @@ class RunReportsService:
             jobs = self.jobs.of_run(run.owner, run.id)
             if not jobs:
                 self._sealer.seal(run)
-            raise PendingError(run, find_variant(jobs, OWN))
+            raise PendingError(run, next((j for j in jobs if j.variant.name == OWN), None))
         if run.state != "done":
             raise _not_ready(run)
         result = run.results.get(name.variant, {})

@@ -25,7 +25,7 @@ from app.state.base import (
     Usage,
 )
 from app.state.blobs import BlobMissingError, BlobStore
-from app.state.ownership import Namespaces, OwnedRecord
+from app.state.ownership import Namespaces
 
 from .records import RUN, STREAM, RunRecord, StreamRecord
 from .watching import Watch
@@ -192,7 +192,7 @@ class Runs:
             if new == record:
                 return record
             try:
-                owned = self._runs.replace(_version(record.owned), new.encode(), admit=admit)
+                owned = self._runs.replace(record.version, new.encode(), admit=admit)
             except RecordConflictError:
                 record = self.again(record)
                 continue
@@ -238,7 +238,7 @@ class Runs:
             RecordConflictError: it has changed.
         """
         with contextlib.suppress(RecordMissingError):
-            self._runs.delete(record.owner, record.id, _version(record.owned))
+            self._runs.delete(record.owner, record.id, record.version)
             self.on_state("deleted")
         self.watch.announce(record.id)
 
@@ -263,11 +263,6 @@ def always(_usage: Usage) -> None:
 def new_term() -> str:
     """Draw a term of a run."""
     return secrets.token_hex(_TERM_BYTES)
-
-
-def _version(owned: OwnedRecord | None) -> OwnedRecord:
-    assert owned is not None  # noqa: S101 - what is changed was read
-    return owned
 
 
 PIECE = 1 << 20

@@ -338,7 +338,7 @@ class Streams:
             QuotaExceededError: the owner stores too many bytes.
         """
         new = replace(new, touched=self._clock())
-        owned = self._records.replace(_version(seen), new.encode(), size=new.offset)
+        owned = self._records.replace(seen.version, new.encode(), size=new.offset)
         self.runs.watch.announce(seen.run)
         if self.grown is not None:
             self.grown(seen, new)
@@ -412,7 +412,7 @@ class Streams:
         The sweeper deletes bytes that are in use.
         """
         try:
-            self._records.delete(stream.owner, stream.key, _version(stream))
+            self._records.delete(stream.owner, stream.key, stream.version)
         except RecordConflictError:
             return False
         except RecordMissingError:
@@ -437,11 +437,6 @@ def _is_repeated(known: StreamRecord, stream: StreamRecord) -> bool:
     if None not in {known.length, stream.length} and known.length != stream.length:
         return False
     return (known.metadata, known.expected_digest) == (stream.metadata, stream.expected_digest)
-
-
-def _version(stream: StreamRecord) -> OwnedRecord:
-    assert stream.owned is not None  # noqa: S101 - what is changed was read
-    return stream.owned
 
 
 def _missing(ident: str) -> NotFoundError:

@@ -43,14 +43,7 @@ from .blob_pieces import (
     trim,
     write_new,
 )
-from .blobs import (
-    BlobInfo,
-    BlobMissingError,
-    BlobPage,
-    BlobPieces,
-    GrowingBlobs,
-    check_blob,
-)
+from .blobs import BlobInfo, BlobMissingError, BlobPage, BlobPieces, GrowingBlobs, check_blob
 from .durable import as_store_errors, make_directories, opened, sync_directory, write_at
 from .space import Space
 from .turns import take_lock
@@ -151,10 +144,7 @@ class FileBlobStore(GrowingBlobs):
         """See BlobStore."""
         check_blob(kind, blob_id)
         used = time.time_ns() if when is None else int(when * 1e9)
-        with (
-            self._using(kind, blob_id),
-            self._locked(kind, blob_id, fcntl.LOCK_SH) as descriptor,
-        ):
+        with self._using(kind, blob_id), self._locked(kind, blob_id, fcntl.LOCK_SH) as descriptor:
             os.utime(descriptor, ns=(used, os.fstat(descriptor).st_mtime_ns))
 
     def delete(self, kind: str, blob_id: str, *, unused_since: float | None = None) -> None:

@@ -20,9 +20,10 @@ Errors, besides those of ``app.state.base``:
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -38,6 +39,20 @@ Note: TypeAlias = Callable[[str, float, bool], None]
 
 def no_note(_operation: str, _seconds: float, _failed: bool) -> None:
     """Take no note of a request."""
+
+
+@contextmanager
+def timed(note: Note, expected: tuple[type[Exception], ...], operation: str) -> Iterator[None]:
+    """Note how long a request takes; what is expected of it is an answer rather than a failure."""
+    begun, failed = time.perf_counter(), True
+    try:
+        yield
+        failed = False
+    except expected:
+        failed = False
+        raise
+    finally:
+        note(operation, time.perf_counter() - begun, failed)
 
 
 _COMPARED = 8 << 20

@@ -19,12 +19,7 @@ from pathlib import Path
 
 from app.errors import ServiceError, StorageFullError
 
-from .base import (
-    StoreDamagedError,
-    StoreError,
-    StoreFullError,
-    StoreReadOnlyError,
-)
+from .base import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 
 _MAX_VECTORS = 512
 """Buffers per system call; Linux takes up to 1024."""

@@ -25,6 +25,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import obstore
@@ -44,7 +45,16 @@ from .base import (
     in_use,
 )
 from .blob_pieces import DamageError
-from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, Note, check_blob, no_note
+from .blobs import (
+    BlobInfo,
+    BlobMissingError,
+    BlobPage,
+    GrowingBlobs,
+    Note,
+    check_blob,
+    no_note,
+    timed,
+)
 from .object_layout import (
     MALFORMED,
     OBJECT,
@@ -93,7 +103,7 @@ class ObjectBlobStore(GrowingBlobs):
         self._lock = threading.Lock()
         self._swept = ""
         self._closed = False
-        self._note = note
+        self._timed = partial(timed, note, (AlreadyExistsError, FileNotFoundError))
 
     def check(self) -> None:
         """Check that the store answers, and takes an object.
@@ -362,18 +372,6 @@ class ObjectBlobStore(GrowingBlobs):
         with self._using("any", "any"):
             found = obstore.list_with_delimiter(self.objects)["common_prefixes"]
         return tuple(sorted(path.strip("/") for path in found))
-
-    @contextlib.contextmanager
-    def _timed(self, operation: str) -> Iterator[None]:
-        begun, failed = time.perf_counter(), True
-        try:
-            yield
-            failed = False
-        except (AlreadyExistsError, FileNotFoundError):
-            failed = False
-            raise
-        finally:
-            self._note(operation, time.perf_counter() - begun, failed)
 
     @contextlib.contextmanager
     def _using(self, kind: str, blob_id: str) -> Iterator[None]:

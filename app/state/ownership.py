@@ -12,7 +12,9 @@ owners are those that have a record of this id. A POST adds the caller, a DELETE
 caller, and with the last one the thing is gone, without a list that two requests could
 change at once.
 
-A record's value names its owner, for the administrator and for ``adopt``.
+A record names its owner, for the administrator and for ``adopt``. Its *value* is what the thing
+means: who does not know a member of that refuses it. What is only known of the thing stands beside
+it; nodes of an earlier version leave that where it is, and do without.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from .base import (
     MAX_PAGE,
@@ -37,6 +39,8 @@ from .base import (
 )
 from .turns import Turn
 
+Json: TypeAlias = Any
+"""What JSON holds."""
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
 OWNED_KINDS = (
@@ -60,22 +64,23 @@ class OwnedRecord:
 
     owner: str
     ident: str
-    value: Any
+    value: Json
     """JSON values."""
     record: Record
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of it, by name, whether or not by this version."""
 
     @classmethod
     def of(cls, record: Record) -> OwnedRecord:
         """Return the thing in a record."""
-        values = json.loads(record.value)
-        return cls(values["owner"], record.id[_DIGITS + 1 :], values["value"], record)
+        beside = json.loads(record.value)
+        owner, value = beside.pop("owner"), beside.pop("value")
+        return cls(owner, record.id[_DIGITS + 1 :], value, record, beside)
 
 
-def _encoded(owner: str, value: Any) -> bytes:  # noqa: ANN401 - JSON
+def _encoded(**members: Json) -> bytes:
     # Sorted, so that equal values have equal bytes.
-    return json.dumps(
-        {"owner": owner, "value": value}, sort_keys=True, separators=(",", ":")
-    ).encode()
+    return json.dumps(members, sort_keys=True, separators=(",", ":")).encode()
 
 
 class Namespaces:
@@ -94,8 +99,9 @@ class Namespaces:
         self,
         owner: str,
         ident: str,
-        value: Any,  # noqa: ANN401 - JSON
+        value: Json,
         size: int | None = None,
+        beside: Mapping[str, Any] = {},
     ) -> bool:
         """Create a thing; return whether it is new.
 
@@ -103,18 +109,22 @@ class Namespaces:
             owner: who owns it.
             ident: its id.
             value: its value.
-            size: bytes that it takes; default: those of the value.
+            size: bytes that it takes; default: those of the record.
+            beside: what is known of it.
 
         Raises:
             RecordExistsError: the owner has another one of this id.
         """
         while True:
             with contextlib.suppress(RecordExistsError):
-                self.insert(owner, ident, value, size)
+                self.insert(owner, ident, value, size, beside)
                 return True
             # Unless it was deleted in the meantime:
             with contextlib.suppress(RecordMissingError):
-                if self.record(owner, ident).value == _encoded(owner, value):
+                there = self.record(owner, ident).value
+                # Of which more may be known.
+                same = json.loads(there) | {**beside, "owner": owner, "value": value}
+                if _encoded(**same) == there:
                     return False
                 raise RecordExistsError(
                     f"the {self._kind} {ident} already exists",
@@ -126,17 +136,18 @@ class Namespaces:
         self,
         owner: str,
         ident: str,
-        value: Any,  # noqa: ANN401 - JSON
+        value: Json,
         size: int | None = None,
+        beside: Mapping[str, Any] = {},
     ) -> OwnedRecord:
         """Create a thing; see ``create``.
 
         Raises:
             RecordExistsError: the owner has one of this id, even an equal one.
         """
-        text = _encoded(owner, value)
+        text = _encoded(**beside, owner=owner, value=value)
         record = self._store.create(self._kind, record_id(owner, ident), text, size=size)
-        return OwnedRecord(owner, ident, value, record)
+        return OwnedRecord(owner, ident, value, record, beside)
 
     def record(self, owner: str, ident: str) -> Record:
         """Return the record of a thing.
@@ -167,29 +178,25 @@ class Namespaces:
         return True
 
     def replace(
-        self,
-        seen: OwnedRecord,
-        value: Any,  # noqa: ANN401 - JSON
-        size: int | None = None,
-        admit: Admit | None = None,
+        self, seen: OwnedRecord, value: Json, size: int | None = None, admit: Admit | None = None
     ) -> OwnedRecord:
         """Replace the value of a thing that is unchanged since ``seen``; return the new version.
 
         Args:
             seen: the version to replace.
             value: the new value.
-            size: bytes that it takes; default: those of the value.
+            size: bytes that it takes; default: those of the record.
             admit: admits that it grows; default: the quota of its owner.
 
         Raises:
             RecordMissingError, RecordConflictError: it was deleted or changed.
         """
-        text = _encoded(seen.owner, value)
+        text = _encoded(**seen.beside, owner=seen.owner, value=value)
         try:
             record = self._store.compare_and_swap(seen.record, text, size=size, admit=admit)
         except RecordMissingError as e:
             raise self._missing(seen.ident) from e
-        return OwnedRecord(seen.owner, seen.ident, value, record)
+        return OwnedRecord(seen.owner, seen.ident, value, record, seen.beside)
 
     def delete(self, owner: str, ident: str, seen: OwnedRecord | None = None) -> None:
         """Delete a thing of one owner.
@@ -335,7 +342,7 @@ def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
     while True:
         with contextlib.suppress(RecordMissingError):
             owned = things.get(old, ident)
-            created = things.create(new, ident, owned.value, owned.record.size)
+            created = things.create(new, ident, owned.value, owned.record.size, owned.beside)
             try:
                 things.delete(old, ident, owned)
             except (RecordConflictError, RecordMissingError):

@@ -15,13 +15,15 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app.errors import QuotaExceededError, StorageFullError
 
 from . import base
 from .base import Admit, Record, StateStore, Usage
+from .blobs import Note, no_note, timed
 
 _RETRY = 10
 """Seconds after which a client may hope that something of its own has expired."""
@@ -41,9 +43,6 @@ _EXPECTED = (
     *(QuotaExceededError, StorageFullError),
 )
 """Answers rather than failures."""
-
-Note = Callable[[str, float, bool], None]
-"""Takes the name of an operation, its seconds, and whether it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +106,14 @@ class AdmittedRecords(StateStore):
         records: StateStore,
         quotas: Quotas,
         clock: Callable[[], float] = time.time,
-        note: Note = lambda *_: None,
+        note: Note = no_note,
     ) -> None:
         self._records = records
         self._quotas = quotas
         self._clock = clock
-        self._note = note
+        self._timed = partial(timed, note, _EXPECTED)
         self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def _timed(self, operation: str) -> Iterator[None]:
-        start = time.perf_counter()
-        failed = True
-        try:
-            yield
-            failed = False
-        except _EXPECTED:
-            failed = False
-            raise
-        finally:
-            self._note(operation, time.perf_counter() - start, failed)
 
     def insert(self, record: Record, admit: Admit | None) -> Record:
         """See StateStore.

@@ -104,11 +104,7 @@ class Storage:
 
 
 def open_storage(
-    directory: Path,
-    reserve: int,
-    state: str = SQLITE,
-    blobs: str = FILES,
-    note: Note = no_note,
+    directory: Path, reserve: int, state: str = SQLITE, blobs: str = FILES, note: Note = no_note
 ) -> Storage:
     """Open the stores of a service; its data directory is created if it does not exist.
 

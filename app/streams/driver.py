@@ -144,22 +144,21 @@ class Supply(Protocol[T_co]):
 class Encoder(Protocol[T_contra]):
     """The form of an answer on the wire. It sees every item that is sent, in order."""
 
-    @property
-    def heavy(self) -> bool:
-        """Whether encoding an item is slow enough to belong in a worker thread."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last encoded item is known to be the last of the stream."""
+    heavy: bool = False
+    """Whether encoding an item is slow enough to belong in a worker thread."""
+    finished: bool = False
+    """Whether the last encoded item is known to be the last of the stream."""
 
     def begin(self) -> Buffers:
-        """Encode what comes before the first item."""
+        """Encode what comes before the first item; without an override, nothing does."""
+        return []
 
     def item(self, item: T_contra) -> Buffers:
         """Encode an item; later calls do not change the returned buffers."""
 
     def heartbeat(self) -> Buffers:
-        """Encode a sign of life; empty if the format has none."""
+        """Encode a sign of life; empty if the format has none, as without an override."""
+        return []
 
     def end(self, reason: str, progress: Progress) -> Buffers | None:
         """Encode the end; None if the answer is cut short and the format cannot tell."""

@@ -14,7 +14,7 @@ from app.server.responses import Exchange
 from core.errors import CoreError
 
 from .ahead import Ahead
-from .driver import Progress, Stream
+from .driver import Encoder, Progress, Stream
 from .frames import Buffers
 from .sender import Head
 
@@ -31,23 +31,12 @@ class Piece:
         return len(self.data)
 
 
-class PlainBytes:
+class PlainBytes(Encoder[Piece]):
     """Encodes bytes as they are; Content-Length shows whether the answer is whole."""
-
-    heavy = False
-    finished = False
-
-    def begin(self) -> Buffers:
-        """Return nothing."""
-        return []
 
     def item(self, item: Piece) -> Buffers:
         """Return the bytes."""
         return [item.data]
-
-    def heartbeat(self) -> Buffers:
-        """Return nothing: plain bytes have no room for a sign of life."""
-        return []
 
     def end(self, _reason: str, _progress: Progress) -> Buffers:
         """Return nothing."""

@@ -194,10 +194,7 @@ def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
     """
     listed = range(min(first, plan.tiles), min(first + count, plan.tiles))
     keep_for_request("plan", _TILE_BYTES * len(listed))
-    return {
-        **plan_summary(plan),
-        "list": [tile_json(plan.tile(k)) for k in listed],
-    }
+    return {**plan_summary(plan), "list": [tile_json(plan.tile(k)) for k in listed]}
 
 
 def plan_summary(plan: Plan) -> dict[str, Any]:

@@ -20,16 +20,14 @@ import io
 import json
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from app.engine.base import Cluster, Engine
+from app.engine.base import Cluster, Engine, in_order
 from app.errors import InvalidOptionError, StorageFullError
 from app.http.identity import Identity
 from app.state.base import StoreDamagedError, StoreError
@@ -137,11 +135,7 @@ class ReductionJob:
     kind: ClassVar[str] = "reduce"
 
     def __init__(
-        self,
-        view: OpenView,
-        spec: Mapping[str, Any] | str,
-        engine: Engine,
-        partials: PartialStore,
+        self, view: OpenView, spec: Mapping[str, Any] | str, engine: Engine, partials: PartialStore
     ) -> None:
         if isinstance(spec, str):
             spec = expand_reduction(spec, view.plan.sig_shape)
@@ -281,25 +275,15 @@ class ReductionJob:
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
     ) -> Generator[Partial]:
         """Reduce tiles ``first`` to ``last``, one chunk each, side by side; yield in order."""
-        running: deque[Future[Partial]] = deque()
-        upcoming = first
-        try:
-            while upcoming < last or running:
-                while upcoming < last and len(running) < 2 * self._engine.width:
-                    running.append(self._engine.submit(self._chunk, upcoming))
-                    upcoming += 1
-                part = running.popleft().result()
-                progress(upcoming - len(running), self._plan.tiles)
+        ahead = 2 * self._engine.width - 1
+        parts = in_order(self._engine.submit, self._chunk, range(first, last), ahead)
+        # The view is closed after this call: no chunk may still be reading its files.
+        with closing(parts):
+            for done, part in enumerate(parts, first + 1):
+                progress(done, self._plan.tiles)
                 if cancelled():
                     raise CancelledError
                 yield part
-        finally:
-            # The view is closed after this call: no chunk may still be reading its files.
-            for future in running:
-                future.cancel()
-            for future in running:
-                if not future.cancelled():
-                    future.exception()
 
     def _chunk(self, index: int) -> Partial:
         reader: TileReader | None = getattr(self._local, "reader", None)

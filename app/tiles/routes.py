@@ -19,13 +19,7 @@ from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
-from app.http.openapi import (
-    NO_CONTENT,
-    NOT_MODIFIED,
-    content_response,
-    json_body,
-    problem_responses,
-)
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
@@ -33,10 +27,30 @@ from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
 
 from .encoding import partitions, plan_arrow, plan_json, plan_summary, tile_codec
-from .schemas import VIEW
 from .service import TileService
 from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView
+
+_TEXTS = {
+    "select": 'Positions of the scan, one of {"all": true}, {"nav": [[start, stop, step], …]} for'
+    ' each axis, {"frames": [3, 1, 1]} in this order, {"mask": base64 of np.packbits} and'
+    ' {"shuffle": {"seed": 7}}',
+    "sig": "Pixels of a frame, [start, stop] for each axis, such as [[32, 96], [0, 64]]",
+    "bin": 'Positions and pixels along each axis that are summed: {"nav": 2, "sig": 4}',
+    "tile_shape": "Shape of a tile, a length for each axis of the view; or the number of frames,"
+    " then a length for each axis of a frame; default: about 2 MiB",
+    "target_bytes": "Approximate size of a tile, instead of tile_shape",
+    "dtype": "numpy type of the values, such as <f4; default: that of the dataset, wider for sums"
+    " of integers, floating for corrected integers",
+    "casting": "What is made of values that dtype does not hold: safe (the default), an error;"
+    " wrap, the lowest bits; clip, the nearest that it holds",
+    "corrections": "Whether the dark, gain and excluded pixels of the dataset apply: true or false",
+    "sync_offset": "Frame at which the scan begins, of either sign; default: the dataset's",
+    "missing": "Positions without a frame: skip (the default), zero or nan",
+}
+VIEW = {name: {"description": text} for name, text in _TEXTS.items()}
+"""Schemas of the members of a view, all of which are optional."""
+
 
 router = Routes(TileService, "/v1/datasets/{ident}", tags=["tiles"])
 
@@ -85,14 +99,7 @@ async def _stream(
         await stream.send(exchange)
 
 
-@router.post(
-    "/tiles",
-    operation_id="stream_tiles",
-    response_class=ExchangeResponse,
-    status_code=200,
-    openapi_extra=_VIEW,
-    responses=_FRAMES | _PROBLEMS,
-)
+@router.post("/tiles", openapi_extra=_VIEW, responses=_FRAMES | _PROBLEMS)
 @in_lane(LONG)
 async def stream_tiles(
     tiles: TileService,
@@ -117,21 +124,10 @@ async def stream_tiles(
     return ExchangeResponse(handle)
 
 
-@router.post(
-    "/plan",
-    operation_id="plan_view",
-    response_class=ExchangeResponse,
-    status_code=200,
-    openapi_extra=_VIEW,
-    responses=_JSON | _PROBLEMS,
-)
+@router.post("/plan", openapi_extra=_VIEW, responses=_JSON | _PROBLEMS)
 @in_lane(QUICK)
 async def plan_view(
-    tiles: TileService,
-    ident: str,
-    who: IdentityDep,
-    first: First = 0,
-    count: Count = 1000,
+    tiles: TileService, ident: str, who: IdentityDep, first: First = 0, count: Count = 1000
 ) -> ExchangeResponse:
     """Plan the view in the body: its shapes and a list of its tiles."""
 
@@ -156,8 +152,6 @@ async def plan_view(
 
 @router.post(
     "/views",
-    operation_id="register_view",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=_VIEW,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
@@ -215,13 +209,7 @@ async def view_of(tiles: TileService, ident: str, name: str, who: IdentityDep) -
     return json_response(await tiles.threads.start(describe))
 
 
-@router.delete(
-    "/views/{name}",
-    operation_id="delete_view",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | _PROBLEMS,
-)
+@router.delete("/views/{name}", responses=_PROBLEMS)
 @in_lane(FRONT)
 async def delete_view(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
@@ -229,7 +217,7 @@ async def delete_view(tiles: TileService, ident: str, name: str, who: IdentityDe
     return Response(status_code=204)
 
 
-@router.get("/views/{name}/plan", operation_id="view_plan", responses=_PLAN | _PROBLEMS)
+@router.get("/views/{name}/plan", responses=_PLAN | _PROBLEMS)
 @in_lane(QUICK)
 async def view_plan(
     tiles: TileService,
@@ -276,13 +264,7 @@ async def view_plan(
     return json_response(await tiles.threads.start(plan))
 
 
-@router.get(
-    "/views/{name}/tiles",
-    operation_id="view_tiles",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=_FRAMES | _PROBLEMS,
-)
+@router.get("/views/{name}/tiles", responses=_FRAMES | _PROBLEMS)
 @in_lane(LONG)
 async def view_tiles(
     tiles: TileService,
@@ -304,13 +286,7 @@ async def view_tiles(
     return ExchangeResponse(handle)
 
 
-@router.get(
-    "/views/{name}/raw",
-    operation_id="view_raw",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=_RAW | NOT_MODIFIED | _PROBLEMS,
-)
+@router.get("/views/{name}/raw", responses=_RAW | NOT_MODIFIED | _PROBLEMS)
 @in_lane(LONG)
 async def view_raw(
     tiles: TileService, ident: str, name: str, request: Request, who: IdentityDep

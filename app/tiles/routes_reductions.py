@@ -25,7 +25,7 @@ from app.server.drain import Drain
 from app.server.lanes.table import LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.ahead import Ahead
-from app.streams.driver import DRAIN, Progress, Stream
+from app.streams.driver import DRAIN, Encoder, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.sender import Head
 from core.arrays import Floats
@@ -63,9 +63,6 @@ HEARTBEAT_SECONDS = 0.5
 
 @router.post(
     "/reduce",
-    operation_id="reduce_view",
-    response_class=ExchangeResponse,
-    status_code=200,
     openapi_extra=json_body(
         {"view": {"type": "object", "description": "As the body of /tiles"}, "reduction": _SCHEMA},
         {"view": {}, "reduction": {"op": "sum", "over": "frames"}},
@@ -112,7 +109,6 @@ async def reduce_view(
 
 @router.get(
     "/image.png",
-    operation_id="image",
     response_class=Response,
     responses=content_response(200, "image/png") | NOT_MODIFIED,
 )
@@ -236,22 +232,15 @@ class RunningJob:
             yield Result(name, values)
 
 
-class ResultFrames:
+class ResultFrames(Encoder[Result]):
     """Encoder of results as frames.
 
     Tokens are None: a repeated request resumes from the stored results of segments.
     """
 
-    heavy = False
-    finished = False
-
     def __init__(self, running: RunningJob) -> None:
         self._running = running
         self._writer = FrameWriter()
-
-    def begin(self) -> Buffers:
-        """Return no frames."""
-        return []
 
     def item(self, item: Result) -> Buffers:
         """Encode a result; the payload is a view of its values."""

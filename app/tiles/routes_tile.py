@@ -96,9 +96,6 @@ _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 
 
 @router.get(
     "/views/{name}/tiles/{index}",
-    operation_id="view_tile",
-    response_class=ExchangeResponse,
-    status_code=200,
     responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
 )
 @in_lane(QUICK)

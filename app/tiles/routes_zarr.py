@@ -47,7 +47,7 @@ _COPIES = 4
 """Memory of coordinates, in arrays of them, while they are computed."""
 
 
-@router.get("/{view}", operation_id="zarr_group", include_in_schema=False)
+@router.get("/{view}", include_in_schema=False)
 @in_lane(QUICK)
 async def zarr_group(_tiles: TileService, view: str) -> Response:
     """Lead to the list of what the store of a view has."""
@@ -56,9 +56,6 @@ async def zarr_group(_tiles: TileService, view: str) -> Response:
 
 @router.get(
     "/{view}/{key:path}",
-    operation_id="zarr",
-    response_class=ExchangeResponse,
-    status_code=200,
     responses=content_response(200, "application/json", _OCTETS, "text/html")
     | NOT_MODIFIED
     | problem_responses(400, 401, 403, 404, 412, 422, 503),

@@ -15,7 +15,7 @@ from app.http.bodies import Threads
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
 from app.streams.ahead import Ahead
-from app.streams.driver import DRAIN, MAX_COUNT, Limits, Progress, Stream
+from app.streams.driver import DRAIN, MAX_COUNT, Encoder, Limits, Progress, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.plain import Piece
 from app.streams.sender import Head
@@ -63,7 +63,7 @@ def read_tiles(view: OpenView, first: int, stop: int) -> Iterator[ReadTile]:
         yield ReadTile(tile, reader.read(tile))
 
 
-class TileFrames:
+class TileFrames(Encoder[ReadTile]):
     """Encoder of tiles as frames, each with the token that continues after it.
 
     Args:
@@ -78,20 +78,8 @@ class TileFrames:
         self._codec = codec
         self._writer = FrameWriter()
         self._next = first
-
-    @property
-    def heavy(self) -> bool:
-        """True if tiles are compressed."""
-        return self._codec is not None
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last tile of the view has been encoded."""
-        return self._next >= self._plan.tiles
-
-    def begin(self) -> Buffers:
-        """Return no frames."""
-        return []
+        self.heavy = codec is not None
+        self.finished = first >= view.plan.tiles
 
     def item(self, item: ReadTile) -> Buffers:
         """Encode a tile; an uncompressed payload is a view of its values."""
@@ -110,6 +98,7 @@ class TileFrames:
             header["codec"], compress = self._codec
             payload = compress(item.values)
         self._next = tile.index + 1
+        self.finished = self._next >= self._plan.tiles
         return self._writer.frame(FrameKind.DATA, header, payload)
 
     def heartbeat(self) -> Buffers:

@@ -220,7 +220,9 @@ def _difference(first: Stage, other: Stage) -> str:
     return f"they are in the order {', '.join(known)} in the first, {', '.join(found)} in another"
 
 
-def _check_cycle(inputs: Sequence[Stage], weights: Sequence[int]) -> None:
+def _cycled(inputs: Sequence[Stage], weights: Sequence[int]) -> list[Indexed]:
+    """The inputs, each repeated for ever."""
+    cycled: list[Indexed] = []
     for stage, weight in zip(inputs, weights, strict=True):
         if not isinstance(stage, Indexed):
             raise PipelineError(
@@ -230,6 +232,8 @@ def _check_cycle(inputs: Sequence[Stage], weights: Sequence[int]) -> None:
             )
         if weight and stage.length == 0:
             raise PipelineError("an empty input cannot start over", field="stop")
+        cycled.append(_Cycled(stage))
+    return cycled
 
 
 class Mix(Indexed):
@@ -257,12 +261,8 @@ class Mix(Indexed):
         stop: str = "first",
     ) -> None:
         checked = _check_mix(inputs, weights, stop)
-        self.inputs = tuple(inputs)
-        self._cycle = stop == "cycle"
-        if self._cycle:
-            _check_cycle(inputs, checked)
-        lengths = [None if self._cycle else stage.length for stage in inputs]
-        self._plan: Plan = make_plan(checked, lengths, stop)
+        self.inputs = tuple(_cycled(inputs, checked) if stop == "cycle" else inputs)
+        self._plan: Plan = make_plan(checked, [stage.length for stage in self.inputs], stop)
         self.schema = self.inputs[0].schema
         self.length = self._plan.length
 
@@ -270,14 +270,13 @@ class Mix(Indexed):
         """Read the items of each input together, then restore the order of positions."""
         positions = check_positions(positions, self.length)
         if len(self.inputs) == 1:
-            n = self.inputs[0].length
-            return self.inputs[0].at(positions % n if self._cycle and n else positions)
+            return self.inputs[0].at(positions)
         current().hold("mix", _GATHER_BYTES * len(positions))
         which, index = self._plan.at(positions)
-        return _gather(self.inputs, which, index, cycle=self._cycle)
+        return _gather(self.inputs, which, index)
 
 
-def _gather(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycle: bool) -> Block:
+def _gather(inputs: Sequence[Indexed], which: Indices, index: Indices) -> Block:
     """Item ``index[k]`` of input ``which[k]``."""
     order = np.argsort(which, kind="stable")
     ends = np.searchsorted(which[order], np.arange(len(inputs) + 1))
@@ -285,8 +284,7 @@ def _gather(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycle:
     for j, stage in enumerate(inputs):
         indices = index[order[ends[j] : ends[j + 1]]]
         if len(indices):
-            n = stage.length
-            blocks.append(stage.at(indices % n if cycle and n is not None else indices))
+            blocks.append(stage.at(indices))
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     if not blocks:
@@ -345,8 +343,7 @@ class RandomMix(Counting):
         self._stop = stop
         self._key = seed_key(seed, "mix", *path)
         if stop == "cycle":
-            _check_cycle(inputs, self._weights.tolist())
-            inputs = [_Cycled(stage) for stage in inputs if isinstance(stage, Indexed)]
+            inputs = _cycled(inputs, self._weights.tolist())
         self.inputs = tuple(in_order(stage) for stage in inputs)
         self.schema = inputs[0].schema
         self.initial = join_states([stage.initial for stage in self.inputs])

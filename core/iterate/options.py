@@ -1,12 +1,18 @@
-"""Checks of stage options; every error names the option."""
+"""The options of stages, and the arguments of functions that a served pipeline may name, checked.
+
+Every error names the option; that of all arguments is ``args``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
 
 from ..errors import PipelineError
 from ..rng import MAX_SEED, Key, derive
-from .base import MAX_ITEMS
+from .base import MAX_ITEMS, Field, Schema
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
@@ -53,3 +59,81 @@ def bounded(name: str, length: int) -> int:
     if length > MAX_ITEMS:
         raise PipelineError(f"{length} items", field=name, hint="At most 2**62.")
     return length
+
+
+Arguments = Mapping[str, Any]
+NUMBERS = "biuf"
+"""Kinds of dtypes that are numbers."""
+
+
+def refuse(message: str, hint: str | None = None) -> PipelineError:
+    """The error for arguments that do not fit."""
+    return PipelineError(message, field="args", hint=hint)
+
+
+class Args:
+    """Arguments by name; unknown ones are refused."""
+
+    def __init__(self, arguments: Arguments, schema: Schema, known: tuple[str, ...]) -> None:
+        self.schema = schema
+        self._arguments = arguments
+        for name in arguments:
+            if name not in known:
+                raise refuse(f"unknown argument {name!r}", f"Known: {', '.join(known)}.")
+
+    def field(self, kinds: str = NUMBERS, *, scalar: bool = False) -> Field:
+        """The field that the argument ``field`` names, if its dtype is of one of the kinds."""
+        name = self._arguments.get("field")
+        for candidate in self.schema:
+            if candidate.name != name:
+                continue
+            if candidate.dtype.kind not in kinds:
+                raise refuse(f"field {name!r} has dtype {candidate.dtype}")
+            if scalar and (candidate.ragged or candidate.shape):
+                raise refuse(
+                    f"field {name!r} is not one number per item",
+                    "Filter by a field of one number, such as a label; one of arrays has none.",
+                )
+            return candidate
+        raise refuse(f"field is {name!r}", f"Give one of {', '.join(f.name for f in self.schema)}.")
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Give a finite number."""
+        value = self._arguments.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise refuse(f"{name} is {value!r}", "Give a number.")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = np.inf
+        if not np.isfinite(number):
+            raise refuse(f"{name} is {value!r}", "Give a finite number.")
+        return number
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A non-empty name."""
+        value = self._arguments.get(name, default)
+        if not isinstance(value, str) or not value:
+            raise refuse(f"{name} is {value!r}", "Give a name.")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """Give a list of names."""
+        value = self._arguments.get(name)
+        names = list(value) if isinstance(value, list | tuple) else []
+        if not names or not all(isinstance(candidate, str) for candidate in names):
+            raise refuse(f"{name} is {value!r}", "Give a list of names.")
+        return names
+
+    def dtype(self) -> np.dtype[Any]:
+        """A numeric dtype."""
+        value = self.text("dtype")
+        try:
+            dtype = np.dtype(value)
+        except TypeError as error:
+            raise refuse(
+                f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4."
+            ) from error
+        if dtype.kind not in NUMBERS:
+            raise refuse(f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4.")
+        return dtype

@@ -167,11 +167,6 @@ class Repeat(Reordering):
         self._n, length = _pass_length(inner, epochs)
         super().__init__(inner, length)
 
-    @property
-    def epoch_length(self) -> int:
-        """Items of one pass."""
-        return self._n
-
     def where(self, positions: Indices) -> Indices:
         """Reduce positions to positions within a pass."""
         return positions % self._n
@@ -209,11 +204,6 @@ class Permute(Reordering):
             )
         self._order = BlockPermutation(key, max(self._n, 1), None)
         super().__init__(inner, length)
-
-    @property
-    def epoch_length(self) -> int:
-        """Items of one epoch."""
-        return self._n
 
     def where(self, positions: Indices) -> Indices:
         """Permute positions within their epoch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..arrays import Indices
@@ -11,7 +13,6 @@ from .base import (
     Block,
     Column,
     Counting,
-    Field,
     Indexed,
     Ragged,
     Schema,
@@ -38,12 +39,7 @@ def _ragged_field(inner: Stage, field: str) -> Schema:
             field="field",
             hint="Only ragged fields can be flattened.",
         )
-    return tuple(
-        Field(candidate.name, candidate.dtype, candidate.shape)
-        if candidate.name == field
-        else candidate
-        for candidate in inner.schema
-    )
+    return tuple(replace(f, ragged=False) if f.name == field else f for f in inner.schema)
 
 
 def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:

@@ -18,9 +18,9 @@ import numpy as np
 from ..arrays import Array, Floats, Indices, Mask, Words
 from ..budget import current
 from ..rng import Key, below, bits, uniform
-from .arguments import NUMBERS, Args, Arguments, refuse
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
+from .options import NUMBERS, Args, Arguments, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ def _comparison(
         field, value = args.field(scalar=True), args.number("value")
         if exact and field.dtype.kind in "iu":
             _check_known(field, value)
-        return lambda block: _verdict(compare(_plain(block, field.name), value))
+        return lambda block: compare(_plain(block, field.name), value)
 
     return make
 
@@ -320,10 +320,6 @@ def _plain(block: Block, name: str) -> Array:
     return column.values if isinstance(column, Ragged) else column
 
 
-def _verdict(values: Array) -> Mask:
-    return values.astype(np.bool_, copy=False)
-
-
 def _interval(args: Args, default: float | None = None) -> tuple[float, float]:
     low, high = args.number("low", default), args.number("high")
     if not low < high:
@@ -338,7 +334,7 @@ def _between(arguments: Arguments, schema: Schema) -> Predicate:
 
     def predicate(block: Block) -> Mask:
         values = _plain(block, field.name)
-        return _verdict((values >= low) & (values < high))
+        return (values >= low) & (values < high)
 
     return predicate
 
@@ -346,7 +342,7 @@ def _between(arguments: Arguments, schema: Schema) -> Predicate:
 def _finite(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is finite."""
     field = Args(arguments, schema, ("field",)).field(scalar=True)
-    return lambda block: _verdict(np.isfinite(_plain(block, field.name)))
+    return lambda block: np.isfinite(_plain(block, field.name))
 
 
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
@@ -356,7 +352,7 @@ def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
 
     def predicate(block: Block) -> Mask:
         lengths = _lengths(block[field.name])
-        return _verdict((lengths >= low) & (lengths < high))
+        return (lengths >= low) & (lengths < high)
 
     return predicate
 

@@ -11,28 +11,36 @@ is held by its caller. A stage is *timed* in the profile of a pipeline.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import overload
 
 from ..arrays import Indices
 from ..budget import UNLIMITED, current
-from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .base import Block, Indexed, Sequential, Stage, State
 from .columns import block_bytes, block_length
 from .limits import Clock
 
+Read = Callable[[], tuple[Block, State]]
+Around = Callable[[int, Read], tuple[Block, State]]
+"""What is added to each call of a stage: takes the number of items asked for at the most, and what
+reads them; returns what that returns."""
+
 
 class WrappedIndexed(Indexed):
-    """An indexed stage that looks like the one it wraps; subclasses read its items.
+    """An indexed stage that looks like the one it wraps.
 
     Args:
         inner: the stage.
+        around: adds something to each call.
 
     Attributes:
         inner: the stage.
     """
 
-    def __init__(self, inner: Indexed) -> None:
+    def __init__(self, inner: Indexed, around: Around) -> None:
         self.inner = inner
+        self._around = around
         # Asked for in every call, and a chain of stages would pass it on from one to the next.
         self.schema = inner.schema
         self.length = inner.length
@@ -43,14 +51,33 @@ class WrappedIndexed(Indexed):
         offsets: Indices | None = None if known is None else known(field)
         return offsets
 
+    def at(self, positions: Indices) -> Block:
+        """Read items of the stage.
+
+        Raises:
+            CoreError: as the stage, or whatever is wrapped around it.
+        """
+        return self._around(len(positions), lambda: (self.inner.at(positions), ()))[0]
+
 
 class WrappedSequential(Sequential):
     """The same for a sequential stage."""
 
-    def __init__(self, inner: Sequential) -> None:
+    def __init__(self, inner: Sequential, around: Around) -> None:
         self.inner = inner
+        self._around = around
         self.schema = inner.schema
         self.initial = inner.initial
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """Read items of the stage."""
+        return self._around(count, lambda: self.inner.take(state, count))
+
+
+def _wrapped(stage: Stage, around: Around) -> Stage:
+    if isinstance(stage, Indexed):
+        return WrappedIndexed(stage, around)
+    return WrappedSequential(stage, around)
 
 
 @dataclass(slots=True)
@@ -112,57 +139,25 @@ class Profile:
             return {name: asdict(times) for name, times in self._times.items()}
 
 
-class TimedIndexed(WrappedIndexed):
-    """An indexed stage whose calls are timed."""
-
-    def __init__(self, inner: Indexed, profile: Profile, name: str) -> None:
-        super().__init__(inner)
-        self._profile = profile
-        self._name = name
-
-    def at(self, positions: Indices) -> Block:
-        """Read items, and count their time and volume."""
-        profile = self._profile.current()
-        if profile is None:
-            return self.inner.at(positions)
-        begun, block = profile.begin(), None
-        try:
-            block = self.inner.at(positions)
-        finally:
-            profile.end(self._name, begun, block)
-        return block
-
-
-class TimedSequential(WrappedSequential):
-    """A sequential stage whose calls are timed."""
-
-    def __init__(self, inner: Sequential, profile: Profile, name: str) -> None:
-        super().__init__(inner)
-        self._profile = profile
-        self._name = name
-
-    def take(self, state: State, count: int) -> tuple[Block, State]:
-        """Read items, and count their time and volume."""
-        profile = self._profile.current()
-        if profile is None:
-            return self.inner.take(state, count)
-        begun, block = profile.begin(), None
-        try:
-            block, after = self.inner.take(state, count)
-        finally:
-            profile.end(self._name, begun, block)
-        return block, after
-
-
 @overload
 def timed(stage: Indexed, profile: Profile, name: str) -> Indexed: ...
 @overload
 def timed(stage: Sequential, profile: Profile, name: str) -> Sequential: ...
 def timed(stage: Stage, profile: Profile, name: str) -> Stage:
-    """Wrap a stage so that its calls are timed under a name."""
-    if isinstance(stage, Indexed):
-        return TimedIndexed(stage, profile, name)
-    return TimedSequential(stage, profile, name)
+    """Wrap a stage so that its calls are timed under a name, and their items counted."""
+
+    def around(_count: int, read: Read) -> tuple[Block, State]:
+        recording = profile.current()
+        if recording is None:
+            return read()
+        begun, block = recording.begin(), None
+        try:
+            block, after = read()
+        finally:
+            recording.end(name, begun, block)
+        return block, after
+
+    return _wrapped(stage, around)
 
 
 _INDEX_BYTES = 8
@@ -170,85 +165,39 @@ _INDICES = 3
 """Arrays of positions of an indexed stage while it reads: those asked for, and two made of them."""
 
 
-def _fixed_bytes(schema: Schema) -> int:
-    """Bytes of one item without the elements of ragged fields."""
-    return sum(field.nbytes or _INDEX_BYTES for field in schema)
-
-
-class MeteredIndexed(WrappedIndexed):
-    """An indexed stage under the current budget.
-
-    Args:
-        inner: the stage.
-        name: of the stage, for messages.
-    """
-
-    def __init__(self, inner: Indexed, name: str) -> None:
-        super().__init__(inner)
-        self._name = name
-        self._item_bytes = _fixed_bytes(inner.schema)
-
-    def at(self, positions: Indices) -> Block:
-        """Read items under the budget.
-
-        Raises:
-            WorkStoppedError: the budget is exceeded, or the work was cancelled.
-        """
-        budget = current()
-        if budget is UNLIMITED:
-            return self.inner.at(positions)
-        before, count = budget.held, len(positions)
-        budget.spend(self._name, count)
-        # The items must fit, but only what comes is held.
-        indices = count * _INDICES * _INDEX_BYTES
-        budget.hold(self._name, indices + count * self._item_bytes)
-        budget.release(count * self._item_bytes)
-        try:
-            block = self.inner.at(positions)
-        finally:
-            budget.release(budget.held - before)
-        budget.hold(self._name, block_bytes(block))
-        return block
-
-
-class MeteredSequential(WrappedSequential):
-    """A sequential stage under the current budget.
-
-    Args:
-        inner: the stage.
-        name: of the stage, for messages.
-    """
-
-    def __init__(self, inner: Sequential, name: str) -> None:
-        super().__init__(inner)
-        self._name = name
-
-    def take(self, state: State, count: int) -> tuple[Block, State]:
-        """Read items under the budget.
-
-        Raises:
-            WorkStoppedError: the budget is exceeded, or the work was cancelled.
-        """
-        budget = current()
-        if budget is UNLIMITED:
-            return self.inner.take(state, count)
-        # How many items are left is unknown: only what comes is held.
-        before = budget.held
-        budget.spend(self._name, count)
-        try:
-            block, after = self.inner.take(state, count)
-        finally:
-            budget.release(budget.held - before)
-        budget.hold(self._name, block_bytes(block))
-        return block, after
-
-
 @overload
 def metered(stage: Indexed, name: str) -> Indexed: ...
 @overload
 def metered(stage: Sequential, name: str) -> Sequential: ...
 def metered(stage: Stage, name: str) -> Stage:
-    """Put a stage under the budget of whoever reads it."""
-    if isinstance(stage, Indexed):
-        return MeteredIndexed(stage, name)
-    return MeteredSequential(stage, name)
+    """Put a stage under the budget of whoever reads it.
+
+    Its calls raise ``WorkStoppedError`` where that is exceeded, or the work was cancelled.
+
+    Args:
+        stage: indexed or sequential.
+        name: of the stage, for messages.
+    """
+    indexed = isinstance(stage, Indexed)
+    # Without the elements of ragged fields.
+    item_bytes = sum(field.nbytes or _INDEX_BYTES for field in stage.schema)
+
+    def around(count: int, read: Read) -> tuple[Block, State]:
+        budget = current()
+        if budget is UNLIMITED:
+            return read()
+        before = budget.held
+        budget.spend(name, count)
+        # How many items a sequential stage has left is unknown.
+        if indexed:
+            # The items must fit, but only what comes is held.
+            budget.hold(name, count * (_INDICES * _INDEX_BYTES + item_bytes))
+            budget.release(count * item_bytes)
+        try:
+            block, after = read()
+        finally:
+            budget.release(budget.held - before)
+        budget.hold(name, block_bytes(block))
+        return block, after
+
+    return _wrapped(stage, around)

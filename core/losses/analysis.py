@@ -29,7 +29,7 @@ from .aggregators import (
     encode_array,
     restore_aggregators,
 )
-from .events import Position, StreamEnd
+from .events import Position, StreamEnd, StreamHeader
 from .finishing import LedgerReports, LedgerResources, Sink
 from .header import whole
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
@@ -147,9 +147,7 @@ class Analysis(StreamReceiver):
         """Whether every event id so far was above the one before."""
         return bool(self._scanner.state["ascending"][0])
 
-    def _begin(self) -> None:
-        header = self._scanner.header
-        assert header is not None  # noqa: S101 - called only after the header
+    def _begin(self, header: StreamHeader) -> None:
         check_kind(self.reports, header, self._scanner.name)
         samples = header.len_sample
         self._parameters = make_parameters(samples, header.float_width, self._inputs)
@@ -306,7 +304,7 @@ class Analysis(StreamReceiver):
         self._outputs.resume(position)
         self._scanner.resume(position)
         if self.header is not None:
-            self._begin()
+            self._begin(self.header)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != _STATE_VERSION:
@@ -315,7 +313,7 @@ class Analysis(StreamReceiver):
             raise errors.StateError("the state is of an analysis with other reports or inputs")
         self._scanner.setstate(state["stream"])
         if self.header is not None:
-            self._begin()
+            self._begin(self.header)
             if self._scanner.rules["events"][0]:
                 _restore_totals(self._totals, state["totals"])
             self._outputs.ledger.setstate(state.get("ledger"))

@@ -139,7 +139,7 @@ class StreamIndex(StreamReceiver):
         self._events = np.zeros((64, 2), np.int64)
         self._blocks = np.zeros((64, 2), np.int64)
 
-    def _begin(self) -> None:
+    def _begin(self, header: StreamHeader) -> None:
         """Prepare nothing."""
 
     def _run(self, words: Words, stop: int, max_events: int) -> int:  # noqa: ARG002 - no limit

@@ -138,7 +138,7 @@ class StreamReceiver(ABC):
     # -- what a subclass does ----------------------------------------------------
 
     @abstractmethod
-    def _begin(self) -> None:
+    def _begin(self, header: StreamHeader) -> None:
         """Prepare for the blocks of a stream whose header has come."""
 
     @abstractmethod
@@ -222,7 +222,7 @@ class StreamReceiver(ABC):
         if self.header is None:
             rest = self._intake.take_header(octets[: len(octets) - excess])
             if rest is not None:
-                self._begin()
+                self._begin(self._scanner.known_header)
         if rest is not None and len(rest):
             self._intake.take_blocks(rest, self._step)
         self._flush()

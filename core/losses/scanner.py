@@ -95,6 +95,12 @@ class Scanner:
 
     # -- header -----------------------------------------------------------------
 
+    @property
+    def known_header(self) -> StreamHeader:
+        """The header, where it must have come: no kernel runs before."""
+        assert self.header is not None  # noqa: S101 - see above
+        return self.header
+
     def take_header(self, octets: bytes) -> int | None:
         """Parse the header from the first bytes; return its size, or None if it is cut."""
         header = parse_header(octets, self.policy, self.name)
@@ -113,9 +119,9 @@ class Scanner:
 
     def make_scratch(self, ranks: int) -> None:
         """Allocate the memory blocks are unpacked into, with room for order statistics."""
-        assert self.header is not None  # noqa: S101 - called after the header only
-        check_room("samples", scratch_bytes(self.header.len_sample, self.header.float_width))
-        self.scratch = make_scratch(self.header.len_sample, self.header.float_width, ranks)
+        sizes = self.known_header.len_sample, self.known_header.float_width
+        check_room("samples", scratch_bytes(*sizes))
+        self.scratch = make_scratch(*sizes, ranks)
         # Some of its arrays are views of others.
         self._scratch_bytes = sum(array.nbytes for array in self.scratch if array.base is None)
 
@@ -211,24 +217,22 @@ class Scanner:
             int(s["fault_sidx"]),
             float(s["fault_value"]),
         )
-        assert self.header is not None  # noqa: S101 - kernels run only after a header
         hint = None
         if fault.code in WIDTH_SENSITIVE and self._fits_other_width(words):
-            other = 12 - self.header.float_width
+            other = 12 - self.known_header.float_width
             hint = f"The losses look {other} bytes wide: read the stream with float_width={other}"
-        return fault_error(fault, self.header, self.name, hint)
+        return fault_error(fault, self.known_header, self.name, hint)
 
     def _fits_other_width(self, words: Words) -> bool:
         """Whether the first block is correct if read with the other float width."""
-        assert self.header is not None  # noqa: S101 - as above
         if self.state["blocks"][0]:
             return False
-        other = 12 - self.header.float_width
+        other = 12 - self.known_header.float_width
         rules = self.rules.copy()
         rules["width"] = other
         state = self.state.copy()
         state["probe"] = 0  # counts pairs of the wrong width
-        scratch = make_scratch(self.header.len_sample, other)
+        scratch = make_scratch(self.known_header.len_sample, other)
         return read_block(words, len(words), rules, state, scratch) == layout.OK
 
     # -- end --------------------------------------------------------------------
@@ -309,10 +313,9 @@ class Scanner:
         if pairs == -layout.FAULT:
             return self._error(words)
         event, ident = int(block["event"][0]), int(block["id"][0])
-        assert self.header is not None  # noqa: S101 - there is no tail before a header
         where = "a block's header"
         if event:
-            noun = self.header.kind.block_noun
+            noun = self.known_header.kind.block_noun
             where = f"the block of {noun} {ident}, after {pairs} whole pairs"
         return errors.TruncatedError(
             f"the stream ends inside {where}",
@@ -422,9 +425,9 @@ class Scanner:
             )
         if state["header"] is None:
             return
-        self.begin(restored_header(self.policy, *state["header"]))
-        assert self.header is not None  # noqa: S101 - just begun
-        self.offset = whole(state["offset"], header_size(self.header.kind), _OFFSET_MAX)
+        header = restored_header(self.policy, *state["header"])
+        self.begin(header)
+        self.offset = whole(state["offset"], header_size(header.kind), _OFFSET_MAX)
         s = self.state
         s["base"] = self.offset
         event = state["event"]

@@ -41,7 +41,7 @@ from .header import check_same_header
 from .receiver import StreamReceiver
 from .seen import SeenEvents
 
-R = TypeVar("R", bound="SectionEnd")
+K = TypeVar("K")
 W = TypeVar("W", bound="SectionReceiver")
 
 MAX_ROW_BYTES = 256 << 20
@@ -129,12 +129,18 @@ class WaitingRows:
 
 
 @dataclass(frozen=True, slots=True)
-class SectionResult(SectionEnd):
-    """A section's rows, and its part of the end of its stream."""
+class Taken(Generic[K]):
+    """A section that a receiver has taken."""
 
-    analysis: int
-    """Index of the analysis that it went to."""
-    rows: WaitingRows
+    end: SectionEnd
+    receiver: int
+    """Index of the receiver."""
+    kept: K
+    """What came of it, and waits for that of the sections before."""
+
+
+SectionResult = Taken[WaitingRows]
+"""A section that was analysed, and its rows."""
 
 
 def find_boundary(octets: Octets, float_width: int) -> int | None:
@@ -182,7 +188,7 @@ class SectionReceiver(StreamReceiver):
         scanner = self._scanner
         if scanner.header is None:
             scanner.resume(Position(section.header))
-            self._begin()
+            self._begin(section.header)
         else:
             check_same_header(section.header, "a section", scanner.header, "the first")
         scanner.offset = section.begin
@@ -256,7 +262,7 @@ def check_apart(seen: Sequence[SeenEvents]) -> None:
             raise StreamError("an event begins again")
 
 
-class SectionLoop(Generic[W, R]):
+class SectionLoop(Generic[W, K]):
     """Gives each section to a receiver that is free, and hands results on in order.
 
     Args:
@@ -269,7 +275,7 @@ class SectionLoop(Generic[W, R]):
         self,
         receivers: Sequence[W],
         seen: Sequence[SeenEvents],
-        map: ParallelMap[Section, R],  # noqa: A002 - as in LedgerResources
+        map: ParallelMap[Section, Taken[K]],  # noqa: A002 - as in LedgerResources
     ) -> None:
         self._receivers = receivers
         self._seen = seen
@@ -283,35 +289,35 @@ class SectionLoop(Generic[W, R]):
 
     def run(
         self,
-        take: Callable[[int, Section], R],
-        hand_on: Callable[[R], None],
+        take: Callable[[int, Section], tuple[SectionEnd, K]],
+        hand_on: Callable[[int, K], None],
         sections: Iterable[Section],
-        observe: Callable[[R], None],
+        observe: Callable[[SectionEnd], None],
     ) -> list[StreamEnd]:
         """Take all sections; return how each stream ended.
 
         Args:
-            take: has the receiver of an index take a section.
-            hand_on: receives the results, in the order of the sections.
+            take: has the receiver of an index take a section; returns its end, and what came of it.
+            hand_on: takes that and the index of the receiver, in the order of the sections.
             sections: of all streams, in order.
-            observe: called with each result after it has been handed on.
+            observe: called with the end of each section after it has been handed on.
 
         Raises:
             CoreError: something is wrong, not necessarily what is wrong first.
         """
 
-        def take_next(section: Section) -> R:
+        def take_next(section: Section) -> Taken[K]:
             # Taking from a list and appending to it are atomic.
             index = self._free.pop()
-            result = take(index, section)
+            end, kept = take(index, section)
             self._free.append(index)
-            return result
+            return Taken(end, index, kept)
 
         ends = SectionEnds(must_ascend=self._receivers[0].must_ascend)
-        for result in self._map(take_next, sections):
-            hand_on(result)
-            ends.add(result)
-            observe(result)
+        for taken in self._map(take_next, sections):
+            hand_on(taken.receiver, taken.kept)
+            ends.add(taken.end)
+            observe(taken.end)
         check_apart(self._seen)
         headers = (receiver.header for receiver in self._receivers)
         first, *others = [header for header in headers if header is not None]
@@ -380,7 +386,7 @@ class SectionedRun:
             )
 
     def run(
-        self, sections: Iterable[Section], observe: Callable[[SectionResult], None]
+        self, sections: Iterable[Section], observe: Callable[[SectionEnd], None]
     ) -> list[StreamEnd]:
         """Analyse all sections and hand on their rows; return how each stream ended.
 
@@ -396,14 +402,14 @@ class SectionedRun:
         first.finish_run(self._sink, others)
         return ends
 
-    def _hand_on(self, result: SectionResult) -> None:
-        for report, rows in result.rows.listed:
-            for piece in self._analyses[result.analysis].expand(report, rows):
+    def _hand_on(self, index: int, waiting: WaitingRows) -> None:
+        for report, rows in waiting.listed:
+            for piece in self._analyses[index].expand(report, rows):
                 self._sink(report, piece)
-        result.rows.clear()
-        self._spare.append(result.rows)
+        waiting.clear()
+        self._spare.append(waiting)
 
-    def _analyse(self, index: int, section: Section) -> SectionResult:
+    def _analyse(self, index: int, section: Section) -> tuple[SectionEnd, WaitingRows]:
         end = self._analyses[index].take(section)
         rows = self._rows[index]
         try:
@@ -411,9 +417,7 @@ class SectionedRun:
         except IndexError:
             self._rows[index] = WaitingRows(self._allow)
             self._all_rows.append(self._rows[index])
-        return SectionResult(
-            end.stream, end.first_event, end.last_event, end.end, analysis=index, rows=rows
-        )
+        return end, rows
 
 
 def _joined(end: StreamEnd, before: SectionEnd, result: SectionEnd) -> StreamEnd:

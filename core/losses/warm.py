@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays import Rows
 from ..errors import TruncatedError
 from ._kernels.block import read_block
+from ._kernels.cells import Cells
 from ._kernels.layout import STATE
 from ._kernels.references import originals_size, read_originals
 from ._kernels.stretches import LISTED, PLAIN
@@ -30,6 +31,7 @@ from .policy import Policy
 from .reader import LossReader
 from .reports import REPORTS, choose_reports
 from .reports.report import RunOptions
+from .reports.tallying import Repeated, Tally
 from .sections import find_boundary
 from .summaries import Summariser, SummarySets
 from .tables import CsvEncoder
@@ -141,6 +143,9 @@ def _use_curves() -> None:
             if reports.ledger is not None:
                 _fill(reports.ledger, [(1, 1, [1.0, 2.0])])
             reports.finish(lambda _report, _rows: None)
+    one, losses, ranks = np.ones(1, np.int32), np.ones(1), np.ones(1, np.int64)
+    cells = Cells(one, one, np.array([0, 1]), one, losses, losses)
+    Tally(cells, Repeated(ranks, 0), 1).read(losses, ranks, ranks)
 
 
 _LEDGER_HEADER = StreamHeader(Kind.SUMMARY, 1, 3, _SAMPLES, 1, 4)

@@ -23,9 +23,8 @@ from ..iterate.base import Indexed, Sequential, Stage
 from ..iterate.batching import BucketBatch
 from ..iterate.wrapped import metered
 from .cost import CACHED_EPOCHS, Bounds, Cost, Demand, item_bytes
-from .operation import BuildContext, OpenSource, Path, Sizing
 from .operations import OPERATIONS
-from .stage import StageSpec, located
+from .stage import BuildContext, OpenSource, Path, Sizing, StageSpec, located
 
 Wrap = Callable[[Stage, str], Stage]
 """Wraps a stage, given its place and name, such as ``2.map``."""

@@ -8,7 +8,7 @@ access. The stages and their options are in :mod:`.operations`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..errors import OptionError, PositionError
 from ..iterate.base import Indexed, Schema, Sequential, State, check_state
@@ -25,13 +25,11 @@ from .cost import (
     Demand,
     item_bytes,
 )
-from .indexed_stepping import IndexedStepper
-from .operation import Batching, OpenSource, Sizing
 from .operations import OPERATIONS
 from .placement import check_placement, is_sequential
-from .reading import RUN_BYTES, BatchReader
+from .reading import RUN_BYTES, BatchReader, IndexedStepper
 from .spec import PipelineSpec, parse_spec
-from .stage import StageSpec
+from .stage import Batching, OpenSource, Sizing, StageSpec
 from .stepping import SequentialStepper, Step, Stepper, with_fixed_epochs
 
 __all__ = [
@@ -289,9 +287,10 @@ def _stepper(batch: StageSpec, builder: Builder, batching: Batching, last: Stage
     first = builder.chain(0)
     if OPERATIONS[batch.op].make_batches is not None:
         return SequentialStepper(builder.bucketed(batch), batching, last)
+    # The epochs that follow have the same stages, and so random access or not.
     if isinstance(first, Sequential):
-        return SequentialStepper(_sequential_chain(builder), batching, last)
-    stepper = IndexedStepper(_indexed_chain(builder), batching)
+        return SequentialStepper(cast("Callable[[int], Sequential]", builder.chain), batching, last)
+    stepper = IndexedStepper(cast("Callable[[int], Indexed]", builder.chain), batching)
     if stepper.batches_per_epoch == 0 and batching.epochs != 1:
         raise batch.error(
             f"leaves no batch in an epoch of {first.length} items, which repeats for ever",
@@ -305,26 +304,6 @@ def _stepper(batch: StageSpec, builder: Builder, batching: Batching, last: Stage
             "Make batches smaller, or set last to keep, pad or wrap.",
         )
     return stepper
-
-
-def _indexed_chain(builder: Builder) -> Callable[[int], Indexed]:
-    def chain(epoch: int) -> Indexed:
-        stage = builder.chain(epoch)
-        if not isinstance(stage, Indexed):
-            raise TypeError("an epoch lost the random access that the first epoch has")
-        return stage
-
-    return chain
-
-
-def _sequential_chain(builder: Builder) -> Callable[[int], Sequential]:
-    def chain(epoch: int) -> Sequential:
-        stage = builder.chain(epoch)
-        if not isinstance(stage, Sequential):
-            raise TypeError("an epoch has random access, and the first epoch has not")
-        return stage
-
-    return chain
 
 
 def _check_state_size(spec: PipelineSpec, stepper: Stepper, bounds: Bounds) -> None:

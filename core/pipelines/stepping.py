@@ -5,7 +5,7 @@ holds the state, so any thread, rank or server can carry on where another one st
 
 How far a state must reach depends on the stages:
 
-* :class:`.indexed_stepping.IndexedStepper` asks for items by position, so batch b of an epoch is
+* :class:`.reading.IndexedStepper` asks for items by position, so batch b of an epoch is
   simply the items from b * size on. The state is the number of the batch, skipping is addition,
   and a rank reads only its own rows, unless padding needs the longest item of the batch.
 * :class:`SequentialStepper` reads items in order. Its state is the number of the batch, the
@@ -47,8 +47,7 @@ from ..iterate.columns import (
     empty_block,
     slice_block,
 )
-from .operation import Batching
-from .stage import StageSpec
+from .stage import Batching, StageSpec
 
 MAX_SKIPPED = 1 << 24
 """Most items that skipping may read in a sequential pipeline."""
@@ -83,6 +82,13 @@ Rows = Callable[[int], tuple[int, int]]
 class Stepper(ABC):
     """Produces the batches of a pipeline from states."""
 
+    initial: State
+    """The state before the first batch; every state begins with the batch number."""
+    batches_per_epoch: int | None = None
+    """Batches of a natural epoch, a short last one as ``last`` has it; None if unknown until they
+    are read, or if the items never end."""
+    _chain: Callable[[int], object]
+
     def __init__(self, batching: Batching, schema: Schema) -> None:
         self.batching = batching
         self.schema = schema
@@ -90,19 +96,9 @@ class Stepper(ABC):
         self._whole = padding is not None and padding.length is None
 
     @property
-    @abstractmethod
     def first(self) -> object:
         """The stages of the first epoch."""
-
-    @property
-    @abstractmethod
-    def initial(self) -> State:
-        """The state before the first batch; every state begins with the batch number."""
-
-    @property
-    @abstractmethod
-    def batches_per_epoch(self) -> int | None:
-        """Batches of a natural epoch; None if unknown, or if the items never end."""
+        return self._chain(0)
 
     @abstractmethod
     def check(self, state: State) -> None:
@@ -160,6 +156,8 @@ class SequentialStepper(Stepper):
         last: the last stage that drops items, or else the one that makes batches.
     """
 
+    _chain: Callable[[int], Sequential | BucketBatch]
+
     def __init__(
         self,
         chain: Callable[[int], Sequential | BucketBatch],
@@ -170,24 +168,10 @@ class SequentialStepper(Stepper):
         super().__init__(batching, first.schema)
         self._chain = chain
         self._first = first.initial
+        self.initial = (0, 0, *self._first)
         self._last = last
         self._makes_batches = isinstance(first, BucketBatch)
         self._pool: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
-
-    @property
-    def initial(self) -> State:
-        """Batch 0 of epoch 0, and the initial state of the stage."""
-        return (0, 0, *self._first)
-
-    @property
-    def first(self) -> object:
-        """The stages of the first epoch."""
-        return self._chain(0)
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """None: only reading an epoch shows how many batches it has."""
-        return None
 
     def check(self, state: State) -> None:
         """Check the batch number and the epoch against the limit and each other."""

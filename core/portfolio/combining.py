@@ -12,22 +12,23 @@ small for that refuses it before it is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Floats, Indices
+from ..arrays import Array, Floats, Indices
 from ..budget import Scope, current
 from ..errors import BudgetExceededError, InputError, LimitError
 from ..losses._kernels.cells import Cells
 from ..losses.finishing import ParallelMap
-from ..slices import grouped
-from ..sorting import COUNTS, PROGRESS
+from ..losses.reports.tallying import Repeated
+from ..slices import grouped, slices
+from ..sorting import COUNTS, PROGRESS, order_of
 from ._kernels import adding, attributing
-from ._kernels.references import find_pairs, group_blocks, refer
+from ._kernels.references import find_alone, find_changes, find_pairs, group_blocks, refer
 from .joining import Joint, Member, join
 from .losses import Int32s, LossTable, OccurrenceLosses
 
@@ -39,6 +40,7 @@ _TASK = 1 << 21
 """Rows of a task of one thread."""
 _REFERENCE_BYTES = 12
 _PAIR_BYTES = 28
+_DISTINCT_BYTES = 96
 _CELL_BYTES = 20
 _ROW_BYTES = 12
 _STEP = 1 << 19
@@ -49,11 +51,15 @@ class Pairs(NamedTuple):
     """Groups and periods with losses, ascending."""
 
     starts: Indices
-    """First reference of each, and the one after the last; shape (pairs + 1,)."""
+    """First reference of each, from 0 on, and the one after the last; shape (pairs + 1,)."""
     groups: Int32s
     periods: Int32s
     rows: Indices
     """Rows before each, and of all; shape (pairs + 1,)."""
+    occurrences: Int32s
+    """Of the references."""
+    blocks: Indices
+    """Of the references."""
 
 
 class Subject:
@@ -131,12 +137,12 @@ class Subject:
         return out
 
     def sizes(self) -> Indices:
-        """Cells of each group, at the most; shape (groups,)."""
-        samples = self.samples + 1
-        sizes = np.zeros(self.groups, np.int64)
-        with Scope("references"):
-            pairs = self.pairs(0, self.groups)
-            np.add.at(sizes, pairs.groups, np.minimum(np.diff(pairs.rows), samples))
+        """Rows of each group, more than its cells; shape (groups,)."""
+        sizes = np.empty(self.groups, np.int64)
+        for a, b in grouped(self._starts, "references"):
+            begin, end = self._starts[a], self._starts[b]
+            rows = np.append(0, self._counts[self._blocks[begin:end]].cumsum())
+            sizes[a:b] = np.diff(rows[self._starts[a : b + 1] - begin])
         return sizes
 
     def pairs(self, first: int, last: int) -> Pairs:
@@ -155,8 +161,37 @@ class Subject:
             find_pairs(*of_step, *given, starts, groups, rows, progress)
         count = int(progress[0])
         starts[count], rows[count] = end, progress[1]
-        starts, rows, groups = starts[: count + 1], rows[: count + 1], groups[:count]
-        return Pairs(starts, groups, periods[self._occurrences[starts[:-1]]], rows)
+        starts, rows, groups = starts[: count + 1] - begin, rows[: count + 1], groups[:count]
+        occurrences, blocks = self._occurrences[begin:end], self._blocks[begin:end]
+        return Pairs(starts, groups, periods[occurrences[starts[:-1]]], rows, occurrences, blocks)
+
+    def _distinct(self, pairs: Pairs) -> tuple[Pairs, Repeated]:
+        """Pairs of one group whose losses differ, and how often each is there.
+
+        Where an event is all that happens in a period, it is the same in all such periods.
+        """
+        current().hold("references", _DISTINCT_BYTES * len(pairs.groups))
+        keys = len(self._counts) + np.arange(len(pairs.groups))
+        new = np.empty(len(keys), np.bool_)
+        find_alone(pairs.starts, pairs.occurrences, pairs.blocks, keys)
+        keys, order = order_of(keys, "references")
+        find_changes(keys, order, pairs.starts, pairs.blocks, new)
+        starts = np.append(np.flatnonzero(new), len(new))
+        chosen = order[starts[:-1]]
+        lengths, rows = np.diff(pairs.starts)[chosen], np.diff(pairs.rows)[chosen]
+        ends = lengths.cumsum()
+        references = np.repeat(pairs.starts[chosen] - ends + lengths, lengths)
+        references += np.arange(len(references))
+        distinct = Pairs(
+            np.append(0, ends),
+            pairs.groups[chosen],
+            pairs.periods[chosen],
+            np.append(0, rows.cumsum()),
+            pairs.occurrences[references],
+            pairs.blocks[references],
+        )
+        alone = np.count_nonzero(keys[starts[:-1]] < len(self._counts))
+        return distinct, Repeated(np.diff(starts), int(alone))
 
     # -- sums ---------------------------------------------------------------------
 
@@ -177,23 +212,50 @@ class Subject:
             InputError: a loss is beyond float64.
             WorkStoppedError: the cells do not fit, or nobody waits for the result.
         """
-        pairs = self.pairs(first, self.groups if last is None else last)
-        ends, _ = self._count(pairs, apply)
-        _hold("cells", _CELL_BYTES * int(ends[-1]))
-        samples = np.empty(ends[-1], np.int32)
-        sums, largest = np.empty(ends[-1]), np.empty(ends[-1])
+        return self._cells(self.pairs(first, self.groups if last is None else last), apply)
+
+    def distinct_cells(
+        self, group: int, apply: ParallelMap[Any, Any] = map
+    ) -> tuple[Cells, Repeated]:
+        """The cells of a group, of periods that differ.
+
+        Args:
+            group: number.
+            apply: as for :meth:`cells`.
+
+        Returns:
+            Cells as :meth:`cells` does, of one period for all with the same losses, and how
+            many these are.
+
+        Raises:
+            InputError, WorkStoppedError: as :meth:`cells`.
+        """
+        pairs, repeated = self._distinct(self.pairs(group, group + 1))
+        return self._cells(pairs, apply), repeated
+
+    def _cells(self, pairs: Pairs, apply: ParallelMap[Any, Any]) -> Cells:
+        most = np.minimum(np.diff(pairs.rows), self.samples + 1)
+        places = np.append(0, most.cumsum())
+        _hold("cells", _CELL_BYTES * int(places[-1]))
+        samples = np.empty(places[-1], np.int32)
+        sums, largest = np.empty(places[-1]), np.empty(places[-1])
+        sizes = np.empty(len(most), np.int64)
         ordered = self.joint.in_order
 
-        def add(task: tuple[int, int]) -> None:
+        def add(task: tuple[int, int]) -> slice:
+            begin = end = int(places[task[0]])
             for a, b, load, scratch in self._loads(pairs, task):
-                part = slice(ends[a], ends[b])
-                adding.add_up(load, ordered, scratch, samples[part], sums[part], largest[part])
-                _check_finite(sums[part])
+                of = (samples[end:], sums[end:], largest[end:])
+                count = adding.add_up(load, ordered, scratch, sizes[a:b], *of)
+                _check_finite(sums[end : end + count])
+                end += count
+            return slice(begin, end)
 
-        _run(apply, add, pairs)
-        return Cells(pairs.groups, pairs.periods, ends, samples, sums, largest)
+        written = list(apply(add, grouped(pairs.rows, "rows", _TASK)))
+        columns = [_moved(column, written) for column in (samples, sums, largest)]
+        return Cells(pairs.groups, pairs.periods, np.append(0, sizes.cumsum()), *columns)
 
-    def _count(self, pairs: Pairs, apply: ParallelMap[Any, Any]) -> tuple[Indices, Indices]:
+    def _count(self, pairs: Pairs) -> tuple[Indices, Indices]:
         """First cell, and first loss of an occurrence, of each pair, and the numbers of all."""
         sizes, lengths = np.empty((2, len(pairs.groups)), np.int64)
 
@@ -201,7 +263,8 @@ class Subject:
             for a, b, load, scratch in self._loads(pairs, task, counting=True):
                 adding.count_pairs(load, scratch, sizes[a:b], lengths[a:b])
 
-        _run(apply, count, pairs)
+        for task in grouped(pairs.rows, "rows", _TASK):
+            count(task)
         return np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(lengths))
 
     def occurrence_losses(self, group: int = 0) -> OccurrenceLosses:
@@ -214,7 +277,7 @@ class Subject:
             WorkStoppedError: they do not fit, or nobody waits for the result.
         """
         pairs = self.pairs(group, group + 1)
-        cells, ends = self._count(pairs, map)
+        cells, ends = self._count(pairs)
         _hold("occurrences", 16 * int(cells[-1]) + _ROW_BYTES * int(ends[-1]))
         starts, samples = np.empty(cells[-1] + 1, np.int64), np.empty(cells[-1], np.int32)
         starts[-1] = ends[-1]
@@ -276,8 +339,8 @@ class Subject:
             scratch = make_scratch(self.samples)
             for a, b in ranges:
                 of = slice(int(pairs.starts[a]), int(pairs.starts[b]))
-                starts, blocks = pairs.starts[a : b + 1] - of.start, self._blocks[of]
-                of_references = (self._occurrences[of], self._counts[blocks].astype(np.int64))
+                starts, blocks = pairs.starts[a : b + 1] - of.start, pairs.blocks[of]
+                of_references = (pairs.occurrences[of], self._counts[blocks].astype(np.int64))
                 load = adding.Load(starts, pairs.periods[a:b], *of_references, samples, losses)
                 if counting:
                     blocks = blocks.copy()
@@ -309,10 +372,14 @@ def make_scratch(samples: int) -> adding.Scratch:
     return adding.Scratch(now, high, low, largest, listed, whole, tally, spare, *sorting)
 
 
-def _run(apply: ParallelMap[Any, Any], function: Any, pairs: Pairs) -> None:  # noqa: ANN401 - of tasks
-    tasks: Iterable[tuple[int, int]] = grouped(pairs.rows, "rows", _TASK)
-    for _ in apply(function, tasks):
-        """Results are written where they belong."""
+def _moved(column: Array, written: Sequence[slice]) -> Array:
+    """Bring parts of a column together."""
+    to = 0
+    for part in written:
+        for a, b in slices(part.stop - part.start, "cells") if to < part.start else ():
+            column[to + a : to + b] = column[part.start + a : part.start + b]
+        to += part.stop - part.start
+    return column[:to]
 
 
 def _hold(stage: str, nbytes: int) -> None:

@@ -26,6 +26,7 @@ from ..losses.inputs import Occurrence, Periods, ReturnPeriods
 from ..losses.ledger.batches import Batch, Stretches
 from ..losses.ledger.memory import make_arena
 from ..losses.reports import REPORTS
+from ..losses.reports.exceedance import REPEATED
 from ..losses.reports.report import (
     SUMMARY_ID,
     Calculator,
@@ -38,6 +39,7 @@ from ..losses.reports.report import (
     integer,
     number,
 )
+from ..losses.reports.tallying import Repeated, pays
 from ..slices import grouped
 from ..sorting import starts_of
 from ._kernels.moments import reduce_cells
@@ -62,6 +64,8 @@ REPORTED = {name: REPORTS[name] for name in ("aal", "aal_mean", "ept", "psept")}
 """What can be asked of groups, by name."""
 _PART_CELLS = 1 << 20
 """Cells of groups that are computed together, in one thread."""
+_CURVE_CELLS = 1 << 17
+"""The same where curves are read: those of a large group come from tallies."""
 
 
 class Question(NamedTuple):
@@ -101,13 +105,22 @@ def roll_up(
         InputError: a sum is beyond float64.
         WorkStoppedError: a group does not fit, or nobody waits for the result.
     """
-    parts = _parts(subject.sizes())
+    sizes = subject.sizes()
+    reads_curves = _reads_curves(question, subject.calendar)
+    size = _CURVE_CELLS if reads_curves else _PART_CELLS
+    parts = list(grouped(np.append(0, np.cumsum(sizes)), "roll-up", size))
     later: list[RolledUp] = []
+    samples = subject.samples
 
     def compute(part: tuple[int, int]) -> list[tuple[RolledUp, RolledUp]]:
         with Scope("roll-up"):
-            cells = subject.cells(*part, apply=apply if len(parts) == 1 else map)
-            return list(report_cells(cells, subject.calendar, subject.samples, part, question))
+            calls = apply if len(parts) == 1 else map
+            repeated = None
+            if reads_curves and _is_large(part, sizes, samples):
+                cells, repeated = subject.distinct_cells(part[0], calls)
+            else:
+                cells = subject.cells(*part, apply=calls)
+            return list(report_cells(cells, subject, part, question, repeated))
 
     results = map(compute, parts) if len(parts) == 1 else apply(compute, parts)
     for first, last in itertools.chain.from_iterable(results):
@@ -116,29 +129,39 @@ def roll_up(
     yield from (rolled for rolled in later if len(rolled.rows))
 
 
-def _parts(sizes: Indices) -> list[tuple[int, int]]:
-    return list(grouped(np.append(0, np.cumsum(sizes)), "roll-up", _PART_CELLS))
+def _reads_curves(question: Question, calendar: Calendar) -> bool:
+    """Whether all that is wanted are curves at return periods of equally likely periods."""
+    at_returns = question.return_periods is not None and len(calendar.weights) == 0
+    return at_returns and set(question.reports) <= {"ept", "psept"}
+
+
+def _is_large(part: tuple[int, int], sizes: Indices, samples: int) -> bool:
+    first, last = part
+    return last == first + 1 and pays(int(sizes[first]), samples)
 
 
 def report_cells(
     cells: Cells,
-    calendar: Calendar,
-    samples: int,
+    subject: Subject,
     groups: tuple[int, int],
     question: Question,
+    repeated: Repeated | None = None,
 ) -> Iterator[tuple[RolledUp, RolledUp]]:
     """Yield, for each report, the rows about some groups, and those that come after all others.
 
     Args:
         cells: of the groups ``groups[0]`` to ``groups[1]``, exclusive.
-        calendar: periods and their weights.
-        samples: len_sample.
+        subject: whose calendar and samples they have.
         groups: first group, and the one after the last.
         question: reports wanted.
+        repeated: periods that each one of ``cells`` stands for, where those are distinct.
     """
+    calendar, samples = subject.calendar, subject.samples
     starts = starts_of(cells.summaries.astype(np.int64))
     numbers = cells.summaries[starts[:-1]] + np.int32(1)
     batch = Batch(numbers, starts, cells.periods, _NOTHING, {"cells": cells})
+    if repeated is not None:
+        batch.shared[REPEATED] = repeated
     # Averages are of all groups, and 0 where there is no loss; curves only of those with one.
     everyone = np.arange(*groups, dtype=np.int32)
     firsts = np.searchsorted(cells.summaries, np.arange(groups[0], groups[1] + 1))

@@ -14,14 +14,15 @@ they bring in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, Floats, Indices
-from ..budget import current
+from ..budget import Scope, current
 from ..errors import InputError, LimitError
-from ..slices import SLICE, slices
+from ..losses.finishing import ParallelMap
+from ..slices import SLICE, grouped, slices
 from ..sorting import order_of, starts_of
 from ._kernels import layers as kernel
 from ._kernels.windows import TERMS, Items
@@ -35,6 +36,14 @@ MOST_IN_CELL = 1 << 23
 _STAGE = "layers"
 
 
+class Perils(NamedTuple):
+    """Perils of occurrences."""
+
+    names: Sequence[str]
+    of_occurrences: Int32s
+    """Index of the name of each occurrence's peril; -1 if it is not known."""
+
+
 class Subject(NamedTuple):
     """Losses that a programme applies to."""
 
@@ -46,14 +55,8 @@ class Subject(NamedTuple):
     """Index of each row's label; empty if there are none."""
     values: Floats | None = None
     """Insured value of the risk of each row; None if rows are no risks, or it is not known."""
-
-
-class Perils(NamedTuple):
-    """Perils of occurrences."""
-
-    names: Sequence[str]
-    of_occurrences: Int32s
-    """Index of the name of each occurrence's peril; -1 if it is not known."""
+    perils: Perils | None = None
+    """Of the occurrences; None if all are of the same."""
 
 
 def join_parts(
@@ -116,7 +119,7 @@ def run_programme(
     subject: Subject | OccurrenceLosses,
     calendar: Calendar,
     samples: int,
-    perils: Perils | None = None,
+    apply: ParallelMap[Any, Any] = map,
 ) -> Recoveries:
     """Apply the layers of a programme to every period and sample.
 
@@ -125,7 +128,7 @@ def run_programme(
         subject: gross losses.
         calendar: of its occurrences.
         samples: number of samples, those without a loss included.
-        perils: of the occurrences; None if all are of the same.
+        apply: calls a function for each task, in any number of threads.
 
     Raises:
         InputError: a layer does not fit the subject or the calendar, layers of a priority cede
@@ -143,21 +146,27 @@ def run_programme(
             allowed=MOST_IN_CELL,
             hint="Use fewer layers, or groups instead of risks.",
         )
-    terms = _layers(programme, subject, calendar, perils)
+    terms = _layers(programme, subject, calendar)
     rows = _rows(subject)
     when = kernel.When(
         read_only(calendar.occurrences.dates, np.int64),
-        _perils(layers, perils, calendar),
+        _perils(layers, subject.perils, calendar),
     )
     results = _results(len(layers), losses)
-    scratch = _scratch(longest, terms.insures.shape[1])
-    state = np.zeros(kernel.STATE, np.int64)
-    cell, cells = 0, len(losses.starts) - 1
-    while cell < cells:
-        current().check(_STAGE)
-        cell = kernel.cede(rows, terms, when, cell, SLICE, scratch, results, state)
-        if state[0] != kernel.DONE:
-            raise _fault(programme, subject, calendar, state)
+
+    def cede(cells: tuple[int, int]) -> None:
+        cell, end = cells
+        with Scope(_STAGE):
+            scratch = _scratch(longest, terms.insures.shape[1])
+            state = np.zeros(kernel.STATE, np.int64)
+            while cell < end:
+                current().check(_STAGE)
+                cell = kernel.cede(rows, terms, when, cell, end, SLICE, scratch, results, state)
+                if state[0] != kernel.DONE:
+                    raise _fault(programme, subject, calendar, state)
+
+    for _ in apply(cede, grouped(losses.starts, _STAGE)):
+        """Results are written where they belong."""
     return Recoveries(programme, losses, calendar, samples, *results)
 
 
@@ -201,10 +210,8 @@ def _scratch(longest: int, perils: int) -> kernel.Scratch:
     return kernel.Scratch(brought, taken, items)
 
 
-def _layers(
-    programme: Programme, subject: Subject, calendar: Calendar, perils: Perils | None
-) -> kernel.Layers:
-    layers = programme.layers
+def _layers(programme: Programme, subject: Subject, calendar: Calendar) -> kernel.Layers:
+    layers, perils = programme.layers, subject.perils
     priorities = np.array([layer.priority for layer in layers])
     peril_names = perils.names if perils else [""]
     covers = np.zeros((len(layers), max(len(subject.names), 1)), np.uint8)

@@ -19,6 +19,7 @@ def use_roll_ups() -> None:
         subject = Subject([_member(np.ones(3, dtype))], 2)
         for _ in roll_up(subject, Question(("aal", "ept"), ReturnPeriods(np.ones(1, np.int32)))):
             """Ignore the rows."""
+    subject.distinct_cells(0)
     whole = subject.whole().occurrence_losses()
     contribute(subject, whole, Aim((1,), leave_one_out=True))
     for _ in bands(subject, Doubt((1,), replicates=100)):

@@ -200,8 +200,7 @@ class FileFrames:
         if len(frames) and self._recording.panels == 1:
             stored = self._recording.stored
             if stored is None:
-                begins, extent = self._locate(frames)
-                self._ranges.hint(self._file[extent], begins, self._recording.frame_bytes)
+                self._ranges.hint(*self._locate(frames), self._recording.frame_bytes)
             else:
                 self._ranges.hint(*self._ranges_of(frames, rows, stored))
 
@@ -214,11 +213,10 @@ class FileFrames:
         self, frames: Indices, rows: tuple[int, int], stored: np.dtype[Any]
     ) -> tuple[Indices, Indices, int]:
         """Return the file and the first byte of each frame's rows, and their length in bytes."""
-        begins, extent = self._locate(frames)
+        files, begins = self._locate(frames)
         row_bytes = self._row_items * stored.itemsize
         if rows[0]:
             begins += rows[0] * row_bytes
-        files = self._file[extent] if self._one_file is None else self._file[:1]
         return files, begins, (rows[1] - rows[0]) * row_bytes
 
     def _space(self, size: int) -> Octets:
@@ -227,15 +225,15 @@ class FileFrames:
         return self._buffer[:size]
 
     def _locate(self, frames: Indices) -> tuple[Indices, Indices]:
-        """Return the byte at which each frame's values begin, and the index of its extent."""
+        """Return the file of each frame, or the only one, and where its values begin there."""
         if len(self._ends) == 1:
             # The common case, where a search would cost as much as a small tile.
-            extent = np.zeros(len(frames), np.int64)
-            return frames * self._stride[0] + self._offset[0], extent
+            return self._file, frames * self._stride[0] + self._offset[0]
         extent = np.searchsorted(self._ends, frames, side="right")
         first = self._firsts[extent]
         begins = self._offset[extent] + (frames - first) * self._stride[extent]
-        return begins.astype(np.int64), extent
+        files = self._file[extent] if self._one_file is None else self._file[:1]
+        return files, begins.astype(np.int64)
 
     def _use(self, use: Use, first: int, octets: Octets, positions: Indices) -> None:
         """Pass on the values that begin at some bytes: in a room at multiples of their size."""
@@ -300,10 +298,9 @@ class FileFrames:
 
     def _decode_into(self, stored: Indices, out: Array) -> None:
         """Read and decode stored units: frames, or panels if a frame consists of them."""
-        begins, extent = self._locate(stored)
+        files, begins = self._locate(stored)
         size = self._recording.frame_bytes
         octets = self._space(len(stored) * size)
-        files = self._file[extent] if self._one_file is None else self._file[:1]
         self._ranges.copy(files, begins, size, octets)
         assert self._decode is not None  # noqa: S101 - packed
         self._decode(octets.reshape(len(stored), size), out)

@@ -19,6 +19,7 @@ from ..arrays import Array, Floats
 from ..errors import OptionError, ShapeError, names_hint
 from ..slices import SLICE, slices
 from ._kernels.reduce import LANES, frame_moments, pixel_moments, pixel_sums, weighted_sums
+from .view import check_members
 
 Op = Literal["sum", "mean", "std", "min", "max", "virtual", "com"]
 Over = Literal["frames", "pixels"]
@@ -156,7 +157,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
         raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_meant(str(op)))
     known = {"op", "over"} if op in _OVER else {"op"}
     known |= {"detectors"} if op == "virtual" else set()
-    _check_members(spec, sorted(known), f"a reduction {op!r}")
+    check_members(spec, sorted(known), f"a reduction {op!r}")
     over = spec.get("over", "frames" if "over" in known else "pixels")
     if over not in get_args(Over):
         raise OptionError(f"over is {over!r}", hint=names_hint(str(over), get_args(Over)))
@@ -199,7 +200,7 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
     name, members = _ROUND[kind]
     if not isinstance(value, Mapping):
         raise OptionError(f"{name} is an object with the members {', '.join(members)}")
-    _check_members(value, members, name)
+    check_members(value, members, name)
     if missing := [member for member in members if member not in value]:
         raise OptionError(f"{name} lacks {missing[0]}: its members are {', '.join(members)}")
     centre = _numbers(value.get("centre"), len(sig_shape), f"the centre of {name}")
@@ -216,13 +217,6 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
         place = ", ".join(f"{member} {value[member]}" for member in members)
         raise ShapeError(f"{name} of {place} is outside a frame of {list(sig_shape)}")
     return Detector("disk" if kind == "disk" else "annulus", centre, inner, outer)
-
-
-def _check_members(spec: Mapping[str, Any], known: Sequence[str], name: str) -> None:
-    unknown = sorted(set(spec).difference(known))
-    if unknown:
-        hint = names_hint(str(unknown[0]), known)
-        raise OptionError(f"{name} has no member {unknown[0]!r}", hint=hint)
 
 
 def _numbers(values: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: ANN401 - JSON

@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import json
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -211,11 +211,11 @@ def parse_view(spec: Mapping[str, Any]) -> View:
         SelectionError: a selection is empty or too large.
         ShapeError: tile_shape has too few or too many axes.
     """
-    _reject_unknown(spec, MEMBERS, "a view")
+    check_members(spec, sorted(MEMBERS), "a view")
     if not isinstance(binning := spec.get("bin", {}), Mapping):
         hint = 'Such as {"nav": 2, "sig": 4}'
         raise OptionError(f"bin is {binning!r:.40}, not an object", hint=hint)
-    _reject_unknown(binning, {"nav", "sig"}, "bin")
+    check_members(binning, ("nav", "sig"), "bin")
     if spec.get("tile_shape") is not None and spec.get("target_bytes") is not None:
         raise OptionError("tile_shape and target_bytes exclude each other")
     return View(
@@ -273,7 +273,7 @@ def _parse_select(value: Any) -> Select:  # noqa: ANN401 - JSON
         return Grid(_slices(argument))
     if form == "shuffle":
         shuffle = _mapping(argument, "select.shuffle")
-        _reject_unknown(shuffle, {"seed"}, "select.shuffle")
+        check_members(shuffle, ("seed",), "select.shuffle")
         return Shuffle(_integer(shuffle.get("seed"), "select.shuffle.seed", 0, 2**64 - 1))
     hint = names_hint(form, ("frames", "mask", "nav", "shuffle", "all"))
     raise OptionError(f"select has no member {form!r}", hint=hint)
@@ -330,12 +330,9 @@ def _slices(value: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - J
                 "select.nav needs [start, stop] or [start, stop, step] per axis",
                 hint="Such as [[5, 6], [0, 64, 2]]",
             )
-        start, stop, step = (*numbers, 1) if len(numbers) == 2 else numbers  # noqa: PLR2004
-        low = _integer(start, "select.nav", 0)
-        high = _integer(stop, "select.nav", 0)
-        if high <= low:
-            raise SelectionError(f"select.nav [{low}, {high}] selects nothing")
-        slices.append((low, high, _integer(step, "select.nav step", 1)))
+        bounds = _bounds(numbers, "select.nav")
+        step = 1 if len(numbers) == 2 else _integer(numbers[2], "select.nav step", 1)  # noqa: PLR2004
+        slices.append((*bounds, step))
     return tuple(slices)
 
 
@@ -344,11 +341,15 @@ def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:  # noqa: ANN40
     for numbers in _sequence(value, name):
         if not isinstance(numbers, Sequence) or len(numbers) != 2:  # noqa: PLR2004
             raise OptionError(f"{name} needs a [start, stop] per axis, such as [[32, 96], [0, 64]]")
-        low, high = _integer(numbers[0], name, 0), _integer(numbers[1], name, 0)
-        if high <= low:
-            raise SelectionError(f"{name} [{low}, {high}] selects nothing")
-        pairs.append((low, high))
+        pairs.append(_bounds(numbers, name))
     return tuple(pairs)
+
+
+def _bounds(numbers: Sequence[Any], name: str) -> tuple[int, int]:
+    low, high = (_integer(number, name, 0) for number in numbers[:2])
+    if high <= low:
+        raise SelectionError(f"{name} [{low}, {high}] selects nothing")
+    return low, high
 
 
 def _shape(value: Any, name: str) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
@@ -372,12 +373,16 @@ def _sequence(value: Any, name: str) -> Sequence[Any]:  # noqa: ANN401 - JSON
     return value
 
 
-def _reject_unknown(spec: Mapping[str, Any], known: set[str], name: str) -> None:
-    unknown = sorted(set(spec) - known)
+def check_members(spec: Mapping[str, Any], known: Collection[str], name: str) -> None:
+    """Refuse members of a JSON object that are not known.
+
+    Raises:
+        OptionError: naming the first of them, and ``name``, which has them.
+    """
+    unknown = sorted(set(spec).difference(known))
     if unknown:
-        raise OptionError(
-            f"{name} has no member {unknown[0]!r}", hint=names_hint(unknown[0], sorted(known))
-        )
+        hint = names_hint(str(unknown[0]), known)
+        raise OptionError(f"{name} has no member {unknown[0]!r}", hint=hint)
 
 
 def _integer(value: Any, name: str, minimum: int, maximum: int = _MOST) -> int:  # noqa: ANN401 - JSON

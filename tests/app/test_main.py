@@ -17,7 +17,7 @@ from app.settings import Settings
 def test_long_work_is_for_processes_of_its_lane(tmp_path: Path, lane: str, works: bool) -> None:
     board = Board(lanes=[lane])
     app = create_app(Settings(data_dir=tmp_path), board, board.workers[0])
-    app.parts.watched.warm_up.warms = dict
+    app.parts.warm_up.warms = dict
 
     async def names() -> set[str]:
         async with app.router.lifespan_context(app):
@@ -36,5 +36,5 @@ def test_processes_of_a_lane_share_the_cores(
     widths = []
     for slot in board.workers:
         app = create_app(Settings(data_dir=tmp_path), board, slot)
-        widths.append(app.parts.watched.width)
+        widths.append(app.parts.width)
     assert widths == [8, 8, 4, 4]

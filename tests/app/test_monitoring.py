@@ -30,7 +30,7 @@ class Harmed:
         self.app = app
         self.data_dir = data_dir
         self._loop = loop
-        self.watched: Watched = app.parts.watched
+        self.watched: Watched = app.parts
         self.limits: Mapping[str, Any] = app.parts.monitor._checks
 
     def get(self, path: str) -> httpx.Response:

@@ -41,12 +41,16 @@ class Place:
         """POST an object, which creates something."""
         return self.ask("POST", target, json.dumps(values).encode(), *JSON)
 
+    def keep(self, path: Path) -> None:
+        """Have the server find a file of the directory, or a store there."""
+
     def dataset(self, name: str, write: Callable[[Path], None], **entry: object) -> str:
         """Register a file, which is written first if it is not there; the path of the dataset."""
         path = self.root / name
         ident = name.partition(".")[0]
         if not path.exists():
             write(path)
+            self.keep(path)
             self.send("/v1/datasets", {"files": [name], **entry, "id": ident})
         return f"/v1/datasets/{ident}"
 

@@ -160,10 +160,11 @@ def registering(name: str, write: Callable[[Path, float], None], **entry: object
 
     def prepare(place: Place, part: float) -> Callable[[], Work]:
         write(place.root / name, part)
+        place.keep(place.root / name)
         made = iter(range(1 << 20))
 
         def make() -> Work:
-            values = {"id": f"new-{next(made)}-{name.partition('.')[0]}", "files": [name], **entry}
+            values = {"id": f"new-{next(made)}-{name}", "files": [name], **entry}
             return Work("POST", "/v1/datasets", json.dumps(values).encode(), JSON)
 
         return make

@@ -62,7 +62,6 @@ _OASIS = ("tests/app/oasis/test_aggregation.py",)
 _OASIS_RUNNER = ("tests/app/oasis/model_package/test_supplier_model_runner.py",)
 _OASIS_SERVICE = ("tests/app/oasis/model_package/test_thalweg_service.py",)
 _OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
-_PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
 _WARM = ("tests/core/test_warmup.py",)
@@ -109,7 +108,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/results/files.py": (*_SEALING, "tests/app/runs/test_sweeping.py"),
     "app/runs/results/segments.py": _RUN_REPORTS,
     "app/runs/routes/reports.py": _SEALING,
-    "app/runs/routes/uploading.py": _UPLOADS,
     "app/runs/routes/uploads.py": _UPLOADS,
     "app/runs/rows/": _RUN_ROWS,
     "app/runs/sealing/": _SEALING,
@@ -127,7 +125,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/oasis/runner.py": _OASIS_RUNNER,
     "app/oasis/service_plan.py": _OASIS_SERVICE,
     "app/datasets/files/buffered.py": _BACKENDS,
-    "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
     "app/datasets/files/holding.py": ("tests/app/datasets/files/test_file_set.py",),
     "app/datasets/files/visits.py": (
         "tests/app/datasets/files/test_roots.py",
@@ -140,8 +137,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/routes.py": _DATASETS,
     "app/decoding/": _DECODING,
     "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
-    "app/engine/base.py": _PROTOCOL,
-    "app/engine/inheriting.py": ("tests/app/engine/test_budgets.py",),
+    "app/engine/base.py": ("tests/app/losses/test_analyses.py",),
     "app/engine/request_budget.py": ("tests/app/engine/test_budgets.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
     "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
@@ -193,7 +189,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/compat/infinibatch/_prefetch.py": ("tests/core/compat/infinibatch/test_workers.py",),
     "core/compat/infinibatch/_random.py": ("tests/core/compat/infinibatch/test_shuffles.py",),
     "core/compat/infinibatch/iterators.py": ("tests/core/compat/infinibatch/test_items.py",),
-    "core/iterate/arguments.py": ("tests/core/iterate/test_transforms.py",),
     "core/iterate/arrow_sink.py": ("tests/core/iterate/test_sinks.py",),
     "core/iterate/blocks.py": _SHUFFLE,
     "core/iterate/columns.py": ("tests/core/iterate/test_sinks.py",),
@@ -264,6 +259,8 @@ ACROSS: dict[str, str] = {
     "tests/app/command/test_service.py": "the settings that serve starts with",
     "tests/app/command/test_summarising.py": "summaries by one thread and by all cores",
     "tests/app/datasets/test_in_buckets.py": "datasets in a bucket, against those in a directory",
+    "tests/app/engine/test_kept.py": "what app/engine/ledger.py keeps to save time",
+    "tests/app/engine/test_results.py": "results of app/engine/workers.py",
     "tests/app/engine/test_cluster_units.py": "a cluster of threads, whose workers do not die",
     "tests/app/datasets/test_bucket_servers.py": "datasets in object stores that run here",
     "tests/app/state/test_object_servers.py": "blobs in object stores that run here",
@@ -278,6 +275,8 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/console/test_datasets.py": "pages of datasets, from a running service",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
+    "tests/app/datasets/files/test_addresses.py": "roots, by app/datasets/files/buckets.py",
+    "tests/app/datasets/files/test_object_reads.py": "app/datasets/files/backends.py, of buckets",
     "tests/app/datasets/files/test_cursors.py": "places in app/datasets/files/seekable.py",
     "tests/app/datasets/test_own_decoders.py": "decoders of the operator's own, on opening",
     "tests/app/decoding/test_limits.py": "limits of app/decoding/base.py",
@@ -293,6 +292,9 @@ ACROSS: dict[str, str] = {
     "tests/app/oasis/shims/test_replay.py": "the script of a run, with all executables",
     "tests/app/oasis/test_readme.py": "the page for users of Oasis, executed",
     "tests/app/oasis/test_faults.py": "runs that cannot be trusted, by their commands",
+    "tests/app/losses/pictures/test_averages.py": "a sheet of app/losses/pictures/sheets.py",
+    "tests/app/losses/pictures/test_exceedance.py": "a sheet of app/losses/pictures/sheets.py",
+    "tests/app/pipelines/test_encoding.py": "single batches of app/pipelines/streaming.py",
     "tests/app/pipelines/test_hostile_sizes.py": "random pipelines of hostile sizes",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
     "tests/app/losses/test_posted_sets.py": "reports of summary sets, however they are posted",
@@ -319,12 +321,14 @@ ACROSS: dict[str, str] = {
     "tests/core/losses/test_inputs_refused.py": "auxiliary files with faults",
     "tests/core/losses/test_kernels.py": "kernels against NumPy",
     "tests/core/losses/test_position.py": "passes that continue from any place of a stream",
+    "tests/core/losses/inputs/test_periods.py": "core/losses/inputs/occurrence.py",
     "tests/core/losses/inputs/test_return_periods.py": "core/losses/inputs/points.py",
     "tests/core/losses/inputs/test_summary_info.py": "core/losses/inputs/text_tables.py",
     "tests/core/losses/inputs/test_summary_map.py": "core/losses/inputs/text_tables.py",
     "tests/core/losses/test_period_tables.py": "reports of periods, against an oracle",
     "tests/app/tiles/test_codecs.py": "codecs of app/tiles/encoding.py",
     "tests/app/tiles/test_partials.py": "the store of app/tiles/reductions.py",
+    "tests/app/tiles/test_schemas.py": "views in app/tiles/routes.py, as OpenAPI has them",
     "tests/app/tiles/test_tokens.py": "tokens of app/tiles/encoding.py",
     "tests/core/tiles/test_wide.py": "sums of core/tiles/convert.py",
     "tests/core/tiles/test_orders.py": "orders of views, frozen",

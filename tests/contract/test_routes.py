@@ -144,6 +144,21 @@ def test_head_is_refused_as_get(place: Place) -> None:
     assert (allowed.status, allowed.getheader("Allow")) == (405, "GET, HEAD")
 
 
+def test_a_body_that_is_required_is_not_empty(place: Place) -> None:
+    for path, operations in place.document["paths"].items():
+        body = operations.get("post", {}).get("requestBody", {})
+        if "application/json" in body.get("content", {}):
+            found = place.ask("POST", place.address(path)).json()
+            empty = found.get("detail") == "the body is empty" and "Send " in found["hint"]
+            assert empty is body["required"], (path, found)
+
+
+def test_a_put_where_a_post_is_meant_is_told_so(place: Place) -> None:
+    found = place.ask("PUT", "/v1/datasets/scan/tiles").json()
+    assert found["hint"] == "Use POST; to curl -T FILE, add -X POST"
+    assert place.ask("DELETE", "/v1/datasets/scan/tiles").json()["hint"] == "Use POST"
+
+
 def test_every_route_but_operations_refuses_options_that_it_does_not_have(place: Place) -> None:
     for path, operations in place.document["paths"].items():
         for method, operation in operations.items():

@@ -52,7 +52,12 @@ _QUERY: dict[str, dict[str, Any]] = {
     "currency": {"metavar": "CODE", "help": "of the answer"},
     "of": {"choices": ("gross", "net", "ceded"), "help": "losses to report (default gross)"},
     "insured_value": {"metavar": "NAME", "help": "dimension with insured values of risks"},
+    "tvar": {"choices": ("count", "weight"), "help": "as of reports of runs"},
     "seed": {"type": int, "metavar": "N", "help": "of resampled periods"},
+    "confidence": {"type": float, "metavar": "X", "help": "of bands (default 0.95)"},
+    "tolerance": {"type": float, "metavar": "X", "help": "for the samples needed (default 0.05)"},
+    "band": {"type": float, "metavar": "X", "help": "of VaR parts, as a share of the tail"},
+    "leave_one_out": {"action": "store_const", "const": True, "help": "and without each group"},
 }
 
 

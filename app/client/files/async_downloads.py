@@ -175,8 +175,8 @@ class AsyncDownload(AsyncResumable[memoryview]):
         """Ask for the rest, and wait while the service computes it."""
         request = self._request
         if self.offset and self.etag is not None:
-            headers = {"Range": f"bytes={self.offset}-", "If-Range": self.etag}
-            request = replace(request, headers=headers)
+            rest = {"Range": f"bytes={self.offset}-", "If-Range": self.etag}
+            request = replace(request, headers={**request.headers, **rest})
         head = await self._channel.send(request)
         while head.status == _STATUS_ACCEPTED:
             await self._channel.read(BLOCK)

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
-from ..files.outputs import write_file
 from ..files.state import PathLike
 from ..losses.requests import InputLike, check_names, input_bytes, put_input
 from ..runs.requests import Perspective, RunLike, RunRequests
@@ -132,10 +131,13 @@ class AsyncPortfolios(AsyncCalls):
             OSError: the file cannot be written.
         """
         query = urlencode({"form": form, "format": _ending(path, format)})
-        request = set_request("GET", loss_set, f"/losses?{query}")
+        return await self._download(
+            "loss set", set_request("GET", loss_set, f"/losses?{query}"), path
+        )
+
+    async def _download(self, name: str, request: Request, path: PathLike) -> int:
         async with self._connector.channel() as channel:
-            download = AsyncDownload(channel, request, "loss set", request.target, path, None)
-            return await download.save()
+            return await AsyncDownload(channel, request, name, request.target, path, None).save()
 
     def list(self) -> AsyncIterator[LossSet]:
         """Iterate over your loss sets.
@@ -218,10 +220,12 @@ class AsyncPortfolios(AsyncCalls):
     ) -> int:
         """Write the answer to a question to a file, in place of one that is there; its size.
 
+        An answer that is cut goes on at its byte.
+
         Args:
             loss_sets: as for ``query``.
             report: as for ``query``.
-            path: of the file.
+            path: of the file, which appears once it is complete.
             format: as for ``fetch``; by default the extension of the path.
             **options: as for ``query``.
 
@@ -229,9 +233,8 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed, TypeError, ValueError: as for ``fetch``.
             OSError: the file cannot be written.
         """
-        data = await self.fetch(loss_sets, report, _ending(path, format), **options)
-        write_file(Path(path), data)
-        return len(data)
+        request = query_request(question(loss_sets, report, options), _ending(path, format))
+        return await self._download("answer", request, path)
 
     async def _answer(self, request: Request) -> Reply:
         """Ask until there is an answer, which may be long."""

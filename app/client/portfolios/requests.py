@@ -64,6 +64,9 @@ class QueryOptions(TypedDict, total=False):
     float_width: int
     seed: int
     confidence: float
+    tolerance: float
+    band: float
+    leave_one_out: bool
 
 
 class TableOptions(TypedDict, total=False):

@@ -6,9 +6,9 @@ fraction of what the network carries. So whoever reads has up to ``AT_ONCE`` req
 still wants the result; if not, the requests that have not begun are dropped, and those that have
 end by themselves, within their time limit.
 
-Streams tell what they will read next, which is fetched *ahead*, and kept until it is read. It is
-kept only to save time: in the ledger, nobody's, and given up, the oldest first, where memory is
-short.
+Streams tell what they will read next, which is fetched *ahead*, and kept until it is read, or the
+request has ended. It is kept only to save time: in the ledger, nobody's, and given up, the oldest
+first, where memory is short.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from app.engine.ledger import Hold, Ledger
+from app.engine.request_budget import RequestBudget, current_request
 from app.errors import ServiceError
+from app.tally import MOST
 from core.arrays import Octets
 from core.budget import Scope, current
 
@@ -53,7 +55,8 @@ class Wanted(NamedTuple):
 
 class _Kept(NamedTuple):
     future: Future[Octets]
-    hold: Hold | None
+    hold: Hold
+    reader: RequestBudget | None
 
 
 class Fetching:
@@ -64,12 +67,11 @@ class Fetching:
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
-        self._ledger = ledger
+        self._ledger = ledger or Ledger(MOST, MOST)
         self._lock = threading.Lock()
         self._ahead: OrderedDict[Wanted, _Kept] = OrderedDict()
         self._bytes = 0
-        if ledger is not None:
-            ledger.reclaims.append(self._forget)
+        self._ledger.reclaims.append(self._forget)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -92,13 +94,14 @@ class Fetching:
         with self._lock:
             if self._covering(wanted) is not None:
                 return
-        hold = None
-        if self._ledger is not None:
-            try:
-                hold = self._ledger.hold(_NOBODY, wanted.stop - wanted.start, _PURPOSE)
-            except ServiceError:
-                return
-        kept = _Kept(self.start(call), hold)
+        try:
+            hold = self._ledger.hold(_NOBODY, wanted.stop - wanted.start, _PURPOSE)
+        except ServiceError:
+            return
+        reader = current_request()
+        if reader is not None:
+            reader.at_end.add(self._forget_all)
+        kept = _Kept(self.start(call), hold, reader)
         with self._lock:
             is_new = self._ahead.setdefault(wanted, kept) is kept
             self._bytes += is_new * (wanted.stop - wanted.start)
@@ -116,8 +119,7 @@ class Fetching:
             if (found := self._covering(wanted)) is None:
                 return None
             kept = self._pop(found)
-        if kept.hold is not None:
-            kept.hold.release()
+        kept.hold.release()
         return kept.future, wanted.start - found.start
 
     def _covering(self, wanted: Wanted) -> Wanted | None:
@@ -142,11 +144,18 @@ class Fetching:
         _drop(kept)
         return True
 
+    def _forget_all(self, reader: RequestBudget) -> None:
+        """Give up what a request that has ended would have read."""
+        with self._lock:
+            left = [wanted for wanted, kept in self._ahead.items() if kept.reader is reader]
+            dropped = [self._pop(wanted) for wanted in left]
+        for kept in dropped:
+            _drop(kept)
+
 
 def _drop(kept: _Kept) -> None:
     kept.future.cancel()
-    if kept.hold is not None:
-        kept.hold.release()
+    kept.hold.release()
 
 
 def parts(futures: Iterable[Future[Octets]], nbytes: int) -> Generator[Octets]:

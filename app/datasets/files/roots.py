@@ -181,8 +181,7 @@ class Roots:
             paths |= dict.fromkeys(sorted(matches, key=numerically))
             if len(paths) != count + len(matches):
                 raise InvalidOptionError(
-                    f"{pattern!r} names a file that is named before",
-                    hint="Name each file once",
+                    f"{pattern!r} names a file that is named before", hint="Name each file once"
                 )
         return list(paths)
 

@@ -42,6 +42,7 @@ from backports.zstd import ZstdDecompressor, ZstdError
 from app.engine.ledger import Hold, Ledger
 from app.errors import ServiceError
 from app.http.decompression import ZSTD_HEADER, zstd_window
+from app.tally import MOST
 from core.budget import current
 from core.errors import FormatError
 
@@ -84,7 +85,7 @@ class Cursor:
 class _Kept:
     file: weakref.ref[object]
     cursor: Cursor
-    hold: Hold | None
+    hold: Hold
 
 
 class Cursors:
@@ -95,11 +96,10 @@ class Cursors:
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
-        self._ledger = ledger
+        self._ledger = ledger or Ledger(MOST, MOST)
         self._kept: list[_Kept] = []
         self._lock = threading.Lock()
-        if ledger is not None:
-            ledger.reclaims.append(self._forget)
+        self._ledger.reclaims.append(self._forget)
 
     def take(self, file: object, low: int, high: int) -> Cursor | None:
         """Remove and return the last cursor of a file between two bytes, or None."""
@@ -109,26 +109,22 @@ class Cursors:
                 return None
             nearest = max(found, key=lambda kept: kept.cursor.at)
             self._kept.remove(nearest)
-        if nearest.hold is not None:
-            nearest.hold.release()
+        nearest.hold.release()
         return nearest.cursor
 
     def give(self, file: object, cursor: Cursor) -> None:
         """Keep a cursor, unless there is no memory for it."""
-        hold = None
-        if self._ledger is not None:
-            try:
-                hold = self._ledger.hold(_NOBODY, cursor.nbytes, _PURPOSE)
-            except ServiceError:
-                return
+        try:
+            hold = self._ledger.hold(_NOBODY, cursor.nbytes, _PURPOSE)
+        except ServiceError:
+            return
         with self._lock:
             self._kept.append(_Kept(weakref.ref(file), cursor, hold))
             own = [kept for kept in self._kept if kept.file() is file]
             dropped = [kept for kept in self._kept if kept.file() is None] + own[:-_PER_FILE]
             self._kept = [kept for kept in self._kept if kept not in dropped]
         for kept in dropped:
-            if kept.hold is not None:
-                kept.hold.release()
+            kept.hold.release()
 
     def _forget(self) -> bool:
         """Give up the oldest cursor; return whether there was one."""
@@ -136,8 +132,7 @@ class Cursors:
             if not self._kept:
                 return False
             kept = self._kept.pop(0)
-        if kept.hold is not None:
-            kept.hold.release()
+        kept.hold.release()
         return True
 
 

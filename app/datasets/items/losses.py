@@ -33,6 +33,8 @@ _PIECE = 1 << 20
 """Bytes that are checked between two looks at the budget."""
 _COPIES = 6
 """Times the bytes of a segment that reading it takes."""
+_EVENT_BYTES = 256 << 20
+"""Maximum memory for one event."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,6 @@ class LossItems:
     Args:
         files: one stream per file, all of one kind.
         float_width: bytes of a loss, 4 or 8.
-        max_event_bytes: maximum memory for one event.
 
     Raises:
         StreamError: a stream is damaged; gives the offset.
@@ -58,12 +59,9 @@ class LossItems:
 
     units = ("event", "block")
 
-    def __init__(
-        self, files: FileSet, float_width: int = 4, *, max_event_bytes: int = 256 << 20
-    ) -> None:
+    def __init__(self, files: FileSet, float_width: int = 4) -> None:
         self._files = files
         self._policy = Policy(float_width=float_width, negative="keep", sample_order="any")
-        self._max_event_bytes = max_event_bytes
         last = len(files) - 1
         self._streams = [
             self._index(file, growing=files.growing and file == last) for file in range(len(files))
@@ -84,10 +82,7 @@ class LossItems:
         """Read and check a stream; of a growing one, only what is complete."""
         size = self._files.size(file)
         index = StreamIndex(
-            self._policy,
-            name=self._files.name(file),
-            spacing=SPACING,
-            max_event_bytes=self._max_event_bytes,
+            self._policy, name=self._files.name(file), spacing=SPACING, max_event_bytes=_EVENT_BYTES
         )
         budget = current()
         for start, end in slices(size, "losses", _PIECE):
@@ -124,10 +119,7 @@ class LossItems:
         """
         noun = self.header.kind.block_noun
         losses = LOSS_DTYPES[self._policy.float_width]
-        pairs = (
-            Field("sidx", np.dtype("<i4"), ragged=True),
-            Field("loss", losses, ragged=True),
-        )
+        pairs = (Field("sidx", np.dtype("<i4"), ragged=True), Field("loss", losses, ragged=True))
         event = Field("event", np.dtype("<i4"))
         if unit == "event":
             return (event, Field(noun, np.dtype("<i4"), ragged=True), *pairs)

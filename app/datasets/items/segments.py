@@ -35,13 +35,7 @@ from core.arrays import Indices
 from core.budget import current
 from core.errors import OptionError
 from core.iterate.base import Block, Column, Indexed, Schema
-from core.iterate.columns import (
-    block_bytes,
-    check_positions,
-    concatenate,
-    empty_block,
-    take_block,
-)
+from core.iterate.columns import block_bytes, check_positions, concatenate, empty_block, take_block
 
 
 class Items(Protocol):
@@ -104,9 +98,7 @@ def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
     return tuple(field for field in schema if field.name in fields)
 
 
-def number_segments(
-    files: Iterable[Sequence[int]],
-) -> tuple[list[tuple[int, int]], Indices]:
+def number_segments(files: Iterable[Sequence[int]]) -> tuple[list[tuple[int, int]], Indices]:
     """Number the segments of several files one after the other.
 
     Args:

@@ -61,7 +61,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Description:
+class TableDescription:
     """What a worker says of a file."""
 
     types: Sequence[Any]
@@ -96,10 +96,7 @@ class TableItems:
         described = [
             # An Arrow file has the numbers of rows in the batches, all of which are read.
             table.ask(
-                "describe",
-                {},
-                _description,
-                Effort(work=files.size(k) if form == ARROW else 0),
+                "describe", {}, parse_table, Effort(work=files.size(k) if form == ARROW else 0)
             )
             for k, table in enumerate(self._tables)
         ]
@@ -186,17 +183,10 @@ class TableItems:
     def _decode(self, part: _Part, schema: Schema) -> dict[str, Column]:
         arguments = {"number": part.number, "names": [field.name for field in schema]}
 
-        def parse(values: Mapping[str, Any], octets: Octets) -> dict[str, Column]:
-            layout = sequence(values["columns"])
-            return {
-                field.name: _column(column, field, part.rows, octets)
-                for field, column in zip(schema, layout, strict=True)
-            }
-
         return self._tables[part.file].ask(
             "read",
             arguments,
-            parse,
+            partial(parse_columns, schema, part.rows),
             Effort(max_bytes=self._max_bytes, work=min(part.work, self._max_bytes)),
         )
 
@@ -214,10 +204,15 @@ class TableItems:
         }
 
 
-def _description(values: Mapping[str, Any], octets: Octets) -> _Description:
+def parse_table(values: Mapping[str, Any], octets: Octets) -> TableDescription:
+    """Parse what a worker says of a file.
+
+    Raises:
+        KeyError, TypeError, ValueError: it cannot be so.
+    """
     del octets
     types = [
-        (text(name), text(kind, 1 << 16), bool(nullable))
+        (text(name, 1 << 16), text(kind, 1 << 16), bool(nullable))
         for name, kind, nullable in sequence(values["types"])
     ]
     described = zip(types, sequence(values["fields"]), strict=True)
@@ -226,7 +221,7 @@ def _description(values: Mapping[str, Any], octets: Octets) -> _Description:
         (number(place), number(rows), number(nbytes))
         for place, rows, nbytes in sequence(values["parts"])
     ]
-    return _Description(types, fields, parts)
+    return TableDescription(types, fields, parts)
 
 
 def _field(name: str, described: Mapping[str, Any] | None) -> Field | None:
@@ -238,6 +233,18 @@ def _field(name: str, described: Mapping[str, Any] | None) -> Field | None:
         raise ValueError("no dtype of a column")
     shape = tuple(number(n, _MAX_ITEMS) for n in sequence(described["shape"]))
     return Field(name, np.dtype(code), shape[:1], ragged=bool(described["ragged"]))
+
+
+def parse_columns(
+    schema: Sequence[Field], rows: int, values: Mapping[str, Any], octets: Octets
+) -> dict[str, Column]:
+    """Parse the columns of a part, which a worker has decoded.
+
+    Raises:
+        KeyError, TypeError, ValueError: they are not those of the schema.
+    """
+    layouts = zip(schema, sequence(values["columns"]), strict=True)
+    return {field.name: _column(layout, field, rows, octets) for field, layout in layouts}
 
 
 def _column(layout: Mapping[str, Any], field: Field, rows: int, octets: Octets) -> Column:

@@ -43,10 +43,7 @@ class _WithoutPandas(MetaPathFinder):
     """Hides pandas, which pyarrow imports on first use, and which takes a second."""
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> None:
         """Refuse pandas.
 

@@ -21,9 +21,8 @@ from core.errors import OptionError, ReportError
 from core.losses.reports import REPORTS
 
 from ..outputs import Outputs
-from .averages import AveragesSheet
-from .exceedance import ExceedanceSheet
 from .options import FORMS, MOST_SUMMARIES, PALETTES, Palette, PictureOptions, require_library
+from .sheets import AveragesSheet, ExceedanceSheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

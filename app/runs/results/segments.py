@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
-from app.engine.inheriting import current_trace
+from app.engine.request_budget import current_trace
 from app.losses.request import ALGORITHM, LossRequest
 from app.losses.sections import event_cuts
 from app.losses.tokens import identity_of

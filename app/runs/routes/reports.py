@@ -49,10 +49,10 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
 
 @router.post(
     "/seal",
-    operation_id="seal_run",
-    response_class=ExchangeResponse,
     status_code=202,
-    openapi_extra=json_body(SealBody, {"options": {"return_periods": [250, 100, 50]}}),
+    openapi_extra=json_body(
+        SealBody, {"options": {"return_periods": [250, 100, 50]}}, required=False
+    ),
     responses={202: {"model": RunAnswer}, **_PROBLEMS},
 )
 @in_lane(LONG)
@@ -64,7 +64,7 @@ async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeR
         return service.describe(record)
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+        async with service.bodies.read(exchange, who, _MAX_BODY, optional=True) as values:
             described = await service.threads.start(seal, values)
         done = described["state"] == "done"
         further = {} if done else {"Retry-After": str(RETRY_SECONDS)}
@@ -75,8 +75,6 @@ async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeR
 
 @router.post(
     "/reports",
-    operation_id="compute_reports",
-    response_class=ExchangeResponse,
     status_code=202,
     openapi_extra=json_body(ReportsBody, {"reports": ["selt"]}),
     responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
@@ -109,9 +107,6 @@ async def compute_reports(
 
 @router.get(
     "/reports/{report}",
-    operation_id="run_report",
-    response_class=ExchangeResponse,
-    status_code=200,
     responses=content_response(200, *(_TYPES[form].split(";")[0] for form in FORMATS))
     | {202: {"description": "Being computed; ask again after Retry-After", "content": _JSON}}
     | NOT_MODIFIED

@@ -17,7 +17,7 @@ from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
-from app.http.openapi import NO_CONTENT, content_response, json_body, problem_responses
+from app.http.openapi import content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.losses.routes import receive_input
 from app.losses.schemas import InputAnswer, InputName, InputQuery, ReportName
@@ -43,7 +43,7 @@ After = Annotated[str, Query(max_length=128, description="List ids after this on
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of things")]
 
 
-@router.get("", operation_id="list_runs", responses={200: {"model": RunList}, **_PROBLEMS})
+@router.get("", responses={200: {"model": RunList}, **_PROBLEMS})
 @in_lane(FRONT)
 async def list_runs(
     service: RunService, who: IdentityDep, after: After = "", limit: Limit = 100
@@ -63,8 +63,6 @@ async def list_runs(
 
 @router.post(
     "",
-    operation_id="create_run",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=json_body(RunBody, {"perspective": "gul", "reports": ["melt"]}),
     responses={200: {"model": RunAnswer}, 201: {"model": RunAnswer}, **_PROBLEMS},
@@ -126,13 +124,7 @@ async def describe(service: RunService, run: str, who: IdentityDep) -> Response:
     return json_response(await service.threads.start(look))
 
 
-@router.delete(
-    "/{run}",
-    operation_id="delete_run",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | _PROBLEMS,
-)
+@router.delete("/{run}", responses=_PROBLEMS)
 @in_lane(FRONT)
 async def delete_run(service: RunService, run: str, who: IdentityDep) -> Response:
     """Delete a run with its streams and reports."""
@@ -142,9 +134,7 @@ async def delete_run(service: RunService, run: str, who: IdentityDep) -> Respons
 
 @router.put(
     "/{run}/inputs/{name}",
-    operation_id="put_run_input",
     status_code=201,
-    response_class=ExchangeResponse,
     responses={200: {"model": InputAnswer}, 201: {"model": InputAnswer}, **_PROBLEMS},
 )
 @in_lane(LONG)
@@ -191,11 +181,7 @@ def _bind(service: RunService, who: Identity, run: RunRecord, name: str, digest:
     service.runs.change(run, bound)
 
 
-@router.get(
-    "/{run}/streams",
-    operation_id="list_streams",
-    responses={200: {"model": StreamList}, **_PROBLEMS},
-)
+@router.get("/{run}/streams", responses={200: {"model": StreamList}, **_PROBLEMS})
 @in_lane(FRONT)
 async def list_streams(
     service: RunService, run: str, who: IdentityDep, after: After = "", limit: Limit = 100
@@ -218,9 +204,6 @@ _ROWS_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 422, 
 
 @rows_router.get(
     "/rows/{report}",
-    operation_id="run_rows",
-    response_class=ExchangeResponse,
-    status_code=200,
     responses=content_response(
         200, *(MEDIA_TYPES[form].split(";")[0] for form in FORMATS), MEDIA_TYPE
     )
@@ -270,13 +253,7 @@ def _format(request: Request, query: RowsQuery) -> str:
     return choose_format(accept, FORMATS)
 
 
-@rows_router.get(
-    "/progress",
-    operation_id="run_progress",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=content_response(200, MEDIA_TYPE) | _ROWS_PROBLEMS,
-)
+@rows_router.get("/progress", responses=content_response(200, MEDIA_TYPE) | _ROWS_PROBLEMS)
 @in_lane(FRONT)
 async def run_progress(
     service: RunService,

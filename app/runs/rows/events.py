@@ -21,7 +21,7 @@ from app.losses.encoding import RowEncoder, Tokens
 from app.losses.posting import Ending
 from app.losses.spool import Item, Mark
 from app.losses.tables import TableEncoder
-from app.streams.driver import Progress
+from app.streams.driver import Encoder, Progress
 from app.streams.frames import Buffers
 from core.budget import current
 
@@ -126,13 +126,7 @@ class ProgressReader:
     """
 
     def __init__(
-        self,
-        streams: Streams,
-        jobs: Jobs,
-        run: RunRecord,
-        known: str | None,
-        *,
-        follow: bool,
+        self, streams: Streams, jobs: Jobs, run: RunRecord, known: str | None, *, follow: bool
     ) -> None:
         self._follow = follow
         self._runs = streams.runs
@@ -175,15 +169,8 @@ class ProgressReader:
         return Report(server_event(name, data, ident))
 
 
-class ProgressEvents:
+class ProgressEvents(Encoder[Report]):
     """The form of events on the wire."""
-
-    heavy = False
-    finished = False
-
-    def begin(self) -> Buffers:
-        """Nothing."""
-        return []
 
     def item(self, item: Report) -> Buffers:
         """Return the event."""

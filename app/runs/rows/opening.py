@@ -19,7 +19,7 @@ from app.losses.tables import table_encoder
 from app.losses.tokens import identity_of
 from app.run_errors import ReportNotReadyError
 from app.streams.ahead import settle
-from app.streams.driver import Progress
+from app.streams.driver import Encoder, Progress
 from app.streams.frames import Buffers
 
 from ..records import RunRecord
@@ -115,16 +115,13 @@ class RunSupply(Generic[T_co]):
             self._follower.close()
 
 
-class RunRowStream:
+class RunRowStream(Encoder[Chunk]):
     """Adapts an encoder of rows to the driver.
 
     Args:
         reader: reads the rows.
         rows: the supply of what it has encoded.
     """
-
-    heavy = False
-    finished = False
 
     def __init__(self, reader: RowReader, rows: RunSupply[Chunk]) -> None:
         self._reader = reader
@@ -232,12 +229,7 @@ def _request(losses: LossService, run: RunRecord, report: str, form: str) -> Los
 
 
 def _encoder(
-    wanted: WantedRows,
-    request: LossRequest,
-    tokens: RowTokens,
-    reader: RowReader,
-    *,
-    titled: bool,
+    wanted: WantedRows, request: LossRequest, tokens: RowTokens, reader: RowReader, *, titled: bool
 ) -> RowEncoder:
     form, live = wanted.form, wanted.follow
     if form == EVENTS:

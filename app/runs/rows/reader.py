@@ -40,15 +40,7 @@ from core.losses.events import Position
 from ..records import RunRecord, StreamRecord
 from ..results.segments import stream_header
 from ..streams import Streams
-from .tokens import (
-    ALONE,
-    NONE_PASSED,
-    RowMark,
-    RowPlace,
-    fingerprint_of,
-    pass_stream,
-    place_of,
-)
+from .tokens import ALONE, NONE_PASSED, RowMark, RowPlace, fingerprint_of, pass_stream, place_of
 
 READ = 1 << 20
 """Bytes of a stream that are parsed at a time."""

@@ -9,7 +9,7 @@ from functools import partial
 
 import structlog
 
-from app.engine.inheriting import current_trace
+from app.engine.request_budget import current_trace
 from app.errors import NotFoundError, ServiceError
 from app.http.identity import USER_SCOPES, Identity
 from app.run_errors import ProcessDiedError

@@ -32,16 +32,16 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.engine.inheriting import current_trace
+from app.engine.request_budget import current_trace
 from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore
 from app.state.ownership import Namespaces, OwnedRecord
 from app.state.presence import Presence
 
-from ..records import OWN, RunRecord
+from ..records import OWN, RunRecord, Stored
 
 KIND = "sealing"
 AHEAD = "ahead"
@@ -69,7 +69,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(Stored):
     """One version of a job."""
 
     owner: str
@@ -94,7 +94,6 @@ class Job:
     """How the last of them died."""
     trace: str = ""
     """``traceparent`` of the request that asked for it."""
-    owned: OwnedRecord | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_poisoned(self) -> bool:
@@ -249,9 +248,8 @@ class Jobs:
     def change(self, job: Job, **values: Any) -> Job | None:  # noqa: ANN401 - of Job
         """Change a job that is unchanged since; None if it is another's now, or gone."""
         new = replace(job, **values)
-        assert job.owned is not None  # noqa: S101 - it was read
         try:
-            return replace(new, owned=self._things.replace(job.owned, new.encode()))
+            return replace(new, owned=self._things.replace(job.version, new.encode()))
         except (RecordConflictError, RecordMissingError):
             return None
 
@@ -293,8 +291,3 @@ class Jobs:
     def _forget(self, owner: str, ident: str) -> None:
         with contextlib.suppress(RecordMissingError):
             self._ahead.delete(owner, ident)
-
-
-def find_variant(jobs: Sequence[Job], variant: str) -> Job | None:
-    """Return the first job of a variant; None if there is none."""
-    return next((job for job in jobs if job.variant.name == variant), None)

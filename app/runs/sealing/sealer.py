@@ -31,8 +31,8 @@ from typing import Any
 
 import structlog
 
-from app.engine.inheriting import current_trace
 from app.engine.ledger import Ledger
+from app.engine.request_budget import current_trace
 from app.errors import (
     BusyError,
     EngineUnavailableError,

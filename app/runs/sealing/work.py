@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from app.engine.base import Cluster, Engine
-from app.engine.inheriting import current_trace
 from app.engine.ledger import Hold, Ledger
+from app.engine.request_budget import current_trace
 from app.errors import DataChangedError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
@@ -34,20 +34,13 @@ from core.losses.ledger.runs import SpillStore
 from core.losses.reports import REPORTS
 
 from ..records import SEGMENT, RunRecord
-from ..results.computing import Proceed, RowSink, RunReports, RunStreams
+from ..results.computing import Proceed, RowSink, RunReports, RunStreams, SortedRows
 from ..results.files import RECORDS, Published, PublishedWriter, ReportFiles, ReportName
-from ..results.segments import (
-    SEGMENT_BYTES,
-    Segment,
-    SegmentSums,
-    SegmentWork,
-    stream_header,
-)
+from ..results.segments import SEGMENT_BYTES, Segment, SegmentSums, SegmentWork, stream_header
 from ..spec import RunOptions, RunSpec
 from ..store import Runs
 from ..streams import Streams
 from .jobs import Job, Variant
-from .sorted_rows import SortedRows
 
 SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed."""
@@ -379,8 +372,7 @@ class SealingWork:
             return LedgerResources(FIRST_BYTES, more=memory, spill=self._spill)
 
         self._write(
-            reports.of_sums,
-            lambda sink: reports.compute_sums(sums, sealing.segment, of_run, sink),
+            reports.of_sums, lambda sink: reports.compute_sums(sums, sealing.segment, of_run, sink)
         )
 
     def _compute_rows(self) -> None:

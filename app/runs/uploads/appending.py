@@ -30,12 +30,7 @@ import xxhash
 
 from app.errors import NotFoundError, ServiceError, problem_of
 from app.losses.sums_room import Followed
-from app.run_errors import (
-    DigestError,
-    UploadExcessError,
-    UploadLengthError,
-    UploadTakenError,
-)
+from app.run_errors import DigestError, UploadExcessError, UploadLengthError, UploadTakenError
 from app.state.base import RecordConflictError
 from app.state.blobs import BlobWriter
 from core.budget import current

@@ -13,33 +13,19 @@ the data, because no read has seen the end.
 
 from __future__ import annotations
 
-from ._base import ExecutionStep, Hooks, Reader, StopFlag, Writer
-from ._builders import CompositeReaderBuilder, Pipe, PipedReaderBuilder, ReaderBuilder
-from ._readers import (
-    CompositeReader,
-    CounterReader,
-    CountUntil,
-    ReaderWithDelay,
-    ReaderWithLimit,
-    ReaderWithLimitBase,
-    ReaderWithTimeLimit,
-)
-
-__all__ = [
-    "CompositeReader",
-    "CompositeReaderBuilder",
-    "CountUntil",
-    "CounterReader",
-    "ExecutionStep",
-    "Hooks",
-    "Pipe",
-    "PipedReaderBuilder",
-    "Reader",
-    "ReaderBuilder",
-    "ReaderWithDelay",
-    "ReaderWithLimit",
-    "ReaderWithLimitBase",
-    "ReaderWithTimeLimit",
-    "StopFlag",
-    "Writer",
-]
+from ._base import ExecutionStep as ExecutionStep
+from ._base import Hooks as Hooks
+from ._base import Reader as Reader
+from ._base import StopFlag as StopFlag
+from ._base import Writer as Writer
+from ._builders import CompositeReaderBuilder as CompositeReaderBuilder
+from ._builders import Pipe as Pipe
+from ._builders import PipedReaderBuilder as PipedReaderBuilder
+from ._builders import ReaderBuilder as ReaderBuilder
+from ._readers import CompositeReader as CompositeReader
+from ._readers import CounterReader as CounterReader
+from ._readers import CountUntil as CountUntil
+from ._readers import ReaderWithDelay as ReaderWithDelay
+from ._readers import ReaderWithLimit as ReaderWithLimit
+from ._readers import ReaderWithLimitBase as ReaderWithLimitBase
+from ._readers import ReaderWithTimeLimit as ReaderWithTimeLimit

@@ -32,30 +32,8 @@ import numpy as np
 
 from ..._jit import inlined, kernel, subkernel
 from ..format import SIDX_LOWEST, SIDX_MAX_LOSS, SIDX_MEAN, SIDX_TIV, SPECIALS
-from .layout import (
-    FAULT,
-    FAULT_BLOCK_ID,
-    FAULT_EVENT_ID,
-    FAULT_EXPOSURE,
-    FAULT_NEGATIVE,
-    FAULT_NOT_FINITE,
-    FAULT_ORDER,
-    FAULT_RANGE,
-    FAULT_REPEATED,
-    FAULT_TERMINATOR,
-    MORE,
-    NAN_DROP,
-    NAN_ERROR,
-    OK,
-    ZERO,
-    Bits,
-    Flags,
-    Losses,
-    Record,
-    Scratch,
-    Sidx,
-    Words,
-)
+from . import layout
+from .layout import Bits, Flags, Losses, Record, Scratch, Sidx, Words
 from .unpacking import LOW_WORD, find_and_unpack, find_end, unpack
 
 
@@ -70,7 +48,7 @@ def is_unordered(sidx: Sidx) -> int:
 
 @subkernel
 def _count_negatives(bits: Bits) -> int:
-    negatives = ZERO
+    negatives = layout.ZERO
     for i in range(len(bits)):
         negatives += int(bits[i] < 0)
     return negatives
@@ -112,7 +90,7 @@ def report_fault(
     s["fault_block"] = ident
     s["fault_sidx"] = sidx
     s["fault_value"] = value
-    return FAULT
+    return layout.FAULT
 
 
 @subkernel
@@ -129,21 +107,21 @@ def _pair_fault(
     r = rules[0]
     s = sidx[i]
     if s < SIDX_LOWEST or s > r["samples"]:
-        return FAULT_RANGE
+        return layout.FAULT_RANGE
     if s < 0:
         if specials & (1 << -s):
-            return FAULT_REPEATED
+            return layout.FAULT_REPEATED
         if last > 0 and not r["any_order"]:
-            return FAULT_ORDER
+            return layout.FAULT_ORDER
     elif marks[s]:
-        return FAULT_REPEATED
+        return layout.FAULT_REPEATED
     elif s < last and not r["any_order"]:
-        return FAULT_ORDER
+        return layout.FAULT_ORDER
     x = losses[i]
     if not (abs(x) < np.inf):
-        return FAULT_NOT_FINITE if r["nan"] == NAN_ERROR else 0
+        return layout.FAULT_NOT_FINITE if r["nan"] == layout.NAN_ERROR else 0
     if x < 0 and not r["keep_negative"]:
-        return FAULT_NEGATIVE
+        return layout.FAULT_NEGATIVE
     return 0
 
 
@@ -155,7 +133,7 @@ def _first_fault(
     specials = 0
     last = 0
     code = 0
-    i = ZERO
+    i = layout.ZERO
     while i < n:
         code = _pair_fault(i, sidx, losses, rules, marks, specials, last)
         if code:
@@ -241,8 +219,8 @@ def _accept_repaired(n: int, rules: Record, scratch: Scratch) -> None:
     b = scratch.block[0]
     sidx = scratch.sidx
     bits = scratch.bits
-    if rules[0]["nan"] != NAN_ERROR:
-        n = _repair(n, sidx, bits, scratch.losses, rules[0]["nan"] == NAN_DROP)
+    if rules[0]["nan"] != layout.NAN_ERROR:
+        n = _repair(n, sidx, bits, scratch.losses, rules[0]["nan"] == layout.NAN_DROP)
     _clear_specials(scratch.block)
     # The samples again, after the pairs as received, so that they are contiguous.
     k = n
@@ -272,9 +250,9 @@ def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -
     b["id"] = ident
     b["exposure"] = np.nan
     if event < 1:
-        return report_fault(state, FAULT_EVENT_ID, offset, event, ident, 0, 0.0)
+        return report_fault(state, layout.FAULT_EVENT_ID, offset, event, ident, 0, 0.0)
     if ident < 1:
-        return report_fault(state, FAULT_BLOCK_ID, offset + 4, event, ident, 0, 0.0)
+        return report_fault(state, layout.FAULT_BLOCK_ID, offset + 4, event, ident, 0, 0.0)
     if r["summary"]:
         if r["width"] == 4:
             scratch.bits[0] = words[at + 2]
@@ -284,8 +262,8 @@ def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -
         exposure = np.float64(scratch.losses[0])
         b["exposure"] = exposure
         if not (0.0 <= exposure < np.inf):
-            return report_fault(state, FAULT_EXPOSURE, offset + 8, event, ident, 0, exposure)
-    return OK
+            return report_fault(state, layout.FAULT_EXPOSURE, offset + 8, event, ident, 0, exposure)
+    return layout.OK
 
 
 @inlined
@@ -300,10 +278,10 @@ def _find_pair_fault(n: int, rules: Record, state: Record, scratch: Scratch) -> 
     """Report the first of n pairs that is wrong: FAULT, or OK if none is."""
     i, code = _first_fault(n, scratch.sidx, scratch.losses, rules, scratch.marks)
     if code == 0:
-        return OK
+        return layout.OK
     offset = state[0]["base"] + 4 * (state[0]["at"] + header_words(rules))
     offset += i * (4 + rules[0]["width"])
-    if code == FAULT_NOT_FINITE or code == FAULT_NEGATIVE:
+    if code == layout.FAULT_NOT_FINITE or code == layout.FAULT_NEGATIVE:
         offset += 4
     b = scratch.block[0]
     loss = np.float64(scratch.losses[i])
@@ -317,10 +295,10 @@ def _check_end(words: Words, at: int, rules: Record, state: Record, block: Recor
     if rules[0]["width"] == 8:
         dirty = dirty or words[at + 2] != 0
     if not dirty:
-        return OK
+        return layout.OK
     offset = state[0]["base"] + 4 * at + 4
     event = block[0]["event"]
-    return report_fault(state, FAULT_TERMINATOR, offset, event, block[0]["id"], 0, 0.0)
+    return report_fault(state, layout.FAULT_TERMINATOR, offset, event, block[0]["id"], 0, 0.0)
 
 
 @inlined
@@ -341,9 +319,9 @@ def take_block(words: Words, stop: int, rules: Record, state: Record, scratch: S
     at = s["at"]
     body = at + header_words(rules)
     if body > stop:
-        return MORE
-    if _read_header(words, rules, state, scratch) == FAULT:
-        return FAULT
+        return layout.MORE
+    if _read_header(words, rules, state, scratch) == layout.FAULT:
+        return layout.FAULT
     width = rules[0]["width"]
     stride = (4 + width) >> 2
     # A block that was cut is searched for its end from where the last search
@@ -361,12 +339,12 @@ def take_block(words: Words, stop: int, rules: Record, state: Record, scratch: S
         return _find_pair_fault(n, rules, state, scratch)
     if end + stride > stop:
         s["probe"] = end - at
-        return MORE
+        return layout.MORE
     block = scratch.block
     block[0]["next"] = end + stride
     if not _accept_clean(n, rules, scratch):
-        if _find_pair_fault(n, rules, state, scratch) == FAULT:
-            return FAULT
+        if _find_pair_fault(n, rules, state, scratch) == layout.FAULT:
+            return layout.FAULT
         _accept_repaired(n, rules, scratch)
     return _check_end(words, end, rules, state, block)
 
@@ -388,12 +366,12 @@ def inspect_tail(words: Words, stop: int, rules: Record, state: Record, scratch:
     body = at + header_words(rules)
     if body > stop:
         return 0
-    if _read_header(words, rules, state, scratch) == FAULT:
-        return -FAULT
+    if _read_header(words, rules, state, scratch) == layout.FAULT:
+        return -layout.FAULT
     stride = (4 + rules[0]["width"]) >> 2
     n = min((stop - body) // stride, rules[0]["samples"] + SPECIALS + 1)
     end = body + n * stride
     unpack(words, body, end, rules[0]["width"], scratch.sidx, scratch.bits)
-    if _find_pair_fault(n, rules, state, scratch) == FAULT:
-        return -FAULT
+    if _find_pair_fault(n, rules, state, scratch) == layout.FAULT:
+        return -layout.FAULT
     return int(n)

@@ -29,6 +29,7 @@ from ...sorting import sort_slice
 from .layout import ZERO
 from .quantiles import select
 from .spreading import spread
+from .tails import EXPONENTS, FRACTION, LOWER, SPLIT, add_losses, total_of
 
 _SIGN = 0x7FFFFFFFFFFFFFFF
 _LIFT = 0.0001
@@ -166,9 +167,11 @@ def find_levels(
     ranks: Indices,
     counts: Indices,
     spare: Floats,
+    spare_bits: Indices,
     stack: Indices,
     progress: Indices,
     is_spread: bool,
+    parts: Indices,
     found: Floats,
 ) -> None:
     """Find what curves of equally likely years are read from.
@@ -181,9 +184,11 @@ def find_levels(
         ranks: scratch, shape (2 * return periods,).
         counts: scratch, shape (BUCKETS,).
         spare: scratch, as long as the longest curve.
+        spare_bits: the same memory as integers.
         stack: scratch, shape (4 * quantiles.STACK,).
         progress: scratch, shape (SPREADING,).
         is_spread: whether ``spare`` has the only curve in the order of ``counts``, its buckets.
+        parts: zeros, shape (2, tails.EXPONENTS).
         found: receives LEVEL, BEFORE and TOTAL; shape (curves, 3, return periods).
     """
     for curve in range(len(starts) - 1):
@@ -193,16 +198,25 @@ def find_levels(
         scratch = (ranks, counts, spare, stack, progress, is_spread)
         if _select_places(losses, of_curve, first, *scratch):
             losses = spare[:n]
-        total = 0.0
+            of_curve = spare_bits[:n]
         added = ZERO
+        least = EXPONENTS - 1
+        most = 0
+        total = 0.0
         for k in range(len(first)):
             i = first[k]
-            while added < min(i - 1, n):
-                added += 1
-                total += losses[n - added]
+            begin, end = n - min(max(i - 1, 0), n), n - added
+            for x in of_curve[begin:end]:
+                least = min(least, x >> 52)
+                most = max(most, x >> 52)
+                add_losses(parts, x >> 52, 1, (x & FRACTION) >> SPLIT, x & LOWER)
+            if begin < end:
+                added = n - begin
+                total = total_of(parts, least, most)
             found[curve, LEVEL, k] = losses[n - i] if 0 < i <= n else 0.0
             found[curve, BEFORE, k] = losses[n - i + 1] if 1 < i <= n + 1 else 0.0
             found[curve, TOTAL, k] = total
+        parts[:, least : most + 1] = 0
 
 
 @subkernel

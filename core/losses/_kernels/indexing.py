@@ -6,21 +6,9 @@ import numpy as np
 
 from ..._jit import inlined, kernel
 from ...arrays import Floats, Indices
+from . import layout
 from .block import take_block
-from .layout import (
-    FAULT,
-    FULL,
-    GROW_LOG,
-    OK,
-    ZERO,
-    Losses,
-    Ranks,
-    Record,
-    Scratch,
-    Seen,
-    Sidx,
-    Words,
-)
+from .layout import Losses, Ranks, Record, Scratch, Seen, Sidx, Words
 from .scan import close_event, log_block, open_event, pass_block
 
 INDEX = np.dtype(
@@ -68,25 +56,25 @@ def index(
     b = scratch.block[0]
     while True:
         status = take_block(words, stop, rules, state, scratch)
-        if status != OK:
+        if status != layout.OK:
             return status
         if max(p["event_points"], p["block_points"]) == len(blocks):
-            return FULL
+            return layout.FULL
         offset = s["base"] + 4 * s["at"]
         if b["event"] != s["event"]:
             close_event(state)
             status = open_event(rules, state, scratch.block, seen)
-            if status != OK:
+            if status != layout.OK:
                 return status
             p["pairs_before"] = s["pairs"]
             number = s["events"] - 1
             p["event_points"] = _note(events, p["event_points"], p["spacing"], offset, number)
         if s["pairs"] - p["pairs_before"] + b["pairs"] > p["room"]:
-            return FULL
+            return layout.FULL
         if s["logged"] == len(seen.log):
-            return GROW_LOG
-        if log_block(state, scratch.block, seen) == FAULT:
-            return FAULT
+            return layout.GROW_LOG
+        if log_block(state, scratch.block, seen) == layout.FAULT:
+            return layout.FAULT
         p["block_points"] = _note(blocks, p["block_points"], p["spacing"], offset, s["blocks"])
         pass_block(state, scratch.block)
 
@@ -117,17 +105,17 @@ def gather(
     b = scratch.block[0]
     while True:
         status = take_block(words, stop, rules, state, scratch)
-        if status != OK:
+        if status != layout.OK:
             return status
         if b["event"] != s["event"]:
             close_event(state)
             status = open_event(rules, state, scratch.block, seen)
-            if status != OK:
+            if status != layout.OK:
                 return status
         if s["logged"] == len(seen.log):
-            return GROW_LOG
-        if log_block(state, scratch.block, seen) == FAULT:
-            return FAULT
+            return layout.GROW_LOG
+        if log_block(state, scratch.block, seen) == layout.FAULT:
+            return layout.FAULT
         k = s["blocks"]
         begin = s["pairs"]
         for i in range(b["pairs"]):
@@ -154,8 +142,8 @@ def find_event(words: Words, zeros: int) -> int:
         words: of the stream, from any word on.
         zeros: words of the pair that ends a block: 2 or 3.
     """
-    run = ZERO
-    event = ZERO
+    run = layout.ZERO
+    event = layout.ZERO
     for i in range(len(words)):
         word = int(words[i])
         if word == 0:
@@ -165,5 +153,5 @@ def find_event(words: Words, zeros: int) -> int:
             if event != 0 and word != event:
                 return i
             event = word
-        run = ZERO
+        run = layout.ZERO
     return -1

@@ -25,28 +25,9 @@ from __future__ import annotations
 from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats
 from ...sorting import place_of
+from . import layout
 from .block import report_fault, take_block
-from .layout import (
-    EVENT_DONE,
-    FAULT,
-    FAULT_BLOCK_REPEATED,
-    FAULT_EVENT_ORDER,
-    FAULT_REOPENED,
-    FULL,
-    GROW_LOG,
-    GROW_SEEN,
-    OK,
-    Losses,
-    Parameters,
-    Ranks,
-    Record,
-    Scratch,
-    Seen,
-    Sidx,
-    Tables,
-    Totals,
-    Words,
-)
+from .layout import Losses, Parameters, Ranks, Record, Scratch, Seen, Sidx, Tables, Totals, Words
 from .moments import add_samples
 from .rows import (
     add_to_event,
@@ -87,12 +68,12 @@ def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
     event = block[0]["event"]
     known = test_event(event, seen.directory, seen.pages)
     if known == NO_PAGE:
-        return GROW_SEEN
+        return layout.GROW_SEEN
     if known == SEEN:
-        return _fault_at_block(state, block, FAULT_REOPENED, 0)
+        return _fault_at_block(state, block, layout.FAULT_REOPENED, 0)
     if event < s["last_event"]:
         if rules[0]["ascending"]:
-            return _fault_at_block(state, block, FAULT_EVENT_ORDER, 0)
+            return _fault_at_block(state, block, layout.FAULT_EVENT_ORDER, 0)
         s["ascending"] = 0
     mark_event(event, seen.directory, seen.pages)
     s["closed_event"] = s["last_event"]
@@ -103,7 +84,7 @@ def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
     s["events"] += 1
     s["serial"] += 1
     s["logged"] = 0
-    return OK
+    return layout.OK
 
 
 @inlined
@@ -112,10 +93,10 @@ def log_block(state: Record, block: Record, seen: Seen) -> int:
     s = state[0]
     ident = block[0]["id"]
     if not add_block(ident, s["serial"], seen.table):
-        return _fault_at_block(state, block, FAULT_BLOCK_REPEATED, 4)
+        return _fault_at_block(state, block, layout.FAULT_BLOCK_REPEATED, 4)
     seen.log[s["logged"]] = ident
     s["logged"] += 1
-    return OK
+    return layout.OK
 
 
 @inlined
@@ -145,13 +126,13 @@ def _enter_event(
     if s["event"] != 0:
         if rules[0]["events"]:
             status = write_event(rules, state, totals, scratch.lanes, tables.events)
-            if status != OK:
+            if status != layout.OK:
                 return status
         close_event(state)
     if s["events"] >= max_events:
-        return EVENT_DONE
+        return layout.EVENT_DONE
     status = open_event(rules, state, scratch.block, seen)
-    if status == OK:
+    if status == layout.OK:
         if rules[0]["melt"]:
             s["rate"] = event_rate(s["event"], inputs.rate_ids, inputs.rates)
         if len(inputs.occurring) and place_of(s["event"], inputs.occurring) < 0:
@@ -218,11 +199,11 @@ def scan(
     quantiles = len(inputs.quantiles)
     for _ in range(limit):
         status = take_block(words, stop, rules, state, scratch)
-        if status != OK:
+        if status != layout.OK:
             return status
         if b["event"] != s["event"]:
             status = _enter_event(rules, state, scratch, seen, totals, inputs, tables, max_events)
-            if status != OK:
+            if status != layout.OK:
                 return status
         pairs = b["pairs"]
         if (
@@ -233,15 +214,15 @@ def scan(
             or (r["qplt"] and s["qplt_rows"] + quantiles > len(tables.qplt))
         ):
             s["needed"] = max(pairs, 2, quantiles)
-            return FULL
+            return layout.FULL
         if s["logged"] == len(seen.log):
-            return GROW_LOG
+            return layout.GROW_LOG
         if r["ledger"]:
             status = append_block(rules, state, scratch, arena)
-            if status != OK:
+            if status != layout.OK:
                 return status
-        if log_block(state, scratch.block, seen) == FAULT:
-            return FAULT
+        if log_block(state, scratch.block, seen) == layout.FAULT:
+            return layout.FAULT
         if r["melt"]:
             first = b["first"]
             samples = scratch.losses[first : first + b["count"]]
@@ -249,7 +230,7 @@ def scan(
         if others:
             _write_rows(rules, state, scratch, totals, inputs, tables)
         pass_block(state, scratch.block)
-    return OK
+    return layout.OK
 
 
 @kernel
@@ -276,24 +257,24 @@ def collect(
     b = scratch.block[0]
     while True:
         status = take_block(words, stop, rules, state, scratch)
-        if status != OK:
+        if status != layout.OK:
             return status
         if b["event"] != s["event"]:
             if s["event"] != 0:
-                return EVENT_DONE
+                return layout.EVENT_DONE
             status = open_event(rules, state, scratch.block, seen)
-            if status != OK:
+            if status != layout.OK:
                 return status
         k = s["logged"]
         n = b["pairs"]
         begin = starts[k]
         if begin + n > len(sidx):
             s["needed"] = begin + n
-            return FULL
+            return layout.FULL
         if k == len(seen.log):
-            return GROW_LOG
-        if log_block(state, scratch.block, seen) == FAULT:
-            return FAULT
+            return layout.GROW_LOG
+        if log_block(state, scratch.block, seen) == layout.FAULT:
+            return layout.FAULT
         for i in range(n):
             sidx[begin + i] = scratch.sidx[i]
             losses[begin + i] = scratch.losses[i]

@@ -10,21 +10,9 @@ import numpy.typing as npt
 from ..._jit import inlined, kernel
 from ...arrays import Indices
 from ..format import SIDX_CHANCE, SIDX_MAX_LOSS, SIDX_MEAN
+from . import layout
 from .block import report_fault, take_block
-from .layout import (
-    EVENT_DONE,
-    FAULT,
-    FAULT_ITEM_UNKNOWN,
-    FULL,
-    GROW_LOG,
-    OK,
-    Bits,
-    Losses,
-    Record,
-    Scratch,
-    Seen,
-    Words,
-)
+from .layout import Bits, Losses, Record, Scratch, Seen, Words
 from .scan import close_event, log_block, open_event, pass_block
 from .summary_sums import (
     EXPOSURE,
@@ -152,7 +140,7 @@ def _write_summary(
         or written.blocks[k] == written.starts.shape[1]
     ):
         p["needed"] = needed
-        return FULL
+        return layout.FULL
     if sums.above[row] >= 0 and sums.above[sums.above[row]] >= 0:
         p["row"] = row
         return WIDE
@@ -162,7 +150,7 @@ def _write_summary(
         p["summary"] = summary
         return OVERFLOW
     if not zeros and losses[EXPOSURE] == 0 and losses[MEAN] == 0:
-        return OK
+        return layout.OK
     at = int(written.ends[k])
     written.starts[k, written.blocks[k]] = at
     written.ids[k, written.blocks[k]] = places.summary_ids[summary]
@@ -178,7 +166,7 @@ def _write_summary(
     at = _put_special(words, at, SIDX_MEAN, int(bits[MEAN]), width)
     at = _put_samples(words, at, width, zeros, written)
     written.ends[k] = _put_special(words, at, 0, 0, width)
-    return OK
+    return layout.OK
 
 
 @kernel
@@ -197,14 +185,14 @@ def write_summaries(
             if (sums.touched[word] >> bit) & 1:
                 summary = word * WORD_BITS + bit
                 status = _write_summary(summary, rules, state, places, sums, written, zeros)
-                if status != OK:
+                if status != layout.OK:
                     return status
                 sums.slots[summary] = -1
                 sums.touched[word] &= ~(1 << bit)
         p["word"] += 1
     p["word"] = 0
     p["used"] = 0
-    return OK
+    return layout.OK
 
 
 @kernel
@@ -231,31 +219,33 @@ def summarise(
     b = scratch.block[0]
     while True:
         status = take_block(words, stop, rules, state, scratch)
-        if status != OK:
+        if status != layout.OK:
             return status
         if b["event"] != s["event"]:
             if s["event"] != 0:
                 status = write_summaries(rules, state, places, sums, written, zeros)
-                if status != OK:
+                if status != layout.OK:
                     return status
                 close_event(state)
             if s["events"] >= max_events:
-                return EVENT_DONE
+                return layout.EVENT_DONE
             status = open_event(rules, state, scratch.block, seen)
-            if status != OK:
+            if status != layout.OK:
                 return status
         if s["logged"] == len(seen.log):
-            return GROW_LOG
+            return layout.GROW_LOG
         item = find_item(b["id"], places.items)
         missing = missing_set(item, places)
         if missing >= 0:
             offset = s["base"] + 4 * s["at"] + 4
             set_id = int(places.set_ids[missing])
-            return report_fault(state, FAULT_ITEM_UNKNOWN, offset, b["event"], b["id"], set_id, 0.0)
+            return report_fault(
+                state, layout.FAULT_ITEM_UNKNOWN, offset, b["event"], b["id"], set_id, 0.0
+            )
         count = spread(scratch, sums)
         status = add_block(item, count, rules[0]["width"], s["serial"], places, sums)
-        if status != OK:
+        if status != layout.OK:
             return status
-        if log_block(state, scratch.block, seen) == FAULT:
-            return FAULT
+        if log_block(state, scratch.block, seen) == layout.FAULT:
+            return layout.FAULT
         pass_block(state, scratch.block)

@@ -1,4 +1,7 @@
-"""Occurrences, from csv or packed records with a header; event rates, which follow from them.
+"""Occurrences, event rates, which follow from them, and weights of periods.
+
+Occurrences are read from csv or packed records with a header, the others from csv
+(``period_no,weighting``) or packed records.
 
 A date id counts days of the proleptic Gregorian calendar whose years begin in March, from
 1 March of year 0; or, if dates are granular, minutes. A model without calendar has ids of its
@@ -13,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Floats
 from ...errors import InputError
 from ...slices import slices
 from ...sorting import distinct, order_of, starts_of
@@ -60,17 +64,13 @@ def parse_event_rates(data: Data, source: str | None = None) -> EventRates:
     """
     rows = decode_rows(data, (_RATES_CSV,), _RATES_BIN, source)
     event_ids = rows.ids("EventIds")
-    with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
-        rates = rows.data["Event_rates"].astype(np.float64)
-    usable = np.isfinite(rates) & (rates >= 0)
-    rows.require(usable, "Event_rates", "is negative or not finite")
-    rows.require_float("Event_rates", "one of whole numbers")
+    rates = rows.weights("Event_rates")
     rows.require_unique(event_ids, "EventIds")
     ids, order = order_of(event_ids, "input")
     ordered = np.empty_like(rates)
     for a, b in slices(len(order), "input"):
         event_ids[a:b] = ids[a:b]
-        np.abs(rates[order[a:b]], out=ordered[a:b])
+        ordered[a:b] = rates[order[a:b]]
     return EventRates(event_ids, ordered)
 
 
@@ -348,3 +348,68 @@ def _days_before(year: NDArray[np.int64]) -> NDArray[np.int64]:
     """Days from day 0 to 1 March of a year."""
     days: NDArray[np.int64] = 365 * year + year // 4 - year // 100 + year // 400
     return days
+
+
+_PERIODS_CSV: Final = np.dtype([("period_no", "<i8"), ("weighting", "<f8")])
+_PERIODS_BIN: Final = np.dtype([("period_no", "<i4"), ("weighting", "<f8")])
+
+_TOLERANCE: Final = 1e-6
+"""Weights printed with nine decimals sum to one within this, however many they are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Periods:
+    """How much each period counts in a mean over periods."""
+
+    weights: Floats
+    """Weight of period p at p - 1, finite and not negative; shape (periods,)."""
+
+    @property
+    def total(self) -> float:
+        """Sum of the weights: 1 in a sound model."""
+        return float(self.weights.sum())
+
+    @property
+    def sum_to_one(self) -> bool:
+        """Whether the weights sum to 1, up to the rounding of a csv."""
+        return abs(self.total - 1) <= _TOLERANCE
+
+
+def parse_periods(data: Data, count: int | None = None, source: str | None = None) -> Periods:
+    """Read the weight of every period, in any order.
+
+    Args:
+        data: the whole file, or its columns.
+        count: number of periods of the occurrences, if known.
+        source: name of the file, for messages.
+
+    Raises:
+        InputError: the file is of another form or empty, has a period below 1, above ``count``
+            or twice, lacks one, or has a weight that is negative or not finite.
+    """
+    rows = decode_rows(data, (_PERIODS_CSV,), _PERIODS_BIN, source)
+    numbers = rows.integers("period_no", 1, INT_MAX if count is None else count)
+    weights = rows.weights("weighting")
+    rows.require_unique(numbers, "period_no")
+    expected = int(numbers.max()) if count is None else count
+    if len(numbers) < expected:
+        ordered = np.sort(numbers)
+        gaps = np.flatnonzero(ordered != np.arange(1, len(ordered) + 1))
+        missing = int(gaps[0]) + 1 if len(gaps) else len(ordered) + 1
+        raise InputError(
+            f"{expected - len(numbers)} of {expected} periods have no weight, the first is"
+            f" period {missing}",
+            hint="Give every period from 1 to the number of periods a weight, which may be 0",
+            source=source,
+        )
+    ordered_weights = np.empty(expected)
+    ordered_weights[numbers - 1] = weights
+    return Periods(ordered_weights)
+
+
+def encode_periods(periods: Periods, form: Form) -> bytes:
+    """Write the weights as the peer's file of this form."""
+    rows = np.empty(len(periods.weights), _PERIODS_BIN)
+    rows["period_no"] = np.arange(1, len(rows) + 1)
+    rows["weighting"] = periods.weights
+    return encode_rows(rows, form)

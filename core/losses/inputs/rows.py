@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Array
+from ...arrays import Array, Floats
 from ...budget import current
 from ...errors import InputError
 from ...slices import slices
@@ -116,6 +116,15 @@ class Rows:
             values = self.data[field]
             good = (values == 0) | (values >= np.finfo(values.dtype).tiny)
             self.require(good, field, f"is none: the file looks like {other}")
+
+    def weights(self, field: str) -> Floats:
+        """Values of a field of floats, each required to be finite and not negative."""
+        with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
+            values = self.data[field].astype(np.float64)
+        usable = np.isfinite(values) & (values >= 0)
+        self.require(usable, field, "is negative or not finite")
+        self.require_float(field, "one of whole numbers")
+        return np.abs(values)
 
     def limit_points(self, field: str) -> None:
         """Raise ``InputError`` about the first row beyond ``MAX_POINTS``."""

@@ -16,6 +16,7 @@ from ...sorting import COUNTS, PROGRESS, sort_pairs
 from .._kernels import curves as kernel
 from .._kernels import spreading
 from .._kernels.quantiles import STACK
+from .._kernels.tails import EXPONENTS
 
 
 class Points(NamedTuple):
@@ -85,7 +86,9 @@ class Drawing:
         if len(self._weights):
             self._read_weighted(curves)
         else:
-            self._read_equal(curves)
+            if curves.found is None:
+                self._find_levels(curves)
+            self._evaluate(curves)
         return self._points_read(curves)
 
     def draw_means(self, curves: Curves, samples: int, label: int) -> tuple[Points, Points]:
@@ -120,18 +123,19 @@ class Drawing:
 
     # -- at return periods -------------------------------------------------------
 
-    def _first(self, count: int) -> Indices:
+    def first(self, count: int) -> Indices:
         """The first i with count / i at or below each return period; 0 where there is none."""
         wanted = self._returns.astype(np.int64)
         return np.where(wanted <= count, -(-count // wanted), 0)
 
-    def _read_equal(self, curves: Curves) -> None:
+    def _find_levels(self, curves: Curves) -> None:
         longest = int(np.diff(curves.starts).max(initial=0))
         curves.found = np.empty((len(curves), 3, len(self._returns)))
-        first = self._first(curves.count)
+        first = self.first(curves.count)
         ranks, counts = np.zeros(2 * len(first), np.int64), np.zeros(spreading.BUCKETS, np.int64)
         spare, stack = touched(longest, "curves").view(np.float64), np.zeros(4 * STACK, np.int64)
         progress = np.zeros(spreading.SPREADING, np.int64)
+        parts = np.zeros((2, EXPONENTS), np.int64)
         bits = curves.values.view(np.int64)
         for a, b in self._ranges(curves, len(first)):
             begin, end = curves.starts[a], curves.starts[b]
@@ -141,15 +145,14 @@ class Drawing:
                 of_curve = curves.values[begin:end], bits[begin:end]
                 while spreading.spread(*of_curve, counts, spare, progress, SLICE):
                     current().check("curves")
-            scratch = (ranks, counts, spare, stack, progress)
+            scratch = (ranks, counts, spare, spare.view(np.int64), stack, progress)
             values, starts, found = curves.values, curves.starts[a : b + 1], curves.found[a:b]
-            kernel.find_levels(values, bits, starts, first, *scratch, is_long, found)
-        self._evaluate(curves)
+            kernel.find_levels(values, bits, starts, first, *scratch, is_long, parts, found)
 
     def _evaluate(self, curves: Curves) -> None:
         """Loss and TVaR of curves of equally likely years, from what was found in them."""
         assert curves.found is not None  # noqa: S101 - called after finding
-        first = self._first(curves.count)
+        first = self.first(curves.count)
         curves.read = np.zeros((len(curves), 2, len(first)))
         curves.present = np.zeros((len(curves), len(first)), np.uint8)
         follows = 0

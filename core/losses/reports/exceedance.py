@@ -44,11 +44,18 @@ from .report import (
     integer,
     number,
 )
+from .tallying import Repeated, Tallied, Tally, pays
 
 OEP = 1
 AEP = 3
 _PER_SAMPLE = 5
+_OF_SAMPLES = frozenset({PER_SAMPLE_MEAN, _PER_SAMPLE})
+REPEATED = "repeated"
+"""Of what a batch shares: what its groups stand for. Such a batch is one summary, whose curves are
+read at return periods of equally likely years."""
 _LETTERS = {"f": FULL, "s": SAMPLE_MEAN, "m": PER_SAMPLE_MEAN, "w": _PER_SAMPLE}
+_NONE = np.zeros(0, np.int64)
+_NO_YEARS = np.zeros(0, np.int32)
 _POINT_BYTES = 56
 _GROUP_BYTES = 40
 """Memory for each period of a summary: its cells' middle, its years that are used, and those of its
@@ -112,36 +119,84 @@ class _ExceedanceTable(Calculator):
         sizes = len(batch.cells.samples), len(batch.cells.periods)
         room = _Room(np.empty(sizes[0]), np.empty(sizes[1], np.int64))
         find_middles(batch.cells, room.middles)
+        tally = self._tally(batch)
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
             current().check("curves")
             chosen = self._chosen[kind]
+            tallied = self._read_tally(tally, losses, chosen)
             for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
-                if calculation in chosen:
-                    ept += self._draw_summaries(batch, losses, kind, calculation, room)
-            if chosen & {PER_SAMPLE_MEAN, _PER_SAMPLE}:
-                means, samples = self._draw_samples(batch, losses, kind, chosen, room)
+                if calculation not in chosen:
+                    continue
+                if calculation == FULL and tallied is not None:
+                    labels = np.full(len(tallied.full), FULL)
+                    curves = self._read(tallied.full, labels, full=True)
+                else:
+                    curves = self._gather_summaries(batch, losses, calculation, room)
+                ept += _blocks(calculation, kind, self._drawing.draw(curves))
+            if chosen & _OF_SAMPLES:
+                if tallied is not None:
+                    curves = self._read(tallied.samples, tallied.labels)
+                else:
+                    curves = self._gather_samples(batch, losses, room)
+                means, samples = self._draw_samples(curves, kind, chosen)
                 ept += means
                 psept += samples
         ept.sort(key=lambda block: (block.calculation, block.type))
         return {"ept": ept, "psept": psept}
 
-    def _draw_summaries(
-        self, batch: Batch, losses: Floats, kind: int, calculation: int, room: _Room
-    ) -> list[_Block]:
+    def _tally(self, batch: Batch) -> Tally | None:
+        """The losses of a large summary, if its curves are read from tallies."""
+        repeated = batch.shared.get(REPEATED)
+        if repeated is None:
+            is_large = len(batch.summaries) == 1 and pays(len(batch.cells.samples), self._samples)
+            if self._weighted or not (self._returns and is_large):
+                return None
+            repeated = Repeated(np.ones(len(batch.cells.periods), np.int64), 0)
+        return Tally(batch.cells, repeated, self._samples)
+
+    def _read_tally(
+        self, tally: Tally | None, losses: Floats, chosen: frozenset[int]
+    ) -> Tallied | None:
+        if tally is None or not chosen & {FULL, *_OF_SAMPLES}:
+            return None
+        full = self._periods * self._samples if FULL in chosen else 0
+        of_samples = self._periods if chosen & _OF_SAMPLES else 0
+        return tally.read(losses, self._drawing.first(full), self._drawing.first(of_samples))
+
+    def _read(self, found: Floats, labels: Indices, *, full: bool = False) -> Curves:
+        """Curves of one summary of which the losses are found."""
+        owners = np.zeros(len(labels), np.int64)
+        years = self._periods * (self._samples if full else 1)
+        starts = np.zeros(len(labels) + 1, np.int64)
+        return Curves(
+            np.empty(0), _NONE, starts, labels, owners, _NO_YEARS, _NONE, years, 1.0, found
+        )
+
+    def _gather_summaries(
+        self, batch: Batch, losses: Floats, calculation: int, room: _Room
+    ) -> Curves:
         """A curve for each summary."""
         count = len(batch.summaries)
         values = self._values(room)
-        years = np.empty(len(values) if self._weighted else 0, np.int64)
+        repeated = batch.shared.get(REPEATED)
+        cells, flags = batch.cells, self._flags
+        if repeated is not None:
+            # The "years" tell which group each loss is of.
+            cells = cells._replace(periods=np.arange(len(cells.periods), dtype=np.int32))
+            flags |= WITH_YEARS
+        years = np.empty(len(values) if flags & WITH_YEARS else 0, np.int64)
         starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
-        used, drawn = np.empty(len(batch.cells.periods), np.int32), np.zeros(count, np.uint8)
-        given = (batch.cells, losses, batch.groups, room.middles, calculation)
-        of_run = (self._samples, self._flags)
-        gather_summaries(*given, *of_run, values, years, starts, used, used_starts, drawn)
+        used, drawn = np.empty(len(cells.periods), np.int32), np.zeros(count, np.uint8)
+        given = (cells, losses, batch.groups, room.middles, calculation, self._samples, flags)
+        gather_summaries(*given, values, years, starts, used, used_starts, drawn)
+        if repeated is not None:
+            values = np.repeat(values[: starts[-1]], repeated.times[years[: starts[-1]]])
+            starts[-1] = len(values)
         chosen = np.flatnonzero(drawn)
         # Summaries without a row have no losses either, so that starts stay contiguous.
         begins = np.append(starts[chosen], starts[-1])
         full = calculation == FULL
-        curves = Curves(
+        return Curves(
             values=values[: starts[-1]],
             years=years[: starts[-1]],
             starts=begins,
@@ -152,13 +207,11 @@ class _ExceedanceTable(Calculator):
             count=self._periods * (self._samples if full else 1),
             scale=1 / self._samples if full else 1.0,
         )
-        return _blocks(calculation, kind, self._drawing.draw(curves))
 
     def _draw_samples(
-        self, batch: Batch, losses: Floats, kind: int, chosen: frozenset[int], room: _Room
+        self, curves: Curves, kind: int, chosen: frozenset[int]
     ) -> tuple[list[_Block], list[_Block]]:
         """A curve for each sample of each summary, and the means of those."""
-        curves = self._gather_samples(batch, losses, room)
         points = self._drawing.draw(curves)
         means: list[_Block] = []
         if PER_SAMPLE_MEAN in chosen:

@@ -6,30 +6,17 @@ all partitions of a run. :class:`SetReports` computes reports in the same pass.
 
 from __future__ import annotations
 
-from .item_partitions import (
-    ItemPartitions,
-    JoinedSummaries,
-    Reading,
-    SectionedSummaries,
-    SummarisedSection,
-)
-from .set_reports import MakeAnalysis, SetReports, SetSink, set_policy
-from .sets import SummarySets
-from .summariser import INDEX, IndexSink, StreamSink, Summariser
-
-__all__ = [
-    "INDEX",
-    "IndexSink",
-    "ItemPartitions",
-    "JoinedSummaries",
-    "MakeAnalysis",
-    "Reading",
-    "SectionedSummaries",
-    "SetReports",
-    "SetSink",
-    "StreamSink",
-    "SummarisedSection",
-    "Summariser",
-    "SummarySets",
-    "set_policy",
-]
+from .item_partitions import ItemPartitions as ItemPartitions
+from .item_partitions import JoinedSummaries as JoinedSummaries
+from .item_partitions import Reading as Reading
+from .item_partitions import SectionedSummaries as SectionedSummaries
+from .item_partitions import SummarisedSection as SummarisedSection
+from .set_reports import MakeAnalysis as MakeAnalysis
+from .set_reports import SetReports as SetReports
+from .set_reports import SetSink as SetSink
+from .set_reports import set_policy as set_policy
+from .sets import SummarySets as SummarySets
+from .summariser import INDEX as INDEX
+from .summariser import IndexSink as IndexSink
+from .summariser import StreamSink as StreamSink
+from .summariser import Summariser as Summariser

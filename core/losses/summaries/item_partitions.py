@@ -21,12 +21,12 @@ import numpy as np
 from ...arrays import Octets, Rows
 from .._kernels.summary_blocks import Written
 from ..buffer import as_octets
-from ..events import StreamEnd
+from ..events import StreamEnd, StreamHeader
 from ..finishing import ParallelMap
 from ..format import SUMMARY_HEADER_SIZE
 from ..header import CommonHeader, header_bytes
 from ..policy import Policy
-from ..sections import Section, SectionEnd, SectionLoop, SectionReceiver
+from ..sections import Section, SectionEnd, SectionLoop, SectionReceiver, Taken
 from ..seen import SeenEvents
 from .sets import SummarySets
 from .summariser import (
@@ -192,14 +192,9 @@ class JoinedSummaries(ItemPartitions):
             self._joined_index(set_id, moved)
 
 
-@dataclass(frozen=True, slots=True)
-class SummarisedSection(SectionEnd):
-    """What a section adds to the stream and the index of each set."""
-
-    summariser: int
-    """Index of the summariser that it went to."""
-    written: Written
-    """The blocks, for :meth:`SectionSummariser.reuse` once they have been handed on."""
+SummarisedSection = Taken[Written]
+"""A section, and the blocks that it adds to the stream of each set; they go to
+:meth:`SectionSummariser.reuse` once they have been handed on."""
 
 
 class SectionSummariser(SectionReceiver, Summariser):
@@ -221,20 +216,13 @@ class SectionSummariser(SectionReceiver, Summariser):
         )
         self._spare: list[Written] = []
 
-    def summarise(self, section: Section, index: int) -> SummarisedSection:
-        """Take a section; return what it adds.
-
-        Args:
-            section: the section.
-            index: of this summariser.
+    def summarise(self, section: Section) -> tuple[SectionEnd, Written]:
+        """Take a section; return its end, and what it adds.
 
         Raises:
             CoreError: as :meth:`take`.
         """
-        end = self.take(section)
-        return SummarisedSection(
-            end.stream, end.first_event, end.last_event, end.end, index, self._written
-        )
+        return self.take(section), self._written
 
     def reuse(self, written: Written) -> None:
         """Take back the memory of a section, which nobody reads any more."""
@@ -248,9 +236,7 @@ class SectionSummariser(SectionReceiver, Summariser):
         except IndexError:
             self._make_written(0)
 
-    def _begin(self) -> None:
-        header = self.header
-        assert header is not None  # noqa: S101 - called only after the header
+    def _begin(self, header: StreamHeader) -> None:
         self._check_kind(header)
         self._sums = make_sums(self._sets, header.len_sample)
 
@@ -310,20 +296,20 @@ class SectionedSummaries:
         """
         return self._loop.run(self._summarise, self._hand_on, sections, observe)
 
-    def _summarise(self, index: int, section: Section) -> SummarisedSection:
-        return self._summarisers[index].summarise(section, index)
+    def _summarise(self, index: int, section: Section) -> tuple[SectionEnd, Written]:
+        return self._summarisers[index].summarise(section)
 
-    def _hand_on(self, result: SummarisedSection) -> None:
-        summariser = self._summarisers[result.summariser]
+    def _hand_on(self, index: int, written: Written) -> None:
+        summariser = self._summarisers[index]
         if not self._offsets:
             self._write_headers(summariser)
-        for index, set_id in enumerate(self._set_ids):
-            octets = written_octets(result.written, index)
+        for number, set_id in enumerate(self._set_ids):
+            octets = written_octets(written, number)
             if len(octets):
-                self._index(set_id, written_rows(result.written, index, self._offsets[index]))
-                self._offsets[index] += len(octets)
+                self._index(set_id, written_rows(written, number, self._offsets[number]))
+                self._offsets[number] += len(octets)
                 self._sink(set_id, octets)
-        summariser.reuse(result.written)
+        summariser.reuse(written)
 
     def _write_headers(self, summariser: SectionSummariser) -> None:
         for set_id in self._set_ids:

@@ -239,9 +239,8 @@ class Summariser(StreamReceiver):
         return self._scanner.nbytes + self._held
 
     def _rows_bytes(self) -> int:
-        header = self._scanner.header
-        assert header is not None  # noqa: S101 - called only after the header
-        return rows_bytes(self._sets, header.len_sample, self._max_event_bytes)
+        samples = self._scanner.known_header.len_sample
+        return rows_bytes(self._sets, samples, self._max_event_bytes)
 
     def _count(self) -> None:
         rows = max(self._sums.rows.nbytes, self._rows_bytes())
@@ -249,8 +248,7 @@ class Summariser(StreamReceiver):
 
     def set_header(self, set_id: int) -> StreamHeader:
         """The header of the stream of a set, once that of the item stream is known."""
-        header = self._scanner.header
-        assert header is not None  # noqa: S101 - the caller has seen it
+        header = self._scanner.known_header
         return replace(
             header, kind=Kind.SUMMARY, aggregation=1, source=SOURCE_SUMMARY, summary_set=set_id
         )
@@ -293,9 +291,7 @@ class Summariser(StreamReceiver):
 
     # -- the pass ----------------------------------------------------------------
 
-    def _begin(self) -> None:
-        header = self._scanner.header
-        assert header is not None  # noqa: S101 - called only after the header
+    def _begin(self, header: StreamHeader) -> None:
         self._check_kind(header)
         self._make_room()
         for index, set_id in enumerate(self._sets.set_ids):
@@ -328,8 +324,7 @@ class Summariser(StreamReceiver):
             )
 
     def _make_room(self) -> None:
-        header = self._scanner.header
-        assert header is not None  # noqa: S101 - called only after the header
+        header = self._scanner.known_header
         samples, width = header.len_sample, header.float_width
         first = first_bytes(self._sets, samples, width)
         # Who reads the streams unpacks blocks as large.
@@ -339,8 +334,7 @@ class Summariser(StreamReceiver):
         self._make_written(0)
 
     def _make_written(self, least: int) -> None:
-        header = self._scanner.header
-        assert header is not None  # noqa: S101 - as above
+        header = self._scanner.known_header
         sets = len(self._sets.set_ids)
         self._written = make_written(sets, header.len_sample, header.float_width, least)
         self._count()

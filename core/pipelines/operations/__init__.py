@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ..operation import Operation
+from ..stage import Operation
 from .batches import BATCH, BUCKET_BATCH, DELAY, EPOCH, LIMIT, PAD, PREFETCH
 from .items import FILTER, MAP, SCAN, SELECT_MANY
 from .positions import PERMUTE, REPEAT, SHARD, SHUFFLE, SPLIT, WINDOW

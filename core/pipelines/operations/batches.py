@@ -10,7 +10,6 @@ from ...iterate.collate import Padding
 from ...iterate.limits import Head
 from ...iterate.positions import Range
 from ..cost import INDEX_BYTES, Cost, Demand
-from ..operation import Batching, BuildContext, Operation, Options, Sample, Sizing, always
 from ..options import (
     MAX_ITEMS,
     Option,
@@ -26,7 +25,17 @@ from ..options import (
     refused_always,
     seed,
 )
-from ..stage import StageSpec, located
+from ..stage import (
+    Batching,
+    BuildContext,
+    Operation,
+    Options,
+    Sample,
+    Sizing,
+    StageSpec,
+    always,
+    located,
+)
 
 MAX_BATCH = 1 << 20
 MAX_READ_AHEAD = 1_000_000

@@ -11,8 +11,8 @@ from ...iterate.recurrent import SCANS, Scan
 from ...iterate.selecting import select_many
 from ...iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from ..cost import Cost, Demand
-from ..operation import BuildContext, Operation, Sample, always
 from ..options import Option, mapping, name, one_of, seed
+from ..stage import BuildContext, Operation, Sample, always
 
 _READ_AHEAD = Demand(1 << 16, 16 << 20)
 """Most that is read at once by a stage that does not know how many items it needs."""

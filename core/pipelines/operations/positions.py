@@ -12,9 +12,8 @@ from ...iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from ...iterate.split import CHUNK, KeySplit, Split
 from ...rng import SMALL
 from ..cost import CACHED, INDEX_BYTES, Cost, Demand
-from ..operation import BuildContext, Epochs, Operation, Options, Sample, Sizing, always
 from ..options import Option, Refused, fraction, integer, name, one_of, optional, seed
-from ..stage import StageSpec
+from ..stage import BuildContext, Epochs, Operation, Options, Sample, Sizing, StageSpec, always
 
 MAX_WINDOW = 1 << 16
 

@@ -12,8 +12,8 @@ from ...iterate.combine import Zip, zipped
 from ...iterate.mapping import named_map
 from ...iterate.mixing import mixed
 from ...iterate.positions import Range, Reordering
-from ..operation import BuildContext, Operation, Options
 from ..options import Option, Refused, mapping, name, names, one_of, optional, seed, span, weights
+from ..stage import BuildContext, Operation, Options
 
 
 @runtime_checkable

@@ -151,9 +151,9 @@ def _in_order(listed: Indices, n: int, marked: Array, scratch: Scratch) -> None:
         return
     k = ZERO
     for s in range(len(marked)):
-        if marked[s] != 0:
-            listed[_U(k)] = s
-            k += 1
+        # Written for every sample, and kept if it is there: no branch to mispredict.
+        listed[_U(k)] = s
+        k += int(marked[s] != 0)
 
 
 @subkernel
@@ -238,56 +238,96 @@ def count_pairs(load: Load, scratch: Scratch, sizes: Indices, lengths: Indices) 
         lengths[pair] = length
 
 
+@subkernel
+def _add_occurrences(
+    i: int, at: int, last: int, load: Load, scratch: Scratch, found: int
+) -> tuple[int, int]:
+    """Add up further occurrences of a pair, after that whose losses are in scratch.
+
+    Returns:
+        The row after the last, and how many samples the pair has.
+    """
+    high, low, most = scratch.high, scratch.low, scratch.largest
+    n = ZERO
+    while True:
+        for k in range(found):
+            s = _U(scratch.listed[k])
+            x = scratch.now[s]
+            scratch.now[s] = 0.0
+            scratch.all[_U(n)] = scratch.listed[k]
+            n += int(high[s] == 0.0)
+            high[s], rest = two_sum(high[s], x)
+            low[s] += rest
+            most[s] = max(most[s], x)
+        if i == last:
+            return at, n
+        i, at, found = _add_occurrence(i, at, last, load, scratch)
+
+
 @kernel
 def add_up(
-    load: Load, ordered: bool, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
-) -> None:
+    load: Load,
+    ordered: bool,
+    scratch: Scratch,
+    sizes: Indices,
+    samples: Int32s,
+    sums: Floats,
+    largest: Floats,
+) -> int:
     """Write the cells of pairs, one after the other.
 
     Args:
         load: the pairs.
         ordered: whether the samples of a block ascend.
         scratch: zeros.
+        sizes: receives the cells of each pair.
         samples: receives the sample of each cell, ascending within a pair.
         sums: receives the sum over the occurrences of its period.
         largest: receives the largest of them.
+
+    Returns:
+        The number of cells.
     """
     at = ZERO
     to = ZERO
-    high, low, most, listed = scratch.high, scratch.low, scratch.largest, scratch.all
-    for pair in range(len(load.starts) - 1):
-        i = load.starts[pair]
+    now, high, low, most = scratch.now, scratch.high, scratch.low, scratch.largest
+    for pair in range(len(sizes)):
+        first = load.starts[pair]
         last = load.starts[pair + 1]
-        if ordered and last == i + 1:
-            count = load.counts[i]
+        begin = to
+        if ordered and last == first + 1:
+            count = load.counts[first]
             copy(load.samples[at : at + count], samples[to : to + count])
             copy(load.losses[at : at + count], sums[to : to + count])
             copy(load.losses[at : at + count], largest[to : to + count])
             to += count
             at += count
+            sizes[pair] = count
             continue
-        n = ZERO
-        while i < last:
-            i, at, found = _add_occurrence(i, at, last, load, scratch)
-            for k in range(found):
+        i, at, n = _add_occurrence(first, at, last, load, scratch)
+        if i == last:
+            _in_order(scratch.listed, n, now, scratch)
+            for k in range(n):
                 s = _U(scratch.listed[k])
-                x = scratch.now[s]
-                scratch.now[s] = 0.0
-                listed[_U(n)] = scratch.listed[k]
-                n += int(high[s] == 0.0)
-                high[s], rest = two_sum(high[s], x)
-                low[s] += rest
-                most[s] = max(most[s], x)
-        _in_order(listed, n, high, scratch)
-        for k in range(n):
-            s = _U(listed[k])
-            samples[to] = listed[k]
-            sums[to] = high[s] + low[s]
-            largest[to] = most[s]
-            high[s] = 0.0
-            low[s] = 0.0
-            most[s] = 0.0
-            to += 1
+                samples[to] = scratch.listed[k]
+                sums[to] = now[s]
+                largest[to] = now[s]
+                now[s] = 0.0
+                to += 1
+        else:
+            at, n = _add_occurrences(i, at, last, load, scratch, n)
+            _in_order(scratch.all, n, high, scratch)
+            for k in range(n):
+                s = _U(scratch.all[k])
+                samples[to] = scratch.all[k]
+                sums[to] = high[s] + low[s]
+                largest[to] = most[s]
+                high[s] = 0.0
+                low[s] = 0.0
+                most[s] = 0.0
+                to += 1
+        sizes[pair] = to - begin
+    return to
 
 
 @kernel

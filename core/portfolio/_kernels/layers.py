@@ -245,6 +245,7 @@ def cede(
     layers: Layers,
     when: When,
     cell: int,
+    last: int,
     most: int,
     scratch: Scratch,
     results: Results,
@@ -257,6 +258,7 @@ def cede(
         layers: the programme.
         when: of the occurrences.
         cell: the first.
+        last: cell after the last.
         most: rows and steps of layers after which it stops.
         scratch: for a cell.
         results: receives what is ceded and left.
@@ -267,7 +269,7 @@ def cede(
     """
     state[0] = DONE
     work = 0
-    while cell < len(rows.starts) - 1 and work < most:
+    while cell < last and work < most:
         first, end = rows.starts[cell], rows.starts[cell + 1]
         net, taken = results.net[first:end], scratch.taken[: end - first]
         gross = 0.0

@@ -125,3 +125,45 @@ def find_pairs(
         total += counts[blocks[i]]
     progress[0] = pair
     progress[1] = total + ZERO
+
+
+@kernel
+def find_alone(starts: Indices, occurrences: Int32s, blocks: Indices, keys: Indices) -> None:
+    """Tell pairs by their first block where an occurrence is all that happens in a period.
+
+    Args:
+        starts: first reference of each pair, and the one after the last.
+        occurrences: of the references.
+        blocks: of the references.
+        keys: receives the blocks; keeps what it has for other pairs.
+    """
+    for pair in range(len(keys)):
+        first = starts[pair]
+        if occurrences[first] == occurrences[starts[pair + 1] - 1]:
+            keys[pair] = blocks[first]
+
+
+@kernel
+def find_changes(
+    keys: Indices, order: Indices, starts: Indices, blocks: Indices, new: npt.NDArray[np.bool_]
+) -> None:
+    """Tell which pairs have other blocks than the one before.
+
+    A filter may leave out an event of one member and not of another, so that the first block
+    does not tell all.
+
+    Args:
+        keys: of ``find_alone``, ascending.
+        order: pair of each.
+        starts: first reference of each pair, and the one after the last.
+        blocks: of the references.
+        new: receives whether a pair differs.
+    """
+    for j in range(len(keys)):
+        new[j] = j == 0 or keys[j] != keys[j - 1]
+        if not new[j]:
+            this, that = starts[order[j]], starts[order[j - 1]]
+            count = starts[order[j] + 1] - this
+            new[j] = count != starts[order[j - 1] + 1] - that
+            for k in range(0 if new[j] else count):
+                new[j] |= blocks[this + k] != blocks[that + k]

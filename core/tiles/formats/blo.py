@@ -8,31 +8,17 @@ import re
 import numpy as np
 
 from ..recording import Axis, FileInfo, Hints
-from .files import Check, File, Files, Order, Values, only
+from .files import Check, File, Files, Order, Values, only, packed
 from .format import Format, Found
 
 ID = b"IMGBLO"
 MAGICS = {258, 259}
 """Magic numbers after the identifier; 259 was introduced for 16-bit frames."""
-HEADER = np.dtype(
-    [
-        ("magic", "u2"),
-        ("offset_1", "u4"),
-        ("offset_2", "u4"),
-        ("flags", "u4"),
-        ("frame_size", "u2"),
-        ("frame_rotation", "u2"),
-        ("columns", "u2"),
-        ("rows", "u2"),
-        ("scan_rotation", "u2"),
-        ("step_x", "f8"),
-        ("step_y", "f8"),
-        ("beam_energy", "u4"),
-        ("pixels_per_100_cm", "u2"),
-        ("camera_length", "u4"),
-        ("time", "f8"),
-    ]
-)
+HEADER = packed("""
+    magic u2  offset_1 u4  offset_2 u4  flags u4  frame_size u2  frame_rotation u2  columns u2
+    rows u2  scan_rotation u2  step_x f8  step_y f8  beam_energy u4  pixels_per_100_cm u2
+    camera_length u4  time f8
+""")
 """The header after the identifier, of either byte order."""
 CHECKS = (
     Check(

@@ -174,6 +174,12 @@ class File:
         return Extent(self.index, frames, start + header, stride)
 
 
+def packed(fields: str) -> np.dtype[np.void]:
+    """Return a header whose fields follow each other, given as a name and a type in turn."""
+    words = fields.split()
+    return np.dtype(list(zip(words[::2], words[1::2], strict=True)))
+
+
 def fields_of(octets: bytes, header: np.dtype[Any]) -> dict[str, Any]:
     """Return the fields of a header, which begins ``octets``, by name."""
     values = np.frombuffer(octets, header, 1)[0].item()

@@ -17,42 +17,19 @@ import numpy as np
 from ...arrays import Floats, Indices
 from ...budget import current
 from ..recording import BuiltIn, FileInfo, Hints
-from .files import Check, File, Files, Values, offset_of, only, read_xml
+from .files import Check, File, Files, Values, offset_of, only, packed, read_xml
 from .format import Format, Found
 from .mrc import Mrc
 
 MAGIC = 0xFEED
 MONOCHROME = 100
-HEADER = np.dtype(
-    [
-        ("magic", "<u4"),
-        ("name", "V24"),
-        ("version", "<i4"),
-        ("header_size", "<i4"),
-        ("description", "V512"),
-        ("width", "<u4"),
-        ("height", "<u4"),
-        ("bit_depth", "<u4"),
-        ("bit_depth_real", "<u4"),
-        ("image_size", "<u4"),
-        ("image_format", "<u4"),
-        ("allocated_frames", "<u4"),
-        ("origin", "<u4"),
-        ("true_image_size", "<u4"),
-        ("frame_rate", "<f8"),
-        ("description_format", "<i4"),
-        ("reference_frame", "<u4"),
-        ("fixed_size", "<u4"),
-        ("flags", "<u4"),
-        ("bayer_pattern", "<i4"),
-        ("time_offset_us", "<i4"),
-        ("extended_header_size", "<i4"),
-        ("compression_format", "<u4"),
-        ("reference_time_s", "<i4"),
-        ("reference_time_ms", "<u2"),
-        ("reference_time_us", "<u2"),
-    ]
-)
+HEADER = packed("""
+    magic <u4  name V24  version <i4  header_size <i4  description V512  width <u4  height <u4
+    bit_depth <u4  bit_depth_real <u4  image_size <u4  image_format <u4  allocated_frames <u4
+    origin <u4  true_image_size <u4  frame_rate <f8  description_format <i4  reference_frame <u4
+    fixed_size <u4  flags <u4  bayer_pattern <i4  time_offset_us <i4  extended_header_size <i4
+    compression_format <u4  reference_time_s <i4  reference_time_ms <u2  reference_time_us <u2
+""")
 
 
 def _check(field: str, holds: Callable[[Values], bool], hint: str) -> Check:

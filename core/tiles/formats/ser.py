@@ -12,21 +12,13 @@ import numpy as np
 
 from ...arrays import Indices
 from ..recording import Axis, Extent, Hints
-from .files import GROWING_HINT, Check, File, Files, extension, offset_of, only
+from .files import GROWING_HINT, Check, File, Files, extension, offset_of, only, packed
 from .format import Format, Found
 
 MAGIC = b"II\x97\x01"
-HEADER = np.dtype(
-    [
-        ("magic", "V4"),
-        ("version", "<u2"),
-        ("data_type", "<i4"),
-        ("tag_type", "<i4"),
-        ("total", "<i4"),
-        ("valid", "<i4"),
-        ("table", "V4"),
-    ]
-)
+HEADER = packed("""
+    magic V4  version <u2  data_type <i4  tag_type <i4  total <i4  valid <i4  table V4
+""")
 """The header, up to an offset of 4 or 8 bytes and the number of dimensions."""
 VERSIONS = {0x210: "i", 0x220: "q"}
 """Code of the offsets, by version; the second allows files of more than 2 GiB."""

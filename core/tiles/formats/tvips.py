@@ -9,25 +9,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..recording import Extent, FileInfo, Hints
-from .files import Check, Files, Values, fields_of
+from .files import Check, Files, Values, fields_of, packed
 from .format import Format, Found
 
-FIELDS = (
-    "size",
-    "version",
-    "width",
-    "height",
-    "bits_per_pixel",
-    "offset_x",
-    "offset_y",
-    "binning_x",
-    "binning_y",
-    "pixel_size_nm",
-    "high_tension_kv",
-    "magnification",
-    "frame_header",
-)
-HEADER = np.dtype([*((field, "<i4") for field in FIELDS), ("unused", "V204")])
+HEADER = packed("""
+    size <i4  version <i4  width <i4  height <i4  bits_per_pixel <i4  offset_x <i4  offset_y <i4
+    binning_x <i4  binning_y <i4  pixel_size_nm <i4  high_tension_kv <i4  magnification <i4
+    frame_header <i4  unused V204
+""")
 """The series header."""
 FRAME_HEADER_V1 = 12
 COUNTER = struct.Struct("<I")

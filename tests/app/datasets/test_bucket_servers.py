@@ -15,8 +15,8 @@ import obstore
 import pytest
 from obstore.store import ObjectStore, S3Store
 
+from app.datasets.files.backends import ObjectBackend
 from app.datasets.files.file_set import ReadFailedError
-from app.datasets.files.object_reads import ObjectBackend
 from app.datasets.files.roots import Roots
 from app.errors import DataChangedError
 from tests.app.datasets.files.bucket import bucket_roots, upload

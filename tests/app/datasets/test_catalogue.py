@@ -428,6 +428,34 @@ def test_entries_of_earlier_servers_state_no_contents(desk: Desk) -> None:
     assert desk.open("a").plan.nav_shape == (2,)
 
 
+def test_a_stored_entry_is_one_that_earlier_servers_read(desk: Desk) -> None:
+    """What the files held stands beside it, as do members of later servers."""
+    entry = {"id": "a", "files": ["scan.npy"]}
+    desk.register(**entry)
+    things = Namespaces(desk.store, "dataset")
+    owned = things.get(SINGLE_USER.owner, "a")
+    assert owned.value == entry
+    assert owned.beside == {"registered": "<u2 [4, 8, 9]"}
+    desk.catalogue.delete(SINGLE_USER, "a")
+    things.insert(SINGLE_USER.owner, "a", entry, beside={**owned.beside, "later": 1})
+    opened, created = desk.catalogue.register(SINGLE_USER, entry)
+    opened.close()
+    assert not created
+    assert things.get(SINGLE_USER.owner, "a").beside["later"] == 1
+    desk.save("scan.npy", np.zeros((2, *FRAME), "<f4"))
+    with pytest.raises(DataChangedError, match="was registered"):
+        desk.open("a")
+
+
+def test_what_the_files_held_was_a_member_of_the_entry(desk: Desk) -> None:
+    entry = {"id": "a", "files": ["scan.npy"], "registered": "<u2 [4, 8, 9]"}
+    Namespaces(desk.store, "dataset").create(SINGLE_USER.owner, "a", entry)
+    desk.register(id="a")
+    desk.save("scan.npy", np.zeros((2, *FRAME), "<f4"))
+    with pytest.raises(DataChangedError, match="was registered"):
+        desk.open("a")
+
+
 def test_what_is_doubtful_is_noted(desk: Desk) -> None:
     desk.save("near.npy", np.full(FRAME, 1.02))
     desk.save("far.npy", np.full(FRAME, 40.0))
@@ -439,6 +467,23 @@ def test_what_is_doubtful_is_noted(desk: Desk) -> None:
     desk.save("scan.npy", np.zeros((3, 4, *FRAME), "<u2"))
     (note,) = desk.register(id="c", sig_shape=[3, 4, *FRAME]).describe()["notes"]
     assert "no scan" in note
+
+
+def test_files_of_which_each_tells_one_axis_of_a_scan_are_noted(desk: Desk) -> None:
+    for row in range(3):
+        desk.save(f"row_{row}", np.zeros((4, *FRAME), "<u2"))
+        desk.save(f"one_{row}", np.zeros(FRAME, "<u2"))
+        desk.save(f"map_{row}", np.zeros((2, 5, *FRAME), "<u2"))
+    (note,) = desk.register(id="a", files=[], glob="row_*.npy").describe()["notes"]
+    assert note == "the frames of 3 files are a list: for a scan, give nav_shape, such as [3, 4]"
+    scan = desk.register(id="b", files=[], glob="row_*.npy", nav_shape=[3, 4]).describe()
+    assert (scan["nav_shape"], scan["notes"]) == ([3, 4], [])
+    maps = desk.register(id="c", files=[], glob="map_*.npy").describe()
+    assert (maps["nav_shape"], maps["notes"]) == ([6, 5], [])
+    assert desk.register(id="d", files=[], glob="one_*.npy").describe()["notes"] == []
+    desk.save("map_0", np.zeros((5, 2, *FRAME), "<u2"))
+    (note,) = desk.register(id="e", files=["map_0.npy", "row_0.npy"]).describe()["notes"]
+    assert note.endswith("2 files are a list: for a scan, give nav_shape")
 
 
 @pytest.mark.parametrize(("name", "near"), [("NPY", "npy"), ("hdf", "hdf5"), ("zar", "zarr")])

@@ -15,8 +15,8 @@ from backports.zstd import compress as zstd_compress
 from obstore.store import MemoryStore
 
 from app.datasets.catalogue import Catalogue
+from app.datasets.files.backends import ObjectBackend
 from app.datasets.files.buffers import BufferPool
-from app.datasets.files.object_reads import ObjectBackend
 from app.datasets.files.object_set import ObjectSet
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.datasets.opened import OpenDataset, OpenItems

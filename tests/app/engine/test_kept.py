@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.engine.kept import Kept
-from app.engine.ledger import Ledger
+from app.engine.ledger import Kept, Ledger
 from app.errors import BusyError
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
-from app.engine.results import Result
+from app.engine.workers import Result
 
 LOOPS = pytest.mark.parametrize(
     "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]

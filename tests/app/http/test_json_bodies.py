@@ -64,6 +64,8 @@ def read(
     ledger: Ledger | None = None,
     limit: int = 100,
     rate: MinimumRate = MinimumRate(0),  # noqa: B008 - immutable
+    *,
+    optional: bool = False,
 ) -> Mapping[str, Any]:
     """The JSON of a body; afterwards the ledger must hold nothing of it."""
     ledger = ledger or Ledger(MIB, MIB)
@@ -71,7 +73,8 @@ def read(
 
     async def run() -> Mapping[str, Any]:
         request = cast("Exchange", Request(body))
-        async with JsonBodies(ledger, threads, rate).read(request, ALICE, limit) as values:
+        bodies = JsonBodies(ledger, threads, rate)
+        async with bodies.read(request, ALICE, limit, optional=optional) as values:
             return values
 
     try:
@@ -86,8 +89,10 @@ def test_an_object_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b" \r\n\t"])
-def test_nothing_is_an_empty_object(text: bytes) -> None:
-    assert read(Body(text)) == {}
+def test_nothing_is_an_empty_object_where_a_body_is_optional(text: bytes) -> None:
+    assert read(Body(text), optional=True) == {}
+    with pytest.raises(BadRequestError, match="the body is empty"):
+        read(Body(text))
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"5", b"null", b'"x"', b"\xff", b'{"a": 1}x'])

@@ -23,6 +23,7 @@ from tests.app.harness import MIB, Contract, Post, Service, ask, is_problem
     ("body", "status"),
     [
         (b"", 422),
+        (b"AQECtoken", 422),
         (b"null", 422),
         (b"[]", 422),
         (b"{}", 422),
@@ -50,6 +51,8 @@ def test_bodies_that_hold_no_token(
         for declared in ([], [("Content-Type", "text/plain")]):
             undeclared = ask(service, Post(path, [body], declared, sized))
             assert (undeclared.status, undeclared.json()["code"]) == (status, answer.json()["code"])
+        if status == 422:
+            assert answer.json()["hint"] == 'Send {"token": "…"}'
 
 
 def test_a_large_body_for_tokens_takes_no_memory(service: Service) -> None:

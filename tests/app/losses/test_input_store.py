@@ -152,7 +152,7 @@ def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
         inputs.put(alice, "quantiles", b"0.3")
     assert len(blobs.list(KIND).blobs) == 2
     # What she has already takes nothing, and the quota of another is another one.
-    assert not inputs.put(alice, "quantiles", b"0.1").receipt.created
+    assert not inputs.put(alice, "quantiles", b"0.1").created
     for text in (b"0.1", b"0.3"):
         inputs.put(bob, "quantiles", text)
     with pytest.raises(QuotaExceededError):

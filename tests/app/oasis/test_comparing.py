@@ -12,7 +12,7 @@ import pytest
 from app.command.main import main
 from app.oasis.comparing import TableComparison, Verdict, compare_runs
 from core.errors import InputError
-from core.losses.inputs.periods import Periods, encode_periods
+from core.losses.inputs import Periods, encode_periods
 
 SELT = "EventId,SummaryId,SampleId,Loss,ImpactedExposure\n"
 EPT = "SummaryId,EPCalc,EPType,ReturnPeriod,Loss\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.pipelines.encoding import _compact
+from app.pipelines.streaming import _compact
 
 
 def test_an_array_is_sent_from_its_own_memory() -> None:

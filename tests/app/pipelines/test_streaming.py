@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from app.engine.workers import Workers
-from app.pipelines.encoding import Batch
 from app.pipelines.opened import OpenPipeline, RequestProfiles
-from app.pipelines.streaming import Selection, batch_stream
+from app.pipelines.streaming import Batch, Selection, batch_stream
 from app.pipelines.tokens import BatchTokens
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain

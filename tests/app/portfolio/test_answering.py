@@ -32,6 +32,8 @@ def doubled() -> Book:
 
 
 GROUPED = ("averages", "curves", "periods", "contributions")
+WIDEST = ("contributions", "uncertainty", "layers", "recoveries")
+"""Reports whose amounts are always of eight bytes."""
 PAIRED = [{"id": "a", "pairing_seed": 1}, {"id": "other", "pairing_seed": 2}]
 
 
@@ -212,6 +214,27 @@ def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -> None
     assert len({tag, *tags}) == 4
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "arrow"])
+def test_an_answer_that_was_cut_goes_on_at_its_byte(desk: Desk, form: str) -> None:
+    whole = desk.ask(form, report="periods")
+    assert whole.headers["accept-ranges"] == "bytes"
+    query, size = {"loss_sets": [{"id": "a"}], "report": "periods"}, len(whole.content)
+    path, tag = f"/v1/portfolios/query?format={form}", whole.headers["etag"]
+
+    def ask(of: str, tag: str) -> httpx.Response:
+        headers = {"Range": of, "If-Range": tag}
+        return desk.send("POST", path, json=query, headers=headers)
+
+    for start in (1, size // 2, size - 1):
+        rest = ask(f"bytes={start}-", tag)
+        assert (rest.status_code, rest.content) == (206, whole.content[start:])
+        assert rest.headers["content-range"] == f"bytes {start}-{size - 1}/{size}"
+        assert rest.headers["etag"] == tag
+    other = ask("bytes=1-", '"another"')
+    assert (other.status_code, other.content) == (200, whole.content)
+    assert ask(f"bytes={size}-", tag).status_code == 416
+
+
 def test_tables_come_in_every_format_with_equal_rows(desk: Desk) -> None:
     asked = {"report": "averages", "group_by": ["Region"]}
     rows = rows_of(desk.ask(**asked), "aal")
@@ -264,6 +287,8 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"return_periods": [61], "curves": "Ff"}, "there are 60 years", ""),
         ({"currency": "USD"}, "is in EUR, of which there is no rate", '"EUR"'),
         ({"currency": "USD", "rates": {"EUR": -1}}, "rates.EUR must be above 0, and is -1", ""),
+        ({"currency": "EUR", "rates": {"GBP": 1.2}}, "no loss set is in GBP", "are in EUR"),
+        ({"currency": "EUR", "rates": {"EUR": 0.9}}, "currency of the answer", "rate is 1"),
         ({"filter": {"months": [3, 13]}}, "filter.months[1] must be at most 12, and is 13", ""),
         ({"currency": "USD", "loss_sets": [{"id": "nothing"}]}, "currency of the loss set", ""),
         ({"rates": {"USD": 1}}, "rates need the currency", ""),
@@ -304,6 +329,7 @@ def test_a_question_that_contradicts_itself_or_its_sets_says_where(
         ("layers", {"programme": TOWER, "of": "gross"}, "of", "curves"),
         ("layers", {"programme": TOWER, "return_periods": [9]}, "return_periods", "uncertainty"),
         ("recoveries", {"programme": TOWER, "seed": 1}, "seed", "it is for uncertainty"),
+        *((name, {"float_width": 4}, "float_width", "periods") for name in WIDEST),
         ("averages", {"curves": "F"}, "curves", "contributions"),
         ("periods", {"tvar": "weight"}, "tvar", "it is for curves, summary"),
         ("curves", {"tolerance": 0.1}, "tolerance", "uncertainty"),

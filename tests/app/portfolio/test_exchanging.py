@@ -61,6 +61,18 @@ def test_the_stored_file_comes_by_range_and_with_its_tag(desk: Desk) -> None:
     assert (desk.send("GET", path.replace("arrow", "csv"))).status_code == 406
 
 
+def test_a_table_that_was_cut_goes_on_at_its_byte(desk: Desk) -> None:
+    desk.make(desk.run(Book()), name="a")
+    for form in ("splt&format=csv", "occurrence&format=bin"):
+        path = f"{SETS}/a/losses?form={form}"
+        whole = desk.send("GET", path)
+        headers = {"Range": "bytes=99-", "If-Range": whole.headers["etag"]}
+        rest = desk.send("GET", path, headers=headers)
+        assert (rest.status_code, rest.content) == (206, whole.content[99:])
+        head = desk.send("HEAD", path)
+        assert (head.status_code, head.content) == (200, b"")
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_year_loss_table_has_its_columns_as_dimensions(desk: Desk, form: str) -> None:
     body = YLT

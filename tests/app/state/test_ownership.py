@@ -79,6 +79,25 @@ def test_a_replacement_sees_what_it_replaces(store: MemoryStateStore) -> None:
         things.replace(seen, {"n": 3})
 
 
+def test_what_is_known_besides_is_ignored_and_kept(store: MemoryStateStore) -> None:
+    """By nodes of the version before, while others know more."""
+    things = Namespaces(store, "view")
+    newer = {"colour": "red", "since": [1, None]}
+    things.insert("alice", "v", {"n": 1}, beside=newer)
+    assert not things.create("alice", "v", {"n": 1})
+    assert not things.create("alice", "v", {"n": 1}, beside={"colour": "red"})
+    for other in ({"n": 2}, {"n": 1, "m": None}):
+        with pytest.raises(RecordExistsError):
+            things.create("alice", "v", other)
+    with pytest.raises(RecordExistsError):
+        things.create("alice", "v", {"n": 1}, beside={"colour": "blue"})
+    changed = things.replace(things.get("alice", "v"), {"n": 2})
+    assert things.replace(changed, {"n": 3}).beside == newer
+    assert adopt(store, "alice", "bob") == (1, [])
+    owned = things.get("bob", "v")
+    assert (owned.value, owned.beside) == ({"n": 3}, newer)
+
+
 def test_a_head_names_its_owner(store: MemoryStateStore) -> None:
     things = Namespaces(store, "view")
     things.create("alice", "v", {})

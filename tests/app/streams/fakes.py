@@ -135,10 +135,10 @@ class NumberFrames:
     threads: set[str] = field(default_factory=set)
     next: int = 0
     writer: FrameWriter = field(default_factory=FrameWriter)
+    finished: bool = False
 
-    @property
-    def finished(self) -> bool:
-        return self.next == self.count
+    def __post_init__(self) -> None:
+        self.finished = self.count == 0
 
     def begin(self) -> Buffers:
         return []
@@ -146,6 +146,7 @@ class NumberFrames:
     def item(self, item: Number) -> Buffers:
         self.threads.add(threading.current_thread().name)
         self.next = item.value + 1
+        self.finished = self.next == self.count
         return self.writer.frame(FrameKind.DATA, {"token": self.next}, bytes(item.nbytes))
 
     def heartbeat(self) -> Buffers:
@@ -171,6 +172,7 @@ class NumberLines(NumberFrames):
 
     def item(self, item: Number) -> Buffers:
         self.next = item.value + 1
+        self.finished = self.next == self.count
         return [b"%d\n" % item.value]
 
     def heartbeat(self) -> Buffers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.tiles.schemas import VIEW
+from app.tiles.routes import VIEW
 from core.tiles.view import MEMBERS
 
 

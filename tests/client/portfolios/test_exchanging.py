@@ -71,23 +71,33 @@ def test_a_table_is_put_with_its_inputs_and_written_back(
     assert (tmp_path / "when.txt").read_bytes().splitlines()[1].startswith(b"1,1,2000,3,1")
 
 
-@pytest.mark.parametrize(("form", "ending"), [("selt", "csv"), ("blocks", "arrow")])
-def test_an_export_that_is_cut_ends_up_whole(
+@pytest.mark.parametrize(
+    ("form", "ending"), [("selt", "csv"), ("blocks", "arrow"), ("question", "csv")]
+)
+def test_a_file_that_is_cut_ends_up_whole(
     server: ServerProcess, connect: Connect, tmp_path: Path, form: str, ending: str
 ) -> None:
-    rows = "".join(f"{n},{n % 97 + 1}\n" for n in range(1, 20_001))
+    def save(url: str, path: Path) -> None:
+        portfolios = connect(url).portfolios
+        if form == "question":
+            portfolios.save("large", "periods", path)
+        else:
+            portfolios.export("large", path, form)
+
+    rows = "".join(f"{n},{n % 97 + 1}\n" for n in range(1, 150_001))
     table = f"Period,Loss\n{rows}".encode()
     whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
     client = connect(server.url)
-    client.portfolios.put("large", table, form="ylt", no_of_periods=20_000)
-    client.portfolios.export("large", whole, form)
+    client.portfolios.put("large", table, form="ylt", no_of_periods=150_000)
+    save(server.url, whole)
 
     def plan(number: int) -> Faults:
-        return Faults(cut=Cut("down", 200_000)) if number == 0 else GOOD
+        return Faults(cut=Cut("down", 1_900_000, "close")) if number == 0 else GOOD
 
     with FaultProxy([server.port], plan) as proxy:
-        connect(proxy.url).portfolios.export("large", cut, form)
+        save(proxy.url, cut)
         assert proxy.cuts == 1
+        assert proxy.down < whole.stat().st_size + (1 << 20)
     assert cut.read_bytes() == whole.read_bytes()
     assert sorted(tmp_path.iterdir()) == [cut, whole]
 

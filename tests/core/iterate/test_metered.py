@@ -22,8 +22,7 @@ from core.iterate.selecting import SelectMany
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.wrapped import metered
-from core.pipelines.operation import Batching
-from core.pipelines.stage import StageSpec
+from core.pipelines.stage import Batching, StageSpec
 from core.pipelines.stepping import SequentialStepper
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest import mock
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.losses.inputs import ReturnPeriods
 from core.losses.reports.report import RunOptions, TailMean
+from core.portfolio import curves as portfolio_curves
 from core.portfolio.combining import Subject
 from core.portfolio.curves import REPORTED, Question, roll_up
 from tests.portfolios import as_run, random_set
@@ -40,3 +44,24 @@ def test_a_group_for_each_summary_has_the_ordinary_reports(
             # Summaries without an occurrence have no row in an ordinary report.
             rows = rows[np.isin(rows["SummaryId"], wanted[name]["SummaryId"])]
         assert rows.tobytes() == wanted[name].tobytes(), name
+
+
+@given(SEEDS, st.sampled_from([4, 8]), st.sampled_from(["count", "weight"]), st.integers(1, 3))
+def test_curves_of_large_groups_are_those_of_small_ones(
+    seed: int, width: int, tvar: TailMean, members: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    case = replace(random_set(rng, width=width), weights=())
+    years = np.unique(rng.integers(1, 2 * case.periods, 6, endpoint=True))[::-1].astype(np.int32)
+    question = Question(("ept", "psept"), ReturnPeriods(years), RunOptions(tvar=tvar), width)
+    sets = [case.member(factor=factor) for factor in (1.0, 0.3, 7.0)[:members]]
+    kept = rng.random(len(case.calendar.occurrences.periods)) < 0.7
+    sets[-1] = replace(sets[-1], kept=kept)
+    subject = Subject(sets, len(case.summaries))
+    listed = list(roll_up(subject, question))
+    with mock.patch.multiple(portfolio_curves, pays=lambda *_: True, _CURVE_CELLS=1):
+        tallied = list(roll_up(subject, question))
+    for name in question.reports:
+        rows = [[of.rows for of in rolled if of.report == name] for rolled in (listed, tallied)]
+        wanted, found = (np.concatenate(each) for each in rows)
+        assert found.tobytes() == wanted.tobytes(), name

@@ -29,9 +29,8 @@ SEEDS = st.integers(0, 1 << 32)
 
 def run(case: Case, layers: Layers, perils: Perils | None = None) -> Recoveries:
     programme = parse_programme({"layers": layers})
-    return run_programme(
-        programme, case.subject, case.calendar, case.samples, perils or case.perils
-    )
+    subject = case.subject._replace(perils=perils or case.perils)
+    return run_programme(programme, subject, case.calendar, case.samples)
 
 
 def check_against_oracle(case: Case, layers: Layers) -> None:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.datasets.files import backends, buffered, leased
+from app.datasets.files import backends, buffered
 from app.datasets.files.backends import open_backend
 from app.datasets.files.buffered import BufferedBackend
 from app.datasets.files.buffers import PAGE, BufferPool
@@ -363,8 +363,8 @@ def test_every_way_visits_the_same_bytes(
 ) -> None:
     pieces, size = request
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leased, "_PORTION", 20_000)
-        patch.setattr(leased, "_LEAST", 10_000)
+        patch.setattr(backends, "_PORTION", 20_000)
+        patch.setattr(backends, "_LEAST", 10_000)
         patch.setattr(buffered, "_LONG", long)
         assert setup.visit(pieces, size) == setup.expected_of(pieces, size)
 

@@ -13,6 +13,7 @@ import pytest
 from app.datasets.files import fetching
 from app.datasets.files.fetching import AT_ONCE, Fetching, Wanted
 from app.engine.ledger import Ledger
+from app.engine.request_budget import BudgetLimits, RequestBudget
 from core.arrays import Octets
 from core.budget import installed
 from core.errors import CancelledError
@@ -132,3 +133,17 @@ def test_no_more_than_so_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         fetch.fetch_ahead(wanted, partial(octets.view))
     kept = [fetch.take(wanted) is not None for wanted, _ in calls(5)]
     assert kept == [False, False, True, True, True]
+
+
+def test_what_is_ahead_is_given_up_with_its_reader(ledger: Ledger) -> None:
+    """When the last of its threads has left; others keep what is ahead of them."""
+    fetch = Fetching(ledger)
+    readers = [RequestBudget(BudgetLimits(), threading.Event(), threading.Event()) for _ in "ab"]
+    for (wanted, octets), reader in zip(calls(4), 2 * readers, strict=True):
+        with reader.in_thread():
+            fetch.fetch_ahead(wanted, partial(octets.view))
+    with readers[0].in_thread():
+        readers[0].close()
+        assert ledger.held == 40
+    assert ledger.held == 20
+    assert [fetch.take(wanted) is not None for wanted, _ in calls(4)] == [False, True] * 2

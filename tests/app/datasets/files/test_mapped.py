@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.datasets.files import leased, mapped
-from app.datasets.files.backends import open_backend
+from app.datasets.files import backends, mapped
+from app.datasets.files.backends import LeasedBackend, open_backend
 from app.datasets.files.buffers import PAGE, BufferPool
 from app.datasets.files.file_set import FileSet, ReadFailedError
-from app.datasets.files.leased import LeasedBackend
 from app.datasets.files.mapped import LOCAL, MAX_MAPS, Leases, Map, Maps, is_local
 from app.datasets.files.roots import Roots
 from app.engine.bus_errors import Watch
@@ -71,7 +70,7 @@ def test_writers_wait_while_a_map_is_visited(setup: Setup, monkeypatch: pytest.M
     assert writer.stdin is not None
     assert writer.stdout is not None
     assert writer.stdout.readline() == "ready\n"
-    monkeypatch.setattr(leased, "_PORTION", 50_000)
+    monkeypatch.setattr(backends, "_PORTION", 50_000)
     in_map: list[int] = []
 
     def use(first: int, octets: Octets, positions: Indices) -> None:
@@ -155,7 +154,7 @@ def test_what_somebody_writes_is_copied_and_sent_by_the_kernel(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that nobody looks at afterwards need the lease; and copies are as fast without."""
-    monkeypatch.setattr(leased, "copy_rows", None)
+    monkeypatch.setattr(backends, "copy_rows", None)
     with setup.paths[0].open("ab"):
         lent: list[memoryview] = []
         assert not setup.backend.lend(0, 0, 100_000, lent.append)
@@ -231,7 +230,7 @@ def test_what_the_kernel_cannot_vouch_for_is_read(
 def test_a_portion_that_the_disk_cannot_deliver_is_read(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leased, "_PORTION", 50_000)
+    monkeypatch.setattr(backends, "_PORTION", 50_000)
     given = 0
     real = mapped._madvise
 

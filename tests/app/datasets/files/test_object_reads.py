@@ -13,11 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from app.datasets.files import object_reads
-from app.datasets.files.backends import open_backend
+from app.datasets.files import backends
+from app.datasets.files.backends import ObjectBackend, open_backend
 from app.datasets.files.buffered import BufferedBackend
 from app.datasets.files.buffers import BufferPool
-from app.datasets.files.object_reads import ObjectBackend
 from app.datasets.files.passing import Run, StoredBytes
 from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import DataChangedError, InvalidOptionError
@@ -54,8 +53,8 @@ def setup() -> Setup:
 
 @pytest.fixture(params=[(256 << 10, 4 << 20), (100, 5000)], ids=["usual", "small"])
 def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_reads, "_GAP", request.param[0])
-    monkeypatch.setattr(object_reads, "PART", request.param[1])
+    monkeypatch.setattr(backends, "_OBJECT_GAP", request.param[0])
+    monkeypatch.setattr(backends, "PART", request.param[1])
 
 
 @pytest.mark.usefixtures("_sizes")

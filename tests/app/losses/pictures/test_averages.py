@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from app.losses.pictures.averages import AveragesSheet
 from app.losses.pictures.drawing import build_figure
 from app.losses.pictures.options import PALETTES, PictureOptions
+from app.losses.pictures.sheets import AveragesSheet
 from core.arrays import Rows
 from core.errors import ReportError
 from tests.app.losses.pictures.tables import aal, rows_of

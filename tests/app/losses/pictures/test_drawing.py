@@ -15,8 +15,8 @@ import pytest
 
 from app.command.main import main
 from app.losses.pictures.drawing import PICTURES, Collected, PictureCollector, paint
-from app.losses.pictures.exceedance import ExceedanceSheet
 from app.losses.pictures.options import MOST_SUMMARIES, PALETTES, PictureOptions
+from app.losses.pictures.sheets import ExceedanceSheet
 from core.arrays import Rows
 from core.errors import OptionError, ReportError
 from core.losses.reports import REPORTS

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from app.losses.pictures.drawing import build_figure
-from app.losses.pictures.exceedance import ExceedanceSheet
 from app.losses.pictures.options import PALETTES, PictureOptions
+from app.losses.pictures.sheets import ExceedanceSheet
 from core.arrays import Rows
 from core.errors import ReportError
 from tests.app.losses.pictures.tables import YEARS, ept, rows_of

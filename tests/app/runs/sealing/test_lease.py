@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.inheriting import current_owner
+from app.engine.request_budget import current_owner
 from app.errors import BusyError
 from app.runs.sealing.lease import while_wanted
 from app.runs.watching import News

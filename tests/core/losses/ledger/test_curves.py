@@ -8,6 +8,7 @@ import pytest
 from core.losses._kernels import curves
 from core.losses._kernels.quantiles import STACK
 from core.losses._kernels.spreading import BUCKETS, SPREADING, spread
+from core.losses._kernels.tails import EXPONENTS
 from tests.scale import PURE_PYTHON
 
 SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -48,7 +49,7 @@ def test_levels_are_those_of_sorted_curves(shape: str) -> None:
     values = np.concatenate(every)
     first = np.array([0, 0, 1, 2, 2, 7, 40, 99, 100, 101, 650, 2048, 5000, 30_000])
     found = np.empty((len(every), 3, len(first)))
-    longest = max(SIZES)
+    spare = np.empty(max(SIZES))
     with np.errstate(over="ignore", invalid="ignore"):
         curves.find_levels(
             values,
@@ -57,10 +58,12 @@ def test_levels_are_those_of_sorted_curves(shape: str) -> None:
             first,
             np.zeros(2 * len(first), np.int64),
             np.zeros(BUCKETS, np.int64),
-            np.empty(longest),
+            spare,
+            spare.view(np.int64),
             np.zeros(4 * STACK, np.int64),
             np.zeros(SPREADING, np.int64),
             False,
+            np.zeros((2, EXPONENTS), np.int64),
             found,
         )
     for losses, levels in zip(every, found, strict=True):
