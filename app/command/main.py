@@ -74,7 +74,7 @@ _COMMANDS = {
     "openapi": ("serving", "openapi"),
     "key": ("keys", "key"),
     "keys": ("keys", "keys"),
-    "merge": ("merge", "merge"),
+    "merge": ("split", "merge"),
     "oasis": ("oasis", "oasis"),
     "state": ("state", "state"),
     "split": ("split", "split"),

@@ -1,4 +1,4 @@
-"""The ``split`` command: a loss stream into partitions of whole events."""
+"""The commands ``split`` and ``merge``: a stream into partitions, and their tables into one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import structlog
 
-from app.losses.outputs import Output, Outputs, check_free
+from app.losses.merging import MergeJob, merge_tables
+from app.losses.outputs import STDOUT, Output, Outputs, check_free
 from app.losses.sources import CHUNK, STDIN, Source, Sources
 from core.arrays import Indices
 from core.errors import InputError, OptionError
@@ -105,4 +107,13 @@ def split(args: argparse.Namespace) -> int:
     policy, folder = policy_of(args), Path(args.out)
     for path in split_stream(args.stream, args.partitions, folder, policy, force=args.force):
         print(f"{path.stat().st_size:>12,} bytes  {path}")  # noqa: T201 - the command's output
+    return 0
+
+
+def merge(args: argparse.Namespace) -> int:
+    """Merge tables; return the exit code."""
+    job = MergeJob(args.tables, args.out, args.by, args.report, args.float_width, args.live)
+    check_free([] if args.out == STDOUT else [Path(args.out)], force=args.force)
+    rows = merge_tables(job)
+    structlog.get_logger().info("tables merged", tables=len(job.tables), rows=rows)
     return 0

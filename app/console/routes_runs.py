@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import Query
 from fastapi.responses import Response
@@ -29,10 +29,8 @@ from core.losses.inputs import SummaryInfo
 from core.losses.reports import REPORTS
 from core.slices import slices
 
-from .routes import After, Console
+from .routes import PAGE, After, Console
 
-_PAGE = 100
-"""Runs, or streams, on one page."""
 _LOOKS = 10
 """Pages of runs that are looked through for those of one state."""
 _FOUND = 20
@@ -61,15 +59,15 @@ async def runs(
         found: list[dict[str, Any]] = []
         last: str | None = after
         for _ in range(_LOOKS):
-            page = service.runs.page(who, last or "", _PAGE)
+            page = service.runs.page(who, last or "", PAGE)
             found += [_describe(service, run) for run in page if _is_shown(service, run, wanted)]
-            last = page[-1].id if len(page) == _PAGE else None
-            if last is None or len(found) >= _PAGE // 2:
+            last = page[-1].id if len(page) == PAGE else None
+            if last is None or len(found) >= PAGE // 2:
                 break
         return found, last
 
     found, last = await service.threads.start(look)
-    states = ("created", "uploading", "sealed", "computing", "done", "failed")
+    states = get_args(State)[1:]
     return console.pages.answer("runs", runs=found, after=last, state=wanted, states=states)
 
 
@@ -98,8 +96,8 @@ async def run(console: Console, who: IdentityDep, ident: str, after: After = "")
     def look() -> dict[str, Any]:
         record = service.runs.get(who, ident)
         described = service.describe(record)
-        page = [describe_stream(stream) for stream in service.streams.page(record, after, _PAGE)]
-        last = page[-1]["id"] if len(page) == _PAGE else None
+        page = [describe_stream(stream) for stream in service.streams.page(record, after, PAGE)]
+        last = page[-1]["id"] if len(page) == PAGE else None
         return {"run": described, "streams": page, "after": last}
 
     rows = [name for name, report in REPORTS.items() if report.scope != "run"]

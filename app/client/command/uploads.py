@@ -14,8 +14,9 @@ from ..client import Client
 from ..errors import ProblemError, StateError
 from ..files.state import StateFile
 from ..losses.sources import SourceLike, open_source
+from ..runs.async_upload import MEMBER
 from ..runs.requests import PARALLEL, Part, Stream
-from ..runs.uploading import MEMBER, Uploaded, UploadState
+from ..runs.uploading import Uploaded, UploadState
 from .arguments import add_behaviour, count, new_command, ranges
 from .console import EXIT_CONNECTION, exit_code, make_bars, say, told
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ConnectionFailed, ProtocolError, StateError, data_changed
 from ..transport.async_channel import AsyncChannel
 from ..transport.async_streams import AsyncResumable
-from ..transport.frames import Rows, dtype_of
+from ..transport.frames import Rows, parse_dtype
 from ..transport.requests import BLOCK, STATUS_OK, Head, Request
 from .outputs import FileOutput, Mark
 from .state import PathLike, StateFile
@@ -97,7 +97,7 @@ class AsyncDownload(AsyncResumable[memoryview]):
             OSError: the file cannot be read.
         """
         try:
-            dtype = dtype_of(json.loads(self.headers.get("thalweg-dtype", "")))
+            dtype = parse_dtype(json.loads(self.headers.get("thalweg-dtype", "")))
         except (TypeError, ValueError) as e:
             raise ProtocolError("the answer has no dtype of its records") from e
         return np.fromfile(self._path, dtype)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ConnectionFailed, ProtocolError, StateError, data_changed
 from ..transport.channel import Channel
-from ..transport.frames import Rows, dtype_of
+from ..transport.frames import Rows, parse_dtype
 from ..transport.requests import BLOCK, STATUS_OK, Head, Request
 from ..transport.streams import Resumable
 from .outputs import FileOutput, Mark
@@ -98,7 +98,7 @@ class Download(Resumable[memoryview]):
             OSError: the file cannot be read.
         """
         try:
-            dtype = dtype_of(json.loads(self.headers.get("thalweg-dtype", "")))
+            dtype = parse_dtype(json.loads(self.headers.get("thalweg-dtype", "")))
         except (TypeError, ValueError) as e:
             raise ProtocolError("the answer has no dtype of its records") from e
         return np.fromfile(self._path, dtype)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ProblemError, ProtocolError
-from ..transport.frames import Frame, FrameAnswer, Rows, dtype_of
+from ..transport.frames import Frame, FrameAnswer, Rows, parse_dtype
 
 CHOICES = ("summary_ids", "event_ids")
 """Options that choose rows."""
@@ -234,7 +234,7 @@ class RowReader(FrameAnswer[Group, End]):
     def _finish(self, header: Mapping[str, Any]) -> Group:
         try:
             self.set_ids = tuple(map(int, header.get("sets", ())))
-            self.dtypes = {str(k): dtype_of(v) for k, v in header.get("dtypes", {}).items()}
+            self.dtypes = {str(k): parse_dtype(v) for k, v in header.get("dtypes", {}).items()}
             self.end = End.parse(header)
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the END frame does not say how it ended: {e}") from e

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import ProtocolError
-from ..transport.frames import Array, Frame, FrameAnswer, Octets
+from ..transport.frames import Array, Frame, FrameAnswer, Octets, parse_dtype
 from .batch import Batch, Column, EpochEnd, Ragged
 from .selection import is_token
 
@@ -190,34 +190,6 @@ def _field(entry: Any) -> Field:  # noqa: ANN401 - JSON
 
 def _is_size(value: Any) -> bool:  # noqa: ANN401 - JSON
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_BYTES
-
-
-def parse_dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
-    """A dtype as frames describe it: numpy's short text, or a list of the fields of a record.
-
-    Raises:
-        ProtocolError: it is not a dtype, or its values are not plain bytes.
-    """
-    try:
-        dtype: np.dtype[Any] = np.dtype(_described(description))
-    except (TypeError, ValueError, SyntaxError, RecursionError) as e:
-        raise ProtocolError(f"this is not a dtype: {str(description)[:80]}") from e
-    if dtype.hasobject or not dtype.itemsize or dtype.subdtype is not None:
-        raise ProtocolError(f"values cannot have the dtype {str(description)[:80]}")
-    return dtype
-
-
-def _described(description: Any) -> Any:  # noqa: ANN401 - JSON
-    """Replace the lists of JSON by the tuples that numpy expects.
-
-    Raises:
-        TypeError: it is not a description.
-    """
-    if isinstance(description, str):
-        return description
-    if not isinstance(description, list) or not description:
-        raise TypeError("neither text nor a list")
-    return [(str(n), _described(kind), *map(tuple, shape)) for n, kind, *shape in description]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,39 +17,55 @@ answer needs no care, and what is sent twice is what was sent and not committed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import ProblemError, ProtocolError, ThalwegError
+from ..errors import ProblemError, ProtocolError, StateError, ThalwegError
 from ..files.state import PathLike, StateFile
-from ..losses.sources import Source, open_source
+from ..losses.sources import Source, body_of, open_source
 from ..transport.async_channel import AsyncChannel, pages
 from ..transport.async_streams import AsyncRepeated, Recovery
+from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
-from .requests import Part, RunRequests, Stream, retrieve_offset, stream_of_location
+from .requests import Part, RunRequests, Stream, append, retrieve_offset, stream_of_location
 from .uploading import (
-    MEMBER,
     Acknowledged,
     Observe,
     Uploaded,
-    UploadProgress,
+    Uploading,
     UploadState,
     counted,
     header,
-    known_stream,
     number,
+    open_body,
 )
 
+PART_SIZE = 16 << 20
+"""Bytes of a first append: whether the service announces commits is not known yet."""
+MEMBER = "thalweg_upload_state"
+"""Member of the state file that holds its version."""
+
+_STATUS_INTERIM = 104
 _STATUS_CONFLICT = 409
 
 
-class AsyncUpload(UploadProgress, AsyncRepeated):
+class AsyncUpload(AsyncRepeated):
     """Uploads one stream.
 
     Args:
-        channel: of the operation; the others are as of UploadProgress.
+        channel: of the operation.
+        requests: about the run.
+        source: the stream.
+        partition: of the run, from 1.
+        state: path of the file to resume from and to write; None for none.
+        observe: called after commits, perhaps from another thread.
+
+    Attributes:
+        offset: bytes that the service has committed.
+        stream: id of the stream, once it is created.
+        sent: bytes handed to connections.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what an upload consists of
@@ -61,8 +77,28 @@ class AsyncUpload(UploadProgress, AsyncRepeated):
         state: PathLike | None = None,
         observe: Observe | None = None,
     ) -> None:
-        AsyncRepeated.__init__(self, channel)
-        UploadProgress.__init__(self, requests, source, partition, state, observe)
+        super().__init__(channel)
+        self.offset = 0
+        self.stream: str | None = None
+        self.sent = 0
+        self._requests = requests
+        self._source = source
+        self._partition = partition
+        self._observe = observe
+        self._state = StateFile(state, MEMBER)
+        self._state_failure: OSError | None = None
+        self._identity = source.identity()
+        self._offset_known = False
+        self._announces_commits = False
+        self._append_limit: int | None = None
+        self._most: int | None = None
+        self._body_size = 0
+        self._acknowledged = Acknowledged(0)
+
+    @property
+    def position(self) -> tuple[str | None, int]:
+        """The stream and how much of it is committed."""
+        return self.stream, self.offset
 
     async def upload(self, *, keep_state: bool = False) -> Uploaded:
         """Upload the stream; what is stored.
@@ -93,6 +129,18 @@ class AsyncUpload(UploadProgress, AsyncRepeated):
         assert self.stream is not None  # noqa: S101 - it is done
         return Uploaded(self.stream, self._partition, self.offset, self.sent)
 
+    def _load_state(self) -> None:
+        loaded = self._state.load(UploadState.parse)
+        if loaded is None:
+            return
+        path = self._state.path
+        if (loaded.run, loaded.partition) != (self._requests.run, self._partition):
+            raise StateError(f"{path} is of another upload: remove it to start over")
+        if loaded.source != self._identity:
+            raise StateError(f"the stream has changed since {path} was written: replace it")
+        self._source.skip(loaded.offset, loaded.passed)
+        self.stream, self.offset = loaded.stream, loaded.offset
+
     # -- requests ------------------------------------------------------------------------
 
     async def _try(self) -> None:
@@ -102,6 +150,10 @@ class AsyncUpload(UploadProgress, AsyncRepeated):
             await self._retrieve_offset()
         if not self.done:
             await self._append()
+
+    def _forget(self) -> Iterable[None]:
+        self._offset_known = False
+        return ()
 
     def _recovery(self, problem: ProblemError) -> Recovery | None:
         if problem.status == _STATUS_CONFLICT and self.stream is not None:
@@ -168,6 +220,82 @@ class AsyncUpload(UploadProgress, AsyncRepeated):
             raise self._state_failure
         self._take_answer(reply, last=last)
 
+    def _next_append(self, *, ended: bool) -> tuple[Request, Body, bool]:
+        size = self._source.size
+        if size is None and not ended:
+            opened = open_body(self._source, self.offset, self._acknowledged)
+            return append(self._target(), self.offset, last=False), opened, False
+        if size is None:
+            size = self.offset
+        limit = None if self._announces_commits else PART_SIZE
+        limits = [n for n in (limit, self._append_limit, self._most) if n is not None]
+        stop = min([size, *(self.offset + n for n in limits)])
+        self._body_size = stop - self.offset
+        last = stop == size
+        request = append(self._target(), self.offset, last=last, length=size)
+        return request, body_of(self._source, self.offset, stop), last
+
+    def _take_answer(self, reply: Reply, *, last: bool) -> None:
+        headers = reply.head.headers
+        if "upload-offset" in headers:
+            self._settle(number(reply.head, "upload-offset"))
+            self._offset_known = True
+        if last:
+            if headers.get("upload-complete") != "?1":
+                raise ProtocolError("the service wants more than the whole stream")
+            self._settle(self._source.size or self.offset)
+            self.done = True
+
+    def _target(self) -> str:
+        assert self.stream is not None  # noqa: S101 - it is created first
+        return self._requests.stream_target(self.stream)
+
+    def _take_limits(self, head: Head) -> None:
+        text = head.headers.get("upload-limit", "")
+        members = (member.strip().partition("=") for member in text.split(","))
+        values = {name: value for name, _, value in members}
+        most = values.get("max-append-size", "")
+        self._append_limit = int(most) if most.isdecimal() and int(most) else None
+
+    # -- acknowledgements ----------------------------------------------------------------
+
+    def _interim(self, head: Head) -> None:
+        text = head.headers.get("upload-offset", "")
+        if head.status == _STATUS_INTERIM and text.isdecimal():
+            self._announces_commits = True
+            try:
+                self._settle(int(text))
+            except OSError as e:
+                # Here it would pass for a failure of the connection.
+                self._state_failure = e
+
+    def _settle(self, offset: int) -> None:
+        self._acknowledged.move(offset)
+        if offset <= self.offset:
+            return
+        self.offset = offset
+        self._source.release(offset)
+        self._save_state(always=False)
+        if self._observe is not None:
+            progress = Uploading(self._partition, self.offset, self._source.size, self.sent)
+            self._observe(progress)
+
+    def _count(self, size: int) -> None:
+        self.sent += size
+
+    def _save_state(self, *, always: bool) -> None:
+        if not (always or self._state.is_due):
+            return
+        state = UploadState(
+            self._requests.run,
+            self._partition,
+            self.stream,
+            self._identity,
+            self.offset,
+            self._source.passed(),
+        )
+        self._state.save(asdict(state))
+
 
 async def upload_parts(
     channel: AsyncChannel, requests: RunRequests, parts: Sequence[Part], observe: Observe | None
@@ -231,7 +359,7 @@ async def _replace(
     """Delete the stream of a partition, and its state, unless that goes on with it."""
     known = None
     if path is not None:
-        known = await channel.work(partial(known_stream, requests, partition, source, path))
+        known = await channel.work(partial(_known_stream, requests, partition, source, path))
     async for stream in pages(channel.call, requests.streams, "streams", Stream.parse):
         if stream.partition != partition:
             continue
@@ -240,3 +368,14 @@ async def _replace(
         await channel.call(requests.delete_stream(stream.id))
     if path is not None:
         await channel.work(partial(path.unlink, missing_ok=True))
+
+
+def _known_stream(requests: RunRequests, partition: int, source: Source, path: Path) -> str | None:
+    """The stream that a state file goes on with; None if it is of other bytes, or no state."""
+    try:
+        loaded = StateFile(path, MEMBER).load(UploadState.parse)
+    except StateError:
+        return None
+    if loaded is None or (loaded.run, loaded.partition) != (requests.run, partition):
+        return None
+    return loaded.stream if loaded.source == source.identity() else None

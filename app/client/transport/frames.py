@@ -101,20 +101,37 @@ class Frame:
             octets = self.payload[start : start + size]
             if start < 0 or len(octets) != size:
                 raise ProtocolError("an array lies outside its frame")
-            return octets.view(dtype_of(entry["dtype"])).reshape(entry["shape"])
+            return octets.view(parse_dtype(entry["dtype"])).reshape(entry["shape"])
         except (KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"a frame does not describe its {name}: {e}") from e
 
 
-def dtype_of(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
-    """The dtype that a header describes: a name, or the fields of a record.
+def parse_dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
+    """A dtype as frames describe it: numpy's short text, or a list of the fields of a record.
 
     Raises:
-        TypeError, ValueError: it describes none.
+        ProtocolError: it is not a dtype, or its values are not plain bytes.
+    """
+    try:
+        dtype: np.dtype[Any] = np.dtype(_described(description))
+    except (TypeError, ValueError, SyntaxError, RecursionError) as e:
+        raise ProtocolError(f"this is not a dtype: {str(description)[:80]}") from e
+    if dtype.hasobject or not dtype.itemsize or dtype.subdtype is not None:
+        raise ProtocolError(f"values cannot have the dtype {str(description)[:80]}")
+    return dtype
+
+
+def _described(description: Any) -> Any:  # noqa: ANN401 - JSON
+    """Replace the lists of JSON by the tuples that numpy expects.
+
+    Raises:
+        TypeError: it is not a description.
     """
     if isinstance(description, str):
-        return np.dtype(description)
-    return np.dtype([(str(field[0]), *field[1:]) for field in description])
+        return description
+    if not isinstance(description, list) or not description:
+        raise TypeError("neither text nor a list")
+    return [(str(n), _described(kind), *map(tuple, shape)) for n, kind, *shape in description]
 
 
 class FrameReader:

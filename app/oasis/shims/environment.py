@@ -7,7 +7,6 @@ when the writer has ended. There is no sync, because a run that a crash interrup
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,22 +28,22 @@ class Environment:
     """Where temporary files go; None if it is not said."""
 
 
-def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
+def read_environment() -> Environment:
     """Read the variables.
 
     Raises:
         OptionError: naming a variable whose value is not supported.
     """
     try:
-        width = float_width(environ)
+        width = float_width()
     except ValueError as e:
         raise OptionError(str(e)) from e
-    temporary = environ.get(TMPDIR_VARIABLE)
-    return Environment(width, _memory(environ), Path(temporary) if temporary else None)
+    temporary = os.environ.get(TMPDIR_VARIABLE)
+    return Environment(width, _memory(), Path(temporary) if temporary else None)
 
 
-def _memory(environ: Mapping[str, str]) -> int | None:
-    text = environ.get(AAL_MEMORY_VARIABLE)
+def _memory() -> int | None:
+    text = os.environ.get(AAL_MEMORY_VARIABLE)
     if text is None:
         return None
     try:

@@ -39,9 +39,9 @@ _NAMES: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL"
 _WARNING: Final = 30
 
 
-def _warnings_logged(environ: Mapping[str, str]) -> bool:
+def _warnings_logged() -> bool:
     """Whether warnings are severe enough; any level that is not understood lets them pass."""
-    text = environ.get(outputs.LOG_LEVEL_VARIABLE, "")
+    text = os.environ.get(outputs.LOG_LEVEL_VARIABLE, "")
     level = int(text) if text.isdecimal() else _NAMES.get(text, _WARNING)
     return level <= _WARNING
 
@@ -52,20 +52,19 @@ class ProcessLog:
     Args:
         tool: name of the executable.
         options: of its command line, for the first line.
-        environ: where the log goes, and how severe warnings must be.
+
+    The environment says where the log goes, and how severe warnings must be.
 
     Raises:
         OSError: it cannot be written.
     """
 
-    def __init__(
-        self, tool: str, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ
-    ) -> None:
-        path = outputs.log_file(tool, os.getpid(), str(uuid.uuid4()), environ)
+    def __init__(self, tool: str, options: Mapping[str, Any]) -> None:
+        path = outputs.log_file(tool, os.getpid(), str(uuid.uuid4()))
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = path.open("a", encoding="utf-8", errors="backslashreplace")
         self._tool = tool
-        self._warnings = _warnings_logged(environ)
+        self._warnings = _warnings_logged()
         self._write("INFO", _without_the_word(str(dict(options))))
         self._write("INFO", outputs.LOG_STARTING)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from app.client import ProtocolError
-from app.client.pipelines.layout import Layout, parse_dtype
+from app.client.pipelines.layout import Layout
+from app.client.transport.frames import parse_dtype
 
 
 def test_types() -> None:

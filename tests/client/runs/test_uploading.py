@@ -22,7 +22,7 @@ from app.client import (
     StateError,
     Uploading,
 )
-from app.client.runs import uploading
+from app.client.runs import async_upload, upload, uploading
 
 from ..conftest import Connect
 from ..fakes.clock import FakeClock
@@ -140,7 +140,8 @@ def test_appends_that_a_proxy_refuses_are_shorter(
 def test_first_appends_are_small_until_commits_are_announced(
     service: FakeService, client: Client, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploading, "PART_SIZE", 100_000)
+    for module in (async_upload, upload):
+        monkeypatch.setattr(module, "PART_SIZE", 100_000)
     client.runs.upload(RUN, file)
     assert len([s for s in service.seen if s.method == "PATCH"]) == 3
     service.run.commit = 20_000
