@@ -6,6 +6,11 @@ import argparse
 import re
 from pathlib import Path
 
+RUN_OPTIONS = (
+    *("stream", "run_out", "join_summary_info", "unsorted", "chunk", "merge_chunks", "tables"),
+    *("service_plan", "work_dir", "confirm", "differing_events", "log_file"),
+)
+"""Options of run directories alone."""
 _CHUNK = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", re.ASCII)
 
 

@@ -83,7 +83,7 @@ class AveragesSheet:
         if not (np.isfinite(averages["MeanLoss"]) & np.isfinite(averages["SDLoss"])).all():
             raise ReportError(
                 "a mean or standard deviation of AAL is not finite, so that it cannot be drawn",
-                hint="Compute with --float-width 8 if losses exceed 3.4e38",
+                hint="Compute with float_width=8 if losses exceed 3.4e38",
             )
         self._summaries = [_summarise(id_, averages, estimates) for id_ in summaries]
         self._options = options

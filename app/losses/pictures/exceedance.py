@@ -75,7 +75,7 @@ class ExceedanceSheet:
         if not np.isfinite(rows["Loss"]).all():
             raise ReportError(
                 "a loss of EPT is not finite, so that its curve cannot be drawn",
-                hint="Compute with --float-width 8 if losses exceed 3.4e38",
+                hint="Compute with float_width=8 if losses exceed 3.4e38",
             )
         self._calculation = _choose_calculation(rows)
         self._rows = rows[(rows["EPCalc"] == self._calculation) & (rows["ReturnPeriod"] > 0)]
