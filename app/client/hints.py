@@ -73,6 +73,15 @@ _HINTS = {
         "Give it: thalweg run input RUN summary_xref FILE; and upload it again",
         'Give it: client.runs.put_input(run, "summary_xref", Path(…)); and upload it again',
     ),
+    "Read them with a pipeline: POST /v1/pipelines": _Hint(
+        "Read them with a pipeline: thalweg batches SPEC",
+        "Read them with a pipeline: client.pipeline(spec)",
+    ),
+    "POST these reports to the reports of the run first": _Hint(
+        "Have these computed first: thalweg run compute RUN --report LIST",
+        "Have these computed first: client.runs.add_reports(run, […])",
+    ),
+    "Name one by set=": _Hint("Name some by --sets LIST", "Name one: set=1"),
     "Register the pipeline it belongs to and use its id": _Hint(
         "Give the spec that it is of, unchanged, or begin without it",
         "Give the spec that it is of, unchanged, or begin with after=None",
@@ -89,7 +98,9 @@ _HINTS = {
 """By the code of the problem, or by the hint where one code is of many problems."""
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
-_VALUE = re.compile(r"(casting|sets|result)=(\w+)")
+_VALUE = re.compile(
+    r"\b(casting|format|nan|negative|over_bound|result|scale|sample_order|sets?|world)=(\w*)(?!…)"
+)
 _RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
 
 
@@ -103,11 +114,13 @@ def _reworded(hint: str, *, command: bool) -> str:
 
 
 def _as_option(value: re.Match[str]) -> str:
-    return f"--{value[1]} {value[2]}"
+    return f"--{value[1].replace('_', '-')} {value[2]}".rstrip()
 
 
 def _as_argument(value: re.Match[str]) -> str:
-    return f"{value[1]}={value[2]}" if value[2].isdecimal() else f'{value[1]}="{value[2]}"'
+    if not value[2] or value[2].isdecimal():
+        return f"{value[1]}={value[2] or '…'}"
+    return f'{value[1]}="{value[2]}"'
 
 
 def hint_of(problem: Problem, *, command: bool = False) -> str | None:
@@ -118,7 +131,7 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
     if problem.get("detail") in _NO_ROUTE:
         name = "--url" if command else "the url"
         return f"There is no such route: is {name} that of a service, without /v1 at its end?"
-    hint = _HINTS.get(str(problem.get("code"))) or _HINTS.get(str(own))
+    hint = _HINTS.get(str(own)) or _HINTS.get(str(problem.get("code")))
     if hint is None:
         return own and _reworded(own, command=command)
     if problem.get("state") == "failed":

@@ -31,6 +31,7 @@ from core.losses.reports.report import RunOptions
 from core.losses.summaries import SummarySets
 
 from .loss_inputs import read_infos, read_inputs, read_sets
+from .oasis_options import RUN_OPTIONS
 from .reading import announce_compiling, log_ends, named_streams, policy_of, progress_bar
 
 if TYPE_CHECKING:
@@ -104,8 +105,25 @@ def job_of(args: argparse.Namespace, sets: SummarySets | None) -> Job:
     )
 
 
+_NEEDS = {
+    "no_of_periods": "occurrence",
+    "summary_map": "summary_xref",
+    "sets": "summary_xref",
+    "engine_dir": "engine",
+    **dict.fromkeys(
+        ("plot_format", "plot_summaries", "plot_tvar", "theme", "perspective", "currency"), "plot"
+    ),
+    **dict.fromkeys(RUN_OPTIONS, "run_dir"),
+}
+"""Options that have an effect only with another one."""
+
+
 def aggregate(args: argparse.Namespace) -> int:
     """Compute the reports of some streams; return the exit code."""
+    for name in sorted(args.given & _NEEDS.keys()):
+        if _NEEDS[name] not in args.given:
+            option, need = (f"--{one.replace('_', '-')}" for one in (name, _NEEDS[name]))
+            raise OptionError(f"{option} applies only with {need}", hint="Add it, or leave it out")
     if args.engine is None:
         return _aggregate(args)
     from .spread import partials  # noqa: PLC0415 - the parts of a service
@@ -119,7 +137,7 @@ def _aggregate(args: argparse.Namespace) -> int:
     sets = read_sets(args)
     pictures = _pictures(args, sets)
     job = job_of(args, sets)
-    check_options(choose_reports(job.reports), job.options)
+    check_options(choose_reports(job.reports), job.options, args.given)
     streams = job.streams
     announce_compiling()
     taps = {} if pictures is None else dict(pictures.taps)
@@ -156,12 +174,6 @@ def _aggregate(args: argparse.Namespace) -> int:
 
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:
     if args.plot is None:
-        for name in ("perspective", "currency", "plot_summaries", "plot_tvar"):
-            if getattr(args, name):
-                option = name.replace("_", "-")
-                raise OptionError(
-                    f"{option} is of pictures", hint="Add --plot DIR, or leave it out"
-                )
         return None
     from app.losses.pictures.drawing import PictureFiles  # noqa: PLC0415 - most jobs draw nothing
 

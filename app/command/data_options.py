@@ -121,20 +121,21 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     inputs = parser.add_argument_group(
         "auxiliary files (csv, packed or parquet, detected by content)"
     )
+    text = "quantiles of QELT and QPLT: a file, or a list such as 0.5,0.9"
+    _add_value(inputs, "--quantiles", text, metavar="LIST|FILE")
     _add_files(
         inputs,
-        quantiles="quantiles of QELT and QPLT: a file, or a list such as 0.5,0.9",
         event_rates="event rates of MELT, instead of the occurrences'",
         occurrence="when events happen: for SPLT, MPLT, QPLT, AAL, ALCT, EPT, PSEPT and the event"
         " rates of MELT",
     )
     _add_count(inputs, "--no-of-periods", "number of periods, for an occurrence csv or parquet")
-    _add_files(
-        inputs,
-        periods="weights of the periods (default: equal ones)",
-        return_periods="return periods of EPT and PSEPT: a file, or a list such as 200,100,50"
-        " (default: every point of a curve)",
+    _add_files(inputs, periods="weights of the periods (default: equal ones)")
+    text = (
+        "return periods of EPT and PSEPT: a file, or a list such as 200,100,50 (default: every"
+        " point of a curve)"
     )
+    _add_value(inputs, "--return-periods", text, metavar="LIST|FILE")
     rows = parser.add_argument_group("rows")
     for name, of in (("--summary-ids", "summaries"), ("--event-ids", "events")):
         text = f"only those of these {of}, such as 1,5,10-20"

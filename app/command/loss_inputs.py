@@ -27,10 +27,8 @@ def read_inputs(args: argparse.Namespace) -> ReportInputs:
 
     Raises:
         InputError: a file is unusable, or two do not belong together.
-        OptionError: an option lacks the file it is about.
+        OptionError: a list is none.
     """
-    if args.no_of_periods is not None and not args.occurrence:
-        raise OptionError("--no-of-periods applies only to --occurrence")
     rates = _parsed("event_rates", args.event_rates)
     occurrence: Occurrence | None = _parsed("occurrence", args.occurrence, args.no_of_periods)
     if rates is not None and occurrence is not None and "melt" in args.reports:
@@ -51,12 +49,8 @@ def read_sets(args: argparse.Namespace) -> SummarySets | None:
 
     Raises:
         InputError: a file is unusable, they do not belong together, or a set is not there.
-        OptionError: an option lacks the xref it is about.
     """
     if not args.summary_xref:
-        for name, value in (("summary-map", args.summary_map), ("sets", args.sets)):
-            if value:
-                raise OptionError(f"--{name} applies only to --summary-xref")
         return None
     xref = _parsed("summary_xref", args.summary_xref)
     risks = _parsed("summary_map", args.summary_map)

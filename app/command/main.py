@@ -46,7 +46,7 @@ def _collect_seldom() -> None:
 
 _MEMBERS = re.compile(
     r"""\"(\w+)\": \"?([^\s".,]+)\"?"""
-    r"|(?<![\w./-])([a-z]+(?:_[a-z]+)+|dtype|(?<=in )array)(?!\w|/|\.\w)"
+    r"|(?<![\w./-])([a-z]+(?:_[a-z]+)+|dtype|(?<=in )array|[a-z]+(?==))(?!\w|/|\.\w)"
 )
 """Members of a description, alone or with their value, which are options of some commands."""
 

@@ -21,19 +21,19 @@ from app.oasis.outputs import FLOAT_VARIABLE, FLOAT_WIDTHS, in_words_of_runs
 from app.oasis.service_plan import FetchedTablesJob, service_plan, write_fetched
 from app.oasis.streams import StreamOption
 from core.errors import CoreError, OptionError
-from core.losses.ledger.ledger import MEMORY_BUDGET
 
+from .oasis_options import RUN_OPTIONS
 from .reading import announce_compiling, log_ends, policy_of
 
 EXIT_TIES = 3
 """Two runs are equal but for ties."""
 IDLE_SECONDS = 600.0
 """Without a byte from any stream for so long, nobody writes them."""
-_ELSEWHERE = (
-    *("reports", "out", "occurrence", "periods", "return_periods", "quantiles", "event_rates"),
-    *("summary_xref", "summary_map", "sets", "summary_info", "plot", "live"),
-    *("summary_ids", "event_ids", "force", "engine"),
-)
+_APPLY = {
+    *(*RUN_OPTIONS, "run_dir", "format", "memory_budget", "spill_dir", "idle_timeout"),
+    *("float_width", "nan", "negative", "sample_order", "missing_end", "max_samples"),
+    *("no_progress", "log_level"),
+}
 _FORMATS = ("csv", "parquet", "bin")
 
 
@@ -105,11 +105,9 @@ def _check(args: argparse.Namespace) -> None:
     """Refuse options that the settings of the run decide."""
     if args.streams:
         raise OptionError("a run directory has named streams", hint="Use --stream NAME=FILE")
-    defaults = {"reports": ["events"], "out": "-"}
-    for name in _ELSEWHERE:
-        if getattr(args, name) != defaults.get(name) and getattr(args, name):
-            option = name.replace("_", "-")
-            raise OptionError(f"--{option} does not apply to --run-dir: the settings decide")
+    for name in sorted(args.given - _APPLY):
+        option = name.replace("_", "-")
+        raise OptionError(f"--{option} does not apply to --run-dir: the settings decide")
     if args.float_width > FLOAT_WIDTHS.get(os.environ.get(FLOAT_VARIABLE, "f4"), args.float_width):
         hint = f"Set {FLOAT_VARIABLE}=f{args.float_width}, as all tools of the run read it"
         raise OptionError("--float-width does not apply to --run-dir", hint=hint)
@@ -127,7 +125,7 @@ def _check(args: argparse.Namespace) -> None:
         raise OptionError(f"{' and '.join(chosen)} exclude each other")
     if chosen and args.stream:
         raise OptionError(f"{chosen[0]} reads no streams")
-    if args.service_plan and (args.spill_dir or args.memory_budget != MEMORY_BUDGET):
+    if args.service_plan and args.given & {"spill_dir", "memory_budget"}:
         raise OptionError(
             "--memory-budget and --spill-dir are not options of runs of a service",
             hint="Sums are in the service's memory, which its operator bounds",

@@ -8,6 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+RUN_OPTIONS = (
+    *("stream", "run_out", "join_summary_info", "unsorted", "chunk", "merge_chunks", "tables"),
+    *("service_plan", "work_dir", "confirm", "differing_events", "log_file"),
+)
+"""Options of run directories alone."""
 _CHUNK = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", re.ASCII)
 
 

@@ -265,10 +265,15 @@ _OF_CLIENT = (
     "ls",
 )
 """Commands of the other program, for who takes one for the other."""
+_MEANT = {"--rp": "--return-periods", "--url": "--host", "--bind": "--host"}
+"""Options that have another name."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that takes no abbreviated options, and names the nearest of what is unknown."""
+    """A parser that takes no abbreviated options, and names the nearest of what is unknown.
+
+    The names of the options that were given, if only for their default, are ``given``.
+    """
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of argparse
         super().__init__(**options, allow_abbrev=False)
@@ -279,7 +284,19 @@ class _Parser(argparse.ArgumentParser):
             if word.startswith("--"):
                 known = re.findall(r"--[a-z-]+", self.format_help())
                 self._refuse(f"there is no option {word}", word.partition("=")[0], known)
+        if rest and args is not None:
+            self.error(f"unexpected: {' '.join(rest)}{self._commas(args)}")
+        words = ["--out" if word == "-o" else word.partition("=")[0] for word in args or ()]
+        found.given = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
         return found, rest
+
+    def _commas(self, words: Sequence[str]) -> str:
+        """How to write a list, if words have one with blanks in place of commas."""
+        for option, *values in zip(words, words[1:], words[2:], strict=False):
+            is_list = re.search(rf"{re.escape(option)} \S*(LIST|,)", self.format_help())
+            if option.startswith("--") and is_list and not any(v.startswith("-") for v in values):
+                return f". A list has commas, and no blanks: {option} {','.join(values)}"
+        return ""
 
     def error(self, message: str) -> NoReturn:
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
@@ -290,7 +307,9 @@ class _Parser(argparse.ArgumentParser):
     def _refuse(self, message: str, word: str, known: Sequence[str]) -> NoReturn:
         if word in _OF_CLIENT and "aggregate" in known:
             super().error(f"{word} is a command of thalweg: thalweg {word}")
-        nearest = get_close_matches({"--rp": "--return-periods"}.get(word, word), known, 1)
+        if word in {"--url", "--key"} and "--host" not in known:
+            super().error(f"{message}: only the commands of thalweg ask a service")
+        nearest = get_close_matches(_MEANT.get(word, word), known, 1)
         super().error(f"{message}. Did you mean {nearest[0]}?" if nearest else message)
 
 

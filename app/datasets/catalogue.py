@@ -23,7 +23,7 @@ from app.state.ownership import Namespaces
 from core.arrays import Array
 from core.budget import current
 from core.errors import AmbiguousFormatError, ShapeError
-from core.tiles.corrections import Corrections
+from core.tiles.corrections import Corrections, check_finite
 from core.tiles.formats import parse
 from core.tiles.frames import FileFrames
 
@@ -389,7 +389,7 @@ class Catalogue:
         values = np.empty(sig_shape, recording.stored)
         octets = values.reshape(-1).view(np.uint8)
         frames.copy(indices, (0, recording.sig_shape[0]), octets)
-        return values.astype(recording.dtype)
+        return check_finite(values.astype(recording.dtype), role, pattern)
 
     def close(self) -> None:
         """Close all cached datasets."""

@@ -82,7 +82,7 @@ def read_options(
         expect_bytes=_expected_bytes(query, headers),
         partial=partial,
     )
-    check_options(request.tables, request.options)
+    check_options(request.tables, request.options, query.model_fields_set)
     if request.sets is not None:
         _check_one_set(form, request.sets)
     if query.after is not None:

@@ -125,9 +125,9 @@ _FORMS: Mapping[str, Sequence[str]] = {
 
 def _check(options: ImportOptions) -> None:
     """Refuse options that the form does not use, and ask for those that it needs."""
-    form, usual = options.form, ImportOptions.model_fields
+    form = options.form
     for name, forms in _FORMS.items():
-        if form not in forms and getattr(options, name) != usual[name].default:
+        if form not in forms and name in options.model_fields_set:
             fault = f"a table of the form {form} does not use {name}"
             raise _wrong(name, fault, f"Leave it out; it is for {', '.join(forms)}")
     if (options.frequency == "poisson") == (options.dispersion is not None):

@@ -186,7 +186,7 @@ def _given(query: Query) -> set[str]:
 def _of_programme(query: Query, given: Container[str]) -> Iterator[tuple[str, str, str | None]]:
     alone = query.report in {"layers", "recoveries"}
     if query.programme is None:
-        if alone or query.of != "gross":
+        if alone or "of" in given:
             what = f"report {query.report}" if alone else f'"of": "{query.of}"'
             yield "programme", f"{what} needs a programme", 'Give {"layers": […]}'
         if query.perils:

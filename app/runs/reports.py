@@ -277,7 +277,8 @@ def _check_options(run: RunRecord, spec: RunSpec, reports: Sequence[str], varian
     """
     tables = [REPORTS[report] for report in reports]
     check_curves(tables, read_run_options(spec.options))
-    check_options(tables, read_run_options(PassOptions.model_construct(**variant.options)))
+    changed = read_run_options(PassOptions.model_construct(**variant.options))
+    check_options(tables, changed, variant.options)
     own = RunSpec.of(run).options
     for fixed in ("float_width", "nan", "negative", "sample_order", "partitions"):
         if getattr(spec.options, fixed) != getattr(own, fixed):
@@ -353,7 +354,7 @@ def _missing_set(name: ReportName) -> ReportMissingError:
     if name.set_id is None:
         return ReportMissingError(
             "the run has several summary sets",
-            hint="Name one by set=, or some by --sets of thalweg run fetch",
+            hint="Name one by set=",
         )
     return ReportMissingError(
         f"the run has no report {name.report} of the summary set {name.set_id}",

@@ -253,11 +253,14 @@ class RunSpec:
 
         Raises:
             InvalidOptionError: a member is unknown, missing or invalid.
+            ReportError: an option is of none of the reports.
         """
         try:
             body = RunBody.model_validate(values)
         except ValidationError as e:
             raise invalid(e) from e
+        reports, options = [REPORTS[name] for name in body.reports], body.options
+        check_options(reports, read_run_options(options), options.model_fields_set)
         return cls(body.perspective, tuple(body.reports), body.options, dict(body.inputs)), (
             body.days
         )
@@ -349,7 +352,6 @@ class RunSpec:
             CoreError, ServiceError: one is invalid, or does not fit the reports.
         """
         query = self.query()
-        check_options([REPORTS[name] for name in self.reports], read_run_options(query))
         # Whatever else is missing: a value that is wrong can never be mended.
         for name in _LISTS:
             if getattr(self.options, name) is not None:

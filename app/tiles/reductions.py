@@ -314,10 +314,10 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
     plan = view.plan
     if plan.dtype.kind == "c":
         raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
-    if (view.view.dtype and plan.dtype.kind != "f") or view.view.casting != "safe":
+    if view.view.dtype and plan.dtype.kind != "f":
         raise InvalidOptionError(
-            f"dtype {plan.dtype.name} and casting are of tiles: results of reductions are float64",
-            hint="Leave them out of the view",
+            f"dtype {plan.dtype.name} is of tiles: results of reductions are float64",
+            hint="Leave it out of the view",
             option="dtype",
         )
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004

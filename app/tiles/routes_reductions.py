@@ -50,6 +50,7 @@ _SCHEMA = {
     "oneOf": [{"type": "string"}, {"type": "object"}],
     "examples": [
         "com",
+        "point:64,64",
         "disk:64,64,20",
         "annulus:64,64,20,40",
         "rectangle:0,32,0,64",

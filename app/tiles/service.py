@@ -50,14 +50,21 @@ class TileService:
             InvalidOptionError: the body has other members, or one is not an object.
             CoreError, ServiceError: the view or the reduction does not fit the dataset.
         """
-        unknown = sorted(set(body) - {"view", "reduction"})
-        if unknown or not isinstance(body.get("reduction"), Mapping | str):
+        view_spec = {} if body.get("view") is None else body["view"]
+        known = isinstance(view_spec, Mapping) and not set(body) - {"view", "reduction"}
+        if not known or not isinstance(body.get("reduction"), Mapping | str):
             raise InvalidOptionError(
                 "the body is not an object with the members view, an object, and reduction",
                 hint='Send {"view": {}, "reduction": {"op": "sum"}}',
                 option="reduction",
             )
-        view = self.views.open(who, dataset, body.get("view") or {})
+        if "casting" in view_spec:
+            raise InvalidOptionError(
+                "casting is of tiles: results of reductions are float64",
+                hint="Leave it out of the view",
+                option="casting",
+            )
+        view = self.views.open(who, dataset, view_spec)
         with on_error(view.close):
             job = ReductionJob(view, body["reduction"], self.threads, self.partials)
             if view.dataset.files.are_below(self.shared):

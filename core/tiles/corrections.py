@@ -30,6 +30,24 @@ class Patch:
     """Coordinates, shape (k, axes of a frame), k >= 1."""
 
 
+def check_finite(image: Array, name: str, source: str | None = None) -> Array:
+    """Return a correction image, whose file is ``source``.
+
+    Raises:
+        ShapeError: a value is NaN, infinite or no number.
+    """
+    if image.dtype.kind not in "biufc":
+        raise ShapeError(f"{name} has values that are not numbers", source=source)
+    if len(wrong := np.argwhere(~np.isfinite(image))):
+        raise ShapeError(
+            f"{name} is {image[tuple(wrong[0])]} at {wrong[0].tolist()}, and not finite at"
+            f" {len(wrong):,} pixels",
+            hint="Make them finite, and exclude these pixels",
+            source=source,
+        )
+    return image
+
+
 class Corrections:
     """Corrections of every frame: ``(value - dark) x gain``, then repair of excluded pixels.
 
@@ -91,9 +109,7 @@ class Corrections:
             raise ShapeError(
                 f"{name} has shape {list(array.shape)}, but a frame has {list(self._sig_shape)}"
             )
-        if array.dtype.kind not in "biufc" or not np.isfinite(array).all():
-            raise ShapeError(f"{name} has values that are not finite numbers")
-        return array
+        return check_finite(array, name)
 
     def _patched(self, excluded: Array | None) -> list[Patch]:
         if excluded is None or not len(excluded):

@@ -310,7 +310,8 @@ def _binned(shape: tuple[int, ...], step: int, name: str) -> tuple[int, ...]:
 def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
     """Choose the dtype of a view's tiles: the requested one, else one that holds the values.
 
-    Sums of integers default to 4 bytes for values of up to 2 bytes, else to 8 bytes.
+    Sums of integers default to 4 bytes for values of up to 2 bytes, else to 8 bytes; where missing
+    frames are to be NaN, integers become float32, and float64 if they have more than 2 bytes.
 
     Raises:
         CastingError: missing frames are to be NaN, which the dtype cannot hold.
@@ -323,9 +324,10 @@ def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
     else:
         dtype = stored
     if view.missing == "nan" and dtype.kind not in "fc":
-        raise CastingError(
-            f"missing frames cannot be NaN in {dtype.str}", hint="Request dtype '<f4' too"
-        )
+        if view.dtype is not None:
+            hint = "Leave dtype out, or request '<f4'"
+            raise CastingError(f"missing frames cannot be NaN in {dtype.str}", hint=hint)
+        dtype = np.result_type(dtype, np.float32)
     return dtype.newbyteorder("<") if dtype.byteorder != "|" else dtype
 
 

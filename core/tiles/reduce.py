@@ -88,9 +88,14 @@ class Reduction:
 _OPS = get_args(Op)
 _OVER = frozenset({"sum", "mean", "std", "min", "max"})
 """Those that go over frames or pixels."""
-_SHORT = {"disk": "Y,X,RADIUS", "annulus": "Y,X,INNER,OUTER", "rectangle": "Y0,Y1,X0,X1"}
+_SHORT = {
+    "disk": "Y,X,RADIUS",
+    "annulus": "Y,X,INNER,OUTER",
+    "rectangle": "Y0,Y1,X0,X1",
+    "point": "Y,X",
+}
 """Detectors that can be written as a word with numbers, and these in frames of two axes."""
-_ALSO = {"disc": "disk", "circle": "disk", "ring": "annulus", "box": "rectangle"}
+_ALSO = {"disc": "disk", "circle": "disk", "ring": "annulus", "box": "rectangle", "pixel": "point"}
 
 
 def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
@@ -108,7 +113,7 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
             raise OptionError(f"{form} takes no numbers, but has {listed[:40]!r}", hint=hint)
         raise OptionError(f"there is no detector {form[:40]!r}", hint=_meant(form))
     axes, parts = len(sig_shape), listed.split(",") if listed else []
-    needed = {"disk": axes + 1, "annulus": axes + 2, "rectangle": 2 * axes}
+    needed = {"disk": axes + 1, "annulus": axes + 2, "rectangle": 2 * axes, "point": axes}
     if len(parts) != needed[form]:
         others = [f"; {name} takes {n}" for name, n in needed.items() if n == len(parts)]
         raise OptionError(
@@ -117,9 +122,10 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
             hint=f"Write {form}:{_SHORT[form]}",
         )
     numbers = [_number(part, text) for part in parts]
+    value: Any = numbers
     if form == "rectangle":
-        value: Any = [numbers[k : k + 2] for k in range(0, len(numbers), 2)]
-    else:
+        value = [numbers[k : k + 2] for k in range(0, len(numbers), 2)]
+    elif form in _ROUND:
         sizes = zip(_ROUND[form][1][1:], numbers[axes:], strict=True)
         value = {"centre": numbers[:axes], **dict(sizes)}
     return {"op": "virtual", "detectors": [{form: value}]}
@@ -242,8 +248,12 @@ def _indices(values: Any, count: int, name: str) -> tuple[int, ...]:  # noqa: AN
 def _inside(
     box: tuple[tuple[int, int], ...], sig_shape: tuple[int, ...], name: str
 ) -> tuple[tuple[int, int], ...]:
-    for (low, high), length in zip(box, sig_shape, strict=True):
-        if not 0 <= low < high <= length:
+    for axis, ((low, high), length) in enumerate(zip(box, sig_shape, strict=True)):
+        if low >= high:
+            hint = "Give where each axis starts and stops: [[y0, y1], [x0, x1]] or Y0,Y1,X0,X1"
+            text = f"a {name} has no pixels: axis {axis} starts at {low} and stops before {high}"
+            raise ShapeError(text, hint=hint)
+        if low < 0 or high > length:
             raise ShapeError(f"a {name} is not inside a frame of {list(sig_shape)}")
     return box
 

@@ -95,6 +95,21 @@ CASES = [
     ),
     ({"code": "not-found", "detail": "Not Found"}, "is --url that of a", "is the url that of a"),
     (
+        {"code": "stream", "hint": "read such losses as 0 with nan=zero, or use sample_order=any"},
+        "with --nan zero, or use --sample-order any",
+        'with nan="zero", or use sample_order="any"',
+    ),
+    (
+        {"code": "not-acceptable", "hint": "Choose one of these with format=, or use format=csv"},
+        "with --format, or use --format csv",
+        'with format=…, or use format="csv"',
+    ),
+    (
+        {"code": "report-missing", "hint": "Name one by set="},
+        "Name some by --sets LIST",
+        "Name one: set=1",
+    ),
+    (
         {"code": "casting", "hint": "Request a wider dtype, or casting=clip or wrap"},
         "Request a wider dtype, or --casting clip or wrap",
         'Request a wider dtype, or casting="clip" or wrap',

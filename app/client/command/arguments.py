@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from math import isfinite
@@ -179,12 +179,12 @@ REPORT_OPTIONS: dict[str, dict[str, Any]] = {
     "summary_map": {"type": Path, "metavar": "F", "help": "to count affected risks"},
     "quantiles": {
         "type": list_or_file,
-        "metavar": "F",
+        "metavar": "LIST|F",
         "help": "of qelt and qplt: a file, or a list such as 0.5,0.9",
     },
     "return_periods": {
         "type": partial(list_or_file, kind=int),
-        "metavar": "F",
+        "metavar": "LIST|F",
         "help": "of ept and psept: a file, or a list such as 250,100,50 (default: every point)",
     },
     "no_of_periods": {"type": count, "metavar": "N", "help": "for an occurrence csv or parquet"},
@@ -255,6 +255,22 @@ def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Return the options that were given, of these."""
     values = {name: getattr(args, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def commas(words: Sequence[str], about: str) -> str:
+    """How to write a list, if words of a command line have one with blanks in place of commas.
+
+    Args:
+        words: of a command line that has too many.
+        about: help of the command, which says what options are lists.
+    """
+    for option, *values in zip(words, words[1:], words[2:], strict=False):
+        is_list = re.search(rf"{re.escape(option)} \S*(LIST|SLICES|,)", about)
+        if option.startswith("--") and is_list and not any(v.startswith("-") for v in values):
+            return (
+                f". A list has commas, and no blanks: {option} {','.join(map(str.strip, values))}"
+            )
+    return ""
 
 
 def new_command(

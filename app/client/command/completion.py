@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
-_FILES = ("FILE", "DIR", "F", "FILE.npy", "FILE.png")
+_FILES = ("FILE", "DIR", "F", "LIST|F", "FILE.npy", "FILE.png")
 
 EXAMPLES = {
     "post": "summary.bin --report ept --occurrence occurrence.bin -o ept.csv",

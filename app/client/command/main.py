@@ -26,7 +26,15 @@ from ..losses.requests import INPUTS
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 from . import batches, completion, listing, portfolios, post, runs, tiles
-from .arguments import CONNECTION_OPTIONS, PIPELINE, add_options, new_command, new_group, spec_of
+from .arguments import (
+    CONNECTION_OPTIONS,
+    PIPELINE,
+    add_options,
+    commas,
+    new_command,
+    new_group,
+    spec_of,
+)
 from .console import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERRUPTED,
@@ -50,6 +58,8 @@ _OF_SERVER = (
 """Commands of the other program, for who takes one for the other."""
 _MEANT = {
     "--rp": "Did you mean --return-periods?",
+    **dict.fromkeys(("--server", "--host", "--service", "--port"), "Did you mean --url?"),
+    "--epochs": """The spec says it: {"op": "permute", "epochs": 3}; --epoch ends with one""",
     "--summary-ids": "It is an option of thalweg post, run create and run fetch",
     "--event-ids": "It is an option of thalweg post and run fetch",
 }
@@ -57,14 +67,14 @@ _MEANT = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that names the nearest of its commands where there is none of a name."""
+    """A parser that names the nearest word where there is none of a name."""
 
     def error(self, message: str) -> NoReturn:
-        choice = re.search(r"COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice and choice[1] in _OF_SERVER and "post" in choice[2]:
             super().error(f"{choice[1]} is a command of thalweg-server: thalweg-server {choice[1]}")
         known = re.findall(r"[\w-]+", choice[2]) if choice else []
-        nearest = get_close_matches(choice[1], known, 1) if choice else []
+        nearest = get_close_matches(choice[1].lower(), known, 1) if choice else []
         super().error(f"{message}. Did you mean {nearest[0]}?" if nearest else message)
 
 
@@ -201,7 +211,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     elif len(rest) == 1 and name is not None and getattr(args, name) is None:
         setattr(args, name, rest[0])
     elif rest:
-        args.parser.error(f"unexpected: {' '.join(rest)}{getattr(args, 'several', '')}")
+        listed = commas(words, args.parser.format_help())
+        several = listed or getattr(args, "several", "")
+        args.parser.error(f"unexpected: {' '.join(rest)}{several}")
     return args
 
 

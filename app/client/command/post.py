@@ -115,6 +115,8 @@ class _Post:
         args = self._args
         if (args.file is None) is (not args.exec):
             raise ValueError("give either FILE or --exec CMD")
+        if args.live and self.to_file:
+            raise ValueError("--live is of standard output, fifos and devices: leave it out")
         if args.state and not self.to_file:
             raise ValueError("--state needs --out FILE: output that can be continued")
         if not self._alone:

@@ -129,7 +129,7 @@ def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
         "reduction",
         nargs=None if required else "?",
         metavar="REDUCTION",
-        help="sum, mean, std, min or max over the frames, com, disk:Y,X,RADIUS,"
+        help="sum, mean, std, min or max over the frames, com, point:Y,X, disk:Y,X,RADIUS,"
         " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, or JSON; several detectors are "
         """'{"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}, """
         """{"rectangle": [[0, 32], [0, 64]]}]}'""",
@@ -259,6 +259,8 @@ def _with_force(error: ProblemError | StateError) -> ThalwegError:
 def _frame(args: argparse.Namespace, client: Client) -> None:
     _check_out(args, ".npy", ".npz")
     position = [index for part in args.position for index in part]
+    if max(map(len, args.position)) > 1 < len(args.position):
+        raise ValueError("frame reads one position, such as 5,7: tiles --nav reads several")
     _write_arrays(args.out, {"frame": client.datasets[args.dataset].frame(*position)})
 
 

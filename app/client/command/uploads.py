@@ -90,6 +90,12 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
             partitions.append(known.partition)
         else:
             partitions.append(named[i] if by_name else next(free))
+            tells = _NUMBERED.search(file or "")
+            if tells and 0 not in named and int(tells[1]) != partitions[-1]:
+                raise ValueError(
+                    f"{file} tells its partition, and other files none or the same: give"
+                    f" --partition LIST for {' '.join(args.file)}"
+                )
     run = client.runs.status(args.id)
     expected = run.document.get("options", {}).get("partitions")
     if expected is not None and max(partitions) > expected and run.state != "done":
@@ -165,6 +171,8 @@ def _upload(args: argparse.Namespace, client: Client) -> int:
         raise ValueError(f"{args.id} is a file: thalweg run upload RUN FILE…, with the run first")
     parts, directory = _parts(args, client), _directory(args)
     directory.mkdir(parents=True, exist_ok=True)
+    if len(args.file) > 1 and not args.quiet:
+        say(", ".join(f"partition {part.partition} is {part.source}" for part in parts))
     bars = make_bars(args, [part.partition for part in parts])
     codes = []
 

@@ -68,7 +68,7 @@ class Collected:
         if len(self._summaries) > MOST_SUMMARIES:
             raise ReportError(
                 f"a picture shows up to {MOST_SUMMARIES} summaries, and there are more",
-                hint="Choose some with --plot-summaries, or with summary_ids in a request",
+                hint="Choose some with summary_ids",
             )
         if report == "ept":
             if not self._options.tail_means:

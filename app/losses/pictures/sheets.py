@@ -90,7 +90,7 @@ class ExceedanceSheet:
         if not np.isfinite(rows["Loss"]).all():
             raise ReportError(
                 "a loss of EPT is not finite, so that its curve cannot be drawn",
-                hint="Compute with --float-width 8 if losses exceed 3.4e38",
+                hint="Compute with float_width=8 if losses exceed 3.4e38",
             )
         self._calculation = _choose_calculation(rows)
         self._rows = rows[(rows["EPCalc"] == self._calculation) & (rows["ReturnPeriod"] > 0)]
@@ -217,7 +217,7 @@ class AveragesSheet:
         if not (np.isfinite(averages["MeanLoss"]) & np.isfinite(averages["SDLoss"])).all():
             raise ReportError(
                 "a mean or standard deviation of AAL is not finite, so that it cannot be drawn",
-                hint="Compute with --float-width 8 if losses exceed 3.4e38",
+                hint="Compute with float_width=8 if losses exceed 3.4e38",
             )
         self._summaries = [_summarise(id_, averages, estimates) for id_ in summaries]
         self._options = options

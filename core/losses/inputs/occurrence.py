@@ -187,9 +187,7 @@ def parse_occurrence(
     """
     if periods is not None and not 1 <= periods <= INT_MAX:
         message = f"the number of periods, {periods}, is not in 1 to {INT_MAX}"
-        raise InputError(
-            message, parameter="periods", hint="Correct --no-of-periods", source=source
-        )
+        raise InputError(message, parameter="periods", hint="Correct no_of_periods", source=source)
     text = None
     if isinstance(data, bytes):
         text = text_of(data, source)
@@ -199,7 +197,7 @@ def parse_occurrence(
         form = "columns" if text is None else "csv"
         message = f"occurrences in {form} do not tell the number of periods"
         raise InputError(
-            message, parameter="periods", hint="Give it with --no-of-periods", source=source
+            message, parameter="periods", hint="Give it with no_of_periods", source=source
         )
     if isinstance(data, bytes):
         rows = csv_rows(text or "", _CSV, source)
@@ -225,7 +223,7 @@ def _packed_occurrence(data: bytes, periods: int | None, source: str | None) -> 
         raise InputError(message, offset=4, hint=PACKED_HINT, source=source)
     if periods not in {None, declared}:
         message = f"the file is of {declared} periods, and {periods} were given"
-        hint = "Leave --no-of-periods out: the file has it"
+        hint = "Leave no_of_periods out: the file has it"
         raise InputError(message, offset=4, hint=hint, source=source)
     layout = _BIN[bool(options & _GRANULAR)]
     rows = packed_rows(data, layout, _HEADER_SIZE, source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
@@ -93,17 +93,20 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
             )
 
 
-def check_options(reports: Sequence[Report], options: RunOptions) -> None:
+def check_options(reports: Sequence[Report], options: RunOptions, given: Container[str]) -> None:
     """Refuse options without effect on these reports, and reports without a curve.
+
+    Args:
+        reports: those requested.
+        options: all of them.
+        given: names of those that somebody asked for, if only for their default.
 
     Raises:
         ReportError: naming the report and the option.
     """
     check_curves(reports, options)
     for entry in fields(options):
-        if getattr(options, entry.name) != entry.default and not any(
-            entry.name in report.options for report in reports
-        ):
+        if entry.name in given and not any(entry.name in report.options for report in reports):
             takers = [name.upper() for name, row in REPORTS.items() if entry.name in row.options]
             names = " or ".join(takers)
             raise ReportError(

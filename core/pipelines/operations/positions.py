@@ -48,8 +48,8 @@ def _split_note(context: BuildContext, built: Stage) -> str | None:
     if options["part"] != "train" or options["fraction"] <= 0.5 or not isinstance(built, Indexed):  # noqa: PLR2004 - a half
         return None
     return (
-        f"gives train {built.length:,} of {context.indexed.length:,} items: fraction is the share"
-        f" of validation, which gets {options['fraction']:.0%}"
+        f"gives train {built.length:,} of {context.indexed.length:,} items: validation, or"
+        f" fraction, is the share of the others, {options['fraction']:.0%}"
     )
 
 

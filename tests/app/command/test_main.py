@@ -593,8 +593,12 @@ def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
     for report, option, said in (
         ("psept", ("--curves", "F"), b"PSEPT has none of the curves F. Name some of its curves W"),
         ("aal", ("--tvar", "weight"), b"tvar is given, but EPT or PSEPT is not wanted"),
-        ("aal", ("--perspective", "il"), b"perspective is of pictures. Add --plot DIR"),
-        ("aal", ("--plot-summaries", "3"), b"plot-summaries is of pictures. Add --plot DIR"),
+        ("aal", ("--tvar=count",), b"tvar is given, but EPT or PSEPT is not wanted"),
+        ("ept", ("--confidence", "0.95"), b"confidence is given, but ALCT is not wanted"),
+        ("aal", ("--perspective", "il"), b"--perspective applies only with --plot. Add it, or"),
+        ("aal", ("--theme", "light"), b"--theme applies only with --plot"),
+        ("aal", ("--sets", "1"), b"--sets applies only with --summary-xref"),
+        ("aal", ("--stream", "gul=x"), b"--stream applies only with --run-dir"),
     ):
         ended = server("aggregate", *files, "--reports", report, *option, cwd=run_directory)
         assert (ended.returncode, said in ended.stderr) == (2, True)
@@ -604,6 +608,11 @@ def test_names_of_the_other_program_and_of_elsewhere(capsys: pytest.CaptureFixtu
     for words, said in (
         ("post x.bin", "post is a command of thalweg: thalweg post"),
         ("aggregate x.bin --rp 5", "Did you mean --return-periods?"),
+        ("aggregate x.bin --url http://x", "only the commands of thalweg ask a service"),
+        ("aggregate x.bin --reports ept aal", "no blanks: --reports ept,aal"),
+        ("aggregate x.bin --return-periods 9 5", "no blanks: --return-periods 9,5"),
+        ("inspect x.raw --sig-shape 16 16", "no blanks: --sig-shape 16,16"),
+        ("split x.bin y.bin --partitions 2", "unexpected: y.bin\n"),
         ("aggregate missing.bin -o x.csv --report melt", "missing.bin"),
     ):
         with contextlib.suppress(SystemExit):
@@ -783,6 +792,7 @@ def test_what_is_not_a_number_is_quoted(
         ("aggregate in --format cvs", "csv"),
         ("keys lst", "list"),
         ("serve --prt 9", "--port"),
+        ("serve --url x", "--host"),
     ],
 )
 def test_the_nearest_word_is_named(

@@ -469,6 +469,17 @@ def test_what_is_doubtful_is_noted(desk: Desk) -> None:
     assert "no scan" in note
 
 
+@pytest.mark.parametrize("role", ["dark", "gain", "excluded"])
+def test_a_correction_that_is_not_finite_is_told_where(desk: Desk, role: str) -> None:
+    image = np.ones(FRAME, "<f4")
+    image[3, 4] = image[5, 6] = np.nan
+    desk.save("image.npy", image)
+    with pytest.raises(ShapeError) as caught:
+        desk.register(id="a", corrections={role: "image.npy"})
+    assert f"{role} is nan at [3, 4], and not finite at 2 pixels" in str(caught.value)
+    assert caught.value.source == "image.npy"
+
+
 def test_files_of_which_each_tells_one_axis_of_a_scan_are_noted(desk: Desk) -> None:
     for row in range(3):
         desk.save(f"row_{row}", np.zeros((4, *FRAME), "<u2"))

@@ -234,6 +234,8 @@ def test_losses_that_are_not_finite(directory: Path, capsys: pytest.CaptureFixtu
     [
         (["--event-ids", "1,2"], "--event-ids does not apply to --run-dir"),
         (["--reports", "melt"], "--reports does not apply to --run-dir"),
+        (["--confidence=0.95"], "--confidence does not apply to --run-dir"),
+        (["-o", "-"], "--out does not apply to --run-dir"),
         (["file.bin"], "a run directory has named streams"),
         (["--format", "arrow"], "outputs of a run are csv, parquet, bin, not arrow"),
         (["--chunk", "1/2", "--merge-chunks", "2"], "exclude each other"),

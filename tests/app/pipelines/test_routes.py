@@ -313,8 +313,8 @@ def test_split_notes_that_the_fraction_is_of_validation(place: Place) -> None:
 
     (note,) = notes(fraction=0.8)
     assert re.fullmatch(
-        r"split \(stage 1\) gives train \d+ of 50 items: fraction is the share of validation,"
-        r" which gets 80%",
+        r"split \(stage 1\) gives train \d+ of 50 items: validation, or fraction, is the share of"
+        r" the others, 80%",
         note,
     )
     assert notes(fraction=0.8, part="validation") == notes(validation=0.2) == notes() == []

@@ -294,6 +294,7 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"rates": {"USD": 1}}, "rates need the currency", ""),
         ({"report": "layers"}, "report layers needs a programme", ""),
         ({"of": "net"}, '"of": "net" needs a programme', ""),
+        ({"of": "gross"}, '"of": "gross" needs a programme', ""),
         ({"insured_value": "TIV"}, "insured values are for a programme", ""),
         ({"programme": {"layers": [{**CXL, "OccLimt": 1}]}}, "OccLimt is no field", "OccLimit"),
         ({"programme": {"layers": [{**CXL, "OccLimit": -1}]}}, "layers[0].OccLimit is -1", ""),

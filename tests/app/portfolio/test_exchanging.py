@@ -109,6 +109,8 @@ def test_an_event_loss_table_is_simulated_by_its_seed(desk: Desk) -> None:
         ("x?form=ylt", YLT, "how many periods"),
         ("x?form=selt", SELT, "when they happen"),
         ("x?form=ylt&no_of_periods=9&seed=1", YLT, "form ylt does not use seed"),
+        ("x?form=ylt&no_of_periods=9&seed=0", YLT, "form ylt does not use seed"),
+        ("x?form=elt&no_of_periods=9&apart=false", ELT, "form elt does not use apart"),
         ("x?form=ylt&no_of_periods=9&frequency=negative-binomial", YLT, "does not use frequency"),
         ("x?form=ylt&no_of_periods=9&dispersion=2", YLT, "does not use dispersion"),
         ("x?form=ylt&no_of_periods=9&occurrence=1", YLT, "does not use occurrence"),

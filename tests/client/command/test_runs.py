@@ -178,6 +178,23 @@ def test_partitions_are_in_the_order_of_their_numbers(service: FakeService, tmp_
     assert [found[i] for i in (11, 12, 13)] == [b"part-1.bin", b"part-10.bin", b"part-2.bin"]
 
 
+def test_what_becomes_of_each_file_is_said_before_it_is_sent(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("a10.bin", "a2.bin", "b_P1.bin", "c_P1.bin")
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    assert upload(service, RUN, *names[:2]) == 0
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first == "thalweg: partition 1 is a2.bin, partition 2 is a10.bin"
+    for mixed in (names[1:3], names[2:]):
+        assert upload(service, RUN, *mixed) == 2
+        assert f"{mixed[-1]} tells its partition, and other files" in capsys.readouterr().err
+    assert upload(service, RUN, *names[:3], "--partition", "3-5") == 0
+    assert upload(service, RUN, names[2], "--quiet", "--partition", "6") == 0
+    assert {stream.partition for stream in service.run.streams.values()} == {1, 2, 3, 4, 5, 6}
+
+
 def test_a_key_names_a_run_on_every_machine(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def test_the_catalogue(
         ("tiles scan -o d.npy", "d.npy is a directory: name a file in it\n"),
         ("tiles scan -o /", "/ is a directory: name a file in it\n"),
         ("reduce scan sum -o sum.png", "sum.png must end in .npy or .npz: thalweg image draws"),
+        ("frame scan 0,1 0,2 -o o.npy", "frame reads one position, such as 5,7: tiles --nav reads"),
         ("frame scan -3,-1 -o o.npy", "nav has the index -3, but positions are 0 to 1"),
         ('datasets register {"dtype":"uint12"}', "dtype is 'uint12', which is no type"),
     ],

@@ -191,7 +191,7 @@ def test_occurrences_in_csv_need_the_number_of_periods() -> None:
     with pytest.raises(InputError, match="number of periods") as caught:
         parse_occurrence(b"1,1,5", source="occ.csv")
     assert caught.value.hint is not None
-    assert "--no-of-periods" in caught.value.hint
+    assert "no_of_periods" in caught.value.hint
     assert caught.value.source == "occ.csv"
 
 

@@ -106,9 +106,10 @@ def test_frames_that_are_missing_are_none() -> None:
     skipped = plan(4, (6,), missing="skip", sync_offset=-1, tile_shape=[6, 1, 1])
     assert skipped.frames_of(skipped.tile(0)).reshape(-1).tolist() == [0, 1, 2, 3]
     assert skipped.complete
-    with pytest.raises(CastingError):
-        plan(4, (6,), missing="nan")
-    assert plan(4, (6,), missing="nan", dtype="<f4").dtype == np.dtype("<f4")
+    with pytest.raises(CastingError, match="cannot be NaN in <u4"):
+        plan(4, (6,), missing="nan", dtype="<u4")
+    for given, made in ((None, "<f4"), ("<f8", "<f8")):
+        assert plan(4, (6,), missing="nan", dtype=given).dtype == np.dtype(made)
 
 
 def test_sums_are_as_wide_as_it_takes() -> None:
@@ -120,6 +121,8 @@ def test_sums_are_as_wide_as_it_takes() -> None:
         ("f4", {"bin": {"nav": 2}}, "<f4"),
         ("u1", {"bin": {"nav": 2}, "dtype": "u1"}, "|u1"),
         (">u2", {}, "<u2"),
+        (">u4", {"missing": "nan"}, "<f8"),
+        ("u1", {"bin": {"nav": 2}, "missing": "nan"}, "<f8"),
         ("c8", {}, "<c8"),
     ):
         found = replace(recording(6, (6,)), dtype=np.dtype(stored))

@@ -149,6 +149,8 @@ def test_results_over_pixels_are_copied_once_and_some_at_a_time() -> None:
     ("detector", "said"),
     [
         ({"point": [48, 1]}, r"a point \[48, 1\] is not inside a frame of \[48, 48\]"),
+        ({"rectangle": [[9, 3], [0, 5]]}, "no pixels: axis 0 starts at 9 and stops before 3"),
+        ({"rectangle": [[0, 3], [5, 5]]}, "no pixels: axis 1 starts at 5 and stops before 5"),
         ({"annulus": {"centre": [1, 1], "outer": 3}}, "an annulus lacks inner: its members are"),
         ({"annulus": {"centre": [1, 1], "inner": None, "outer": 3}}, "inner has None, which"),
         ({"disk": {"centre": [1, 1]}}, "a disk lacks radius"),
@@ -166,6 +168,7 @@ def test_what_is_wrong_with_a_detector(detector: dict[str, Any], said: str) -> N
         ("disk:3.5,4,2", {"disk": {"centre": [3.5, 4], "radius": 2}}),
         ("annulus:3,4,1,2", {"annulus": {"centre": [3, 4], "inner": 1, "outer": 2}}),
         ("rectangle:1,5,0,9", {"rectangle": [[1, 5], [0, 9]]}),
+        ("point:3,4", {"point": [3, 4]}),
     ],
 )
 def test_reductions_in_short(text: str, spec: dict[str, Any]) -> None:
@@ -189,6 +192,10 @@ def test_reductions_in_short(text: str, spec: dict[str, Any]) -> None:
         ("disk:1,2,nan", "radius has nan"),
         ("rectangle:1.5,2,3,4", "1.5, which is not a whole number"),
         ("sum:pixels", '{"op": "sum", "over": "pixels"}'),
+        ("pixel:5,7", "Did you mean point:Y,X?"),
+        ("point:5", "point takes 2 numbers in frames of 2 axes, but 1 are given"),
+        ("disk:5,7", "point takes 2"),
+        ("point:5.5,7", "5.5, which is not a whole number"),
         ("frame:5,7", "there is no detector 'frame'"),
     ],
 )

@@ -203,7 +203,7 @@ def test_only_the_chosen_summaries_are_collected() -> None:
 def test_more_summaries_than_a_picture_holds_are_refused() -> None:
     for name, rows in {"ept": ept(range(1, 14)), **aal(range(1, 14))}.items():
         collected = Collected(PictureOptions())
-        with pytest.raises(ReportError, match=r"up to 12 summaries.*--plot-summaries"):
+        with pytest.raises(ReportError, match=r"up to 12 summaries.*summary_ids"):
             collected.take(name, rows)
 
 
