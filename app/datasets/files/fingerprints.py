@@ -2,8 +2,8 @@
 
 A fingerprint covers names, sizes, modification times and both ends of files, but no path,
 inode or device: copies that preserve times have the fingerprint of the original. Of an object in
-a bucket its ETag is covered, which stands for its contents, in place of time and ends. Files beside
-a set, such as a dark image, are covered whole, each with what it is.
+a bucket its version or ETag is covered, which stands for its contents, in place of time and ends.
+Files beside a set, such as a dark image, are covered whole, each with what it is.
 """
 
 from __future__ import annotations

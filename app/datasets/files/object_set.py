@@ -74,11 +74,12 @@ class ObjectSet(FileSet):
         return self._names[file]
 
     def stamp(self, file: int) -> bytes:
-        """Return the ETag of an object, which stands for its contents and needs no look at them."""
-        return self._found[file].e_tag.encode()
+        """Return the version or ETag of an object, which stand for its contents without a look."""
+        found = self._found[file]
+        return (found.version or found.e_tag).encode()
 
     def ends(self, file: int, stop: int) -> bytes:
-        """Return nothing: the ETag tells."""
+        """Return nothing: the stamp tells."""
         del file, stop
         return b""
 
@@ -186,7 +187,7 @@ class ObjectSet(FileSet):
     def state(self, file: int) -> State:
         """Return what identifies an object and its contents."""
         found = self._found[file]
-        return self._bucket.address, found.key, found.size, found.e_tag
+        return self._bucket.address, found.key, found.size, found.e_tag, found.version or ""
 
     def check(self, files: Iterable[int]) -> None:
         """See FileSet; bytes of objects that were read are of the right state, so others count."""
@@ -225,7 +226,8 @@ class ObjectSet(FileSet):
             known = self._found[file]
             if now is None:
                 raise self.changed(file, "was removed")
-            if (now.size, now.e_tag) != (known.size, known.e_tag):
+            is_other = now.version and known.version and now.version != known.version
+            if is_other or (now.size, now.e_tag) != (known.size, known.e_tag):
                 raise self.changed(file, "was modified")
 
     def _there(self) -> Iterator[Found | None]:
@@ -252,7 +254,7 @@ class StoreObjects(ObjectSet):
     """
 
     metadata = frozenset[int]()
-    """None is read for the fingerprint: ETags stand for contents."""
+    """None is read for the fingerprint: versions or ETags stand for contents."""
 
     def __init__(
         self, bucket: Bucket, top: Path, found: Mapping[str, Found], prefixes: tuple[str, ...]

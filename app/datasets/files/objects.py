@@ -9,6 +9,10 @@ An ETag is what the store makes of the contents: a checksum, or one of the check
 in which the object was uploaded. If contents A are replaced by B, and these by A again, the ETag
 is that of A again: it is the same data. When it was written does not matter.
 
+Where a bucket keeps versions, a look at an object tells which one it is, and reads name that as
+well: what has begun is read to its end though the object is replaced meanwhile, unless the service
+may not read versions. Lists tell none.
+
 Some servers that speak S3 ignore the condition, or the range. So the first object of a root that
 is looked at is read once with an ETag that it does not have, and once in part, before anything of
 the root is served (:meth:`Objects.look`).
@@ -51,6 +55,8 @@ _CLIENT: ClientConfig = {"timeout": "20s", "connect_timeout": "5s", "allow_http"
 _RETRY: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 _STALE = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
+_OVERWRITTEN = "null"
+"""Version of what is written while a bucket keeps none."""
 _PAGE = 1000
 """Objects that a store lists at once."""
 _ATTEMPTS = 2
@@ -69,6 +75,8 @@ class Found(NamedTuple):
     size: int
     """Bytes."""
     e_tag: str
+    version: str | None = None
+    """Id of its version; None if there are none, or it is not known."""
 
 
 class Objects:
@@ -91,6 +99,7 @@ class Objects:
             # Its text may hold what the environment says.
             raise ValueError(f"the dataset root {address} is not the address of a bucket") from e
         self._tried = False
+        self._pins = True
         self._lock = threading.Lock()
 
     def look(self, key: str) -> Found:
@@ -106,7 +115,7 @@ class Objects:
             raise FileMissingError(f"there is no file {key!r}", path=key) from e
         except (BaseError, OSError) as e:
             raise _failed(key, e) from e
-        found = _found(meta["path"], meta["size"], meta["e_tag"])
+        found = _found(meta["path"], meta["size"], meta["e_tag"], meta["version"])
         self._try(found)
         return found
 
@@ -155,10 +164,20 @@ class Objects:
         return octets
 
     def _get(self, found: Found, start: int, stop: int, attempts: int = _ATTEMPTS) -> Octets:
+        version = found.version if self._pins else None
         options: GetOptions = {"range": (start, stop), "if_match": found.e_tag}
+        if version is not None:
+            options["version"] = version
         try:
             result = obstore.get(self._store, found.key, options=options)
             return np.frombuffer(memoryview(result.bytes()), np.uint8)
+        except PermissionDeniedError:
+            if version is None:
+                raise
+            # S3 has a permission of its own for versions that are named.
+            octets = self._get(found._replace(version=None), start, stop)
+            self._pins = False
+            return octets
         except BaseError as e:
             if attempts == 1 or "kind: Interrupted" not in str(e):
                 raise
@@ -186,10 +205,10 @@ class Objects:
             self._tried = True
 
 
-def _found(key: str, size: int, e_tag: str | None) -> Found:
+def _found(key: str, size: int, e_tag: str | None, version: str | None = None) -> Found:
     if not e_tag or e_tag.startswith("W/"):
         raise _unreliable("changes: it gives objects no ETag that identifies their contents")
-    return Found(key, size, e_tag)
+    return Found(key, size, e_tag, None if version == _OVERWRITTEN else version)
 
 
 def _unreliable(what: str) -> ReadFailedError:

@@ -19,6 +19,7 @@ from app.datasets.files.backends import ObjectBackend
 from app.datasets.files.file_set import ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import DataChangedError
+from app.http.identity import SINGLE_USER
 from tests.app.datasets.files.bucket import bucket_roots, upload
 from tests.app.datasets.files.test_arrays import WRITERS, drawn, view_of
 from tests.app.datasets.test_in_buckets import FRAMES, Desk, check_tiles, described, npy
@@ -28,6 +29,12 @@ from tests.server_process import ServerProcess
 
 pytestmark = pytest.mark.skipif(
     environment_python() is None, reason="THALWEG_OBJECTS_PYTHON names no environment"
+)
+
+
+VERSIONING = (
+    '<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    "<Status>Enabled</Status></VersioningConfiguration>"
 )
 
 
@@ -117,11 +124,54 @@ def test_the_same_contents_again_are_the_same_data(place: Place) -> None:
     first.files.verify()
 
 
+@pytest.fixture
+def versions(tmp_path: Path, server: ObjectServer) -> Iterator[Place]:
+    """A bucket that keeps versions."""
+    url = f"http://127.0.0.1:{server.port}"
+    httpx.put(f"{url}/versions")
+    httpx.put(f"{url}/versions?versioning", content=VERSIONING).raise_for_status()
+    made = Place(tmp_path, store_at(url, secrets.token_hex(4), "versions"), "", [])
+    np.save(tmp_path / "scan.npy", FRAMES)
+    yield made
+    for desk in made.made:
+        desk.catalogue.close()
+
+
+def test_what_has_begun_is_read_of_its_version(
+    versions: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectBackend, "ahead", 0)
+    desk = versions.desks()[1]
+    first = desk.register(files=["scan.npy"])
+    tiles = desk.tiles({"target_bytes": 2400})
+    seen = [next(tiles)]
+    obstore.put(versions.store, "scan.npy", npy(versions.directory, FRAMES[::-1]))
+    seen.extend(tiles)
+    assert np.array_equal(np.concatenate(seen), FRAMES)
+    desk.catalogue.close()
+    assert desk.catalogue.open(SINGLE_USER, "x").fingerprint != first.fingerprint
+    assert np.array_equal(np.concatenate(list(desk.tiles({}))), FRAMES[::-1])
+
+
+def test_the_same_contents_again_are_another_version(versions: Place) -> None:
+    first = versions.desks()[1].register(files=["scan.npy"])
+    upload(versions.directory, versions.store)
+    first.files._next_look = 0.0  # type: ignore[attr-defined]
+    with pytest.raises(DataChangedError, match="was modified"):
+        first.files.verify()
+    again = versions.desks()[1].register(files=["scan.npy"])
+    assert again.fingerprint != first.fingerprint
+
+
 def behind(proxy: FaultProxy, prefix: str) -> S3Store:
+    return store_at(proxy.url, prefix)
+
+
+def store_at(url: str, prefix: str, bucket: str = "tests") -> S3Store:
     return S3Store(
-        "tests",
+        bucket,
         prefix=prefix,
-        endpoint=proxy.url,
+        endpoint=url,
         access_key_id="thalweg-tests",
         secret_access_key="thalweg-tests",  # noqa: S106 - of a server of the tests
         region="us-east-1",

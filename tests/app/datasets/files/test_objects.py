@@ -55,6 +55,9 @@ class Server:
     heeds_range: bool = True
     e_tag: str | None = '"one"'
     short: bool = False
+    version: str | None = None
+    gives_versions: bool = True
+    pinned: int = 0
     seen: list[tuple[str, str | None]] = field(default_factory=list)
 
     def store(self, port: int) -> S3Store:
@@ -72,7 +75,12 @@ class Server:
         match, span = handler.headers["If-Match"], handler.headers["Range"]
         self.seen.append((handler.command, match))
         content, status = CONTENT, self.status
-        if match is not None and self.heeds_match and match != self.e_tag:
+        if "versionId=" in handler.path:
+            assert handler.path.endswith(f"/a.raw?versionId={self.version}")
+            self.pinned += 1
+        if "versionId=" in handler.path and not self.gives_versions:
+            status = 403
+        elif match is not None and self.heeds_match and match != self.e_tag:
             status, self.code = 412, "PreconditionFailed"
         if status >= 300:
             content = f"<Error><Code>{self.code}</Code></Error>".encode()
@@ -86,6 +94,8 @@ class Server:
             handler.send_header("Content-Range", f"bytes {first}-{last}/{len(CONTENT)}")
         if self.e_tag is not None:
             handler.send_header("ETag", self.e_tag)
+        if self.version is not None:
+            handler.send_header("x-amz-version-id", self.version)
         handler.send_header("Last-Modified", "Mon, 02 Mar 2026 12:00:00 GMT")
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
@@ -127,6 +137,31 @@ def test_every_read_is_conditional_and_the_store_is_tried_once(
     gets = [match for method, match in made.seen if method == "GET"]
     assert gets[0] == objects._STALE
     assert gets[1:] == ['"one"'] * 3
+
+
+def test_reads_name_the_version_that_was_looked_at(server: tuple[Server, Objects]) -> None:
+    made, read = server
+    made.version = "v1"
+    found = read.look("a.raw")
+    assert found.version == "v1"
+    pinned = made.pinned
+    assert read.get(found, 5, 7).tobytes() == CONTENT[5:7]
+    assert made.pinned == pinned + 1
+    made.version = "null"
+    assert read.look("a.raw").version is None
+
+
+def test_where_versions_may_not_be_read_none_is_named(server: tuple[Server, Objects]) -> None:
+    """S3 has a permission of its own for it."""
+    made, read = server
+    made.version, made.gives_versions = "v1", False
+    found = read.look("a.raw")
+    pinned = made.pinned
+    assert read.get(found, 5, 7).tobytes() == CONTENT[5:7]
+    assert made.pinned == pinned
+    made.e_tag = '"two"'
+    with pytest.raises(DataChangedError):
+        read.get(found, 5, 7)
 
 
 @pytest.mark.parametrize(
