@@ -14,6 +14,9 @@ import structlog
 from hypothesis import settings
 
 from tests.scale import PURE_PYTHON, SOAK, examples
+from tests.side_by_side import pytest_addoption, pytest_runtestloop
+
+__all__ = ["pytest_addoption", "pytest_runtestloop"]
 
 # A shell that starts this in the background has interrupts ignored, and children inherit
 # that: the tests that interrupt a command would wait for ever.
@@ -21,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TESTS = Path(__file__).parent
-_LONGEST = ("interleavings", "contract", "e2e", "client", "app")
+_LONGEST = ("interleavings", "contract", "docs", "e2e", "client", "app")
 _LONGEST_FILES = {"test_jit.py", "test_workers.py", "test_thalweg_service.py"}
 
 

@@ -1,0 +1,85 @@
+"""Tests that run side by side end as they would one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.server_process import ROOT
+
+HOOKS = "from tests.side_by_side import pytest_addoption, pytest_runtestloop"
+TESTS = """
+import os
+import pytest
+
+@pytest.fixture(scope="session")
+def lasting():
+    yield
+    raise ValueError("at the end")
+
+def test_fails():
+    print("said before")
+    assert 1 == 2
+
+@pytest.mark.skip(reason="as it is")
+def test_is_skipped(): pass
+
+@pytest.mark.xfail(strict=True)
+def test_is_known_to_fail(): assert 0
+
+def test_passes(lasting, tmp_path, capfd):
+    os.system("echo heard")
+    assert capfd.readouterr().out == "heard\\n"
+"""
+DIES = """
+import os
+
+def test_comes_before(): pass
+def test_dies(): os._exit(0)
+def test_comes_after(): pass
+"""
+
+
+def run(folder: Path, *options: str, **files: str) -> str:
+    """What pytest prints of files of which one has tests that fail."""
+    for name, text in {"conftest": HOOKS, **files}.items():
+        (folder / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-ra", "-pno:cacheprovider", "-c", os.devnull]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    run = subprocess.run(
+        [*command, f"--rootdir={folder}", "--processes=2", *options],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 1, run.stdout + run.stderr
+    return run.stdout
+
+
+def test_all_that_came_of_tests_is_told_once(tmp_path: Path) -> None:
+    printed = run(tmp_path, test_one=TESTS, test_two=DIES, test_three="def test_alone(): pass")
+    assert "=== 2 failed, 4 passed, 1 skipped, 1 xfailed, 1 error in" in printed, printed
+    for told in (
+        "test_one.py Fsx.E",
+        "test_two.py .F.",
+        "ValueError: at the end",
+        "said before",
+        "as it is",
+        "the process of the tests ended with 0",
+    ):
+        assert told in printed, printed
+
+
+def test_the_first_failure_ends_all_if_that_is_wanted(tmp_path: Path) -> None:
+    fails = "def test_fails(): assert 0\ndef test_comes_after(): assert 0"
+    printed = run(tmp_path, "-x", **{f"test_{n}": fails for n in range(9)})
+    assert re.search(r"stopping after [12] failures", printed), printed
+    assert "the process of the tests" not in printed
+    assert "test_comes_after" not in printed
