@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, pairwise
 from multiprocessing.connection import Connection, wait
@@ -34,6 +35,9 @@ Tests = list[int]
 Report = dict[str, Any]
 """What is known of a phase of a test, in types that can be sent."""
 
+AT_START: list[Callable[[], None]] = []
+"""What each of the processes does first, for what it must not have in common with others."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run files of tests side by side, in as many processes"
@@ -46,7 +50,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     processes = session.config.option.processes
     if processes < 2 or session.testsfailed or session.config.option.collectonly:
         return None  # pytest does it
-    _factory(session)._basetemp = _factory(session).getbasetemp()
+    _factory(session).getbasetemp()  # in which those of all processes are
     if not PURE_PYTHON:
         warm_up()
     share_forkserver()
@@ -82,7 +86,10 @@ class _Worker:
     def __init__(self, session: pytest.Session, name: str) -> None:
         self.channel, its_end = _FORK.Pipe()
         self.process = _FORK.Process(target=_work, args=(session, its_end, name), name=name)
-        self.process.start()
+        with warnings.catch_warnings():
+            # Threads of libraries, which begin anew in the child.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.process.start()
         its_end.close()
         self.files: deque[Tests] = deque()
         self.done: list[list[Report]] = []
@@ -221,6 +228,8 @@ class _Reports:
 
 def _work(session: pytest.Session, channel: Connection, name: str) -> None:
     """Run the tests that the channel names, until it names no more."""
+    for begin in AT_START:
+        begin()
     factory, plugins = _factory(session), session.config.pluginmanager
     factory._basetemp = factory.getbasetemp() / name
     factory._basetemp.mkdir(mode=0o700)

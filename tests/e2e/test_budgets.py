@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+import resource
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ import pytest
 from app.client import Client
 from app.client.errors import ProblemError
 from tests.e2e.samples import large_stream
-from tests.e2e.service import Answer, Connection, Service, until
+from tests.e2e.service import Answer, Connection, Service, serve_observed, until
 from tests.frames import FrameReader
-from tests.server_process import PROGRAM
 from tests.streams import random_stream
 
 MIB = 1 << 20
@@ -72,10 +72,16 @@ HOSTILE: dict[str, tuple[Stages, str]] = {
 SETTINGS = {"cpu": "request_cpu_seconds", "memory": "request_memory"}
 
 
+def serve_limited(arguments: Sequence[str]) -> int:
+    """Run the command, which may have 3 GiB."""
+    resource.setrlimit(resource.RLIMIT_DATA, (3 << 30, 3 << 30))
+    return serve_observed(arguments)
+
+
 class Limited(Service):
     """A server that cannot take the machine's memory."""
 
-    command = ("prlimit", f"--data={3 << 30}", *PROGRAM)
+    command = staticmethod(serve_limited)
 
     def register(self, stages: Stages) -> str:
         answer = self.send("/v1/pipelines", {"order": 1, "stages": stages})

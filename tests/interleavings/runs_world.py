@@ -28,6 +28,7 @@ from app.runs.streams import Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.appending import Appending, AppendRequest, Terms
 from app.runs.uploads.uploads import Uploads, _finish
+from app.state import presence
 from app.state.ownership import Namespaces
 from app.state.presence import Presence
 from app.state.quotas import AdmittedRecords, Quotas
@@ -142,6 +143,8 @@ def exploring() -> Iterator[Scheduler]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
+        # Asked for of the system by each process of each execution.
+        patch.setattr(presence, "_machine", lambda: "a machine")
         patch.setattr(sealer, "SealingWork", ListingWork)
         # No thread is needed that gives no sign of life in all that time.
         patch.setattr(Lease, "kept", lambda *_: contextlib.nullcontext())
