@@ -49,11 +49,11 @@ from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService
 from app.portfolio.answering import Answers
+from app.portfolio.contents import SetSource
 from app.portfolio.exchanging import Importing
 from app.portfolio.making import Making
 from app.portfolio.records import LossSets
 from app.portfolio.service import PortfolioService
-from app.portfolio.sources import SetSource
 from app.retention import make_quotas, make_sweeper
 from app.runs.reports import RunReportsService
 from app.runs.rows import tokens as row_tokens

@@ -29,8 +29,7 @@ from .pipelines.operations import OPERATIONS
 from .pipelines.spec import parse_spec
 from .pipelines.stage import BuildContext, Operation, Sample, StageSpec
 from .portfolio._kernels.beta import beta_losses
-from .portfolio.warm import use_roll_ups
-from .portfolio.warm_layers import use_layers
+from .portfolio.warm import use_layers, use_roll_ups
 from .rng.keys import SMALL, Permutation, below, bits, derive, uniform
 from .tiles._kernels.correct import are_delivered, copy, correct, farthest
 from .tiles.formats import FORMATS, Format

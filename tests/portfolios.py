@@ -10,6 +10,7 @@ from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.indexing import read_columns
 from core.losses.policy import Policy
+from core.portfolio import assembling
 from core.portfolio.building import TableBuilder
 from core.portfolio.joining import Member
 from core.portfolio.losses import Calendar, LossTable, Occurrences
@@ -76,19 +77,12 @@ def table_of(stream: Stream) -> LossTable:
     for run in runs:
         octets = b"".join(map(stream.encode_block, run))
         parts.append(builder.take(read_columns(octets, policy, header, 12)))
-    index = builder.finish()
-    samples = np.concatenate([part.samples for part in parts])
-    losses = np.concatenate([part.losses for part in parts])
-    places = (index.firsts, index.firsts)
-    return LossTable(
-        index.event_ids,
-        index.event_starts,
-        index.summary_ids,
-        *places,
-        index.counts,
-        samples,
-        losses,
-    )
+    builder.finish()
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    events, summaries = (np.repeat(ids, columns[2]) for ids in columns[:2])
+    order = np.lexsort((columns[3], summaries, events))
+    rows = (events, summaries, columns[3], columns[4])
+    return assembling.table_of(*(column[order] for column in rows))
 
 
 def random_set(rng: np.random.Generator, *, width: int = 4, samples: int | None = None) -> SetCase:

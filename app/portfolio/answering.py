@@ -31,12 +31,11 @@ from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import CONTRIBUTIONS, KEYS, Aim, contribute
 from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
 from core.portfolio.inuring import Subject, run_programme
-from core.portfolio.layers import Recoveries
-from core.portfolio.netting import cells_of
+from core.portfolio.layers import Recoveries, cells_of
 from core.portfolio.programme import Programme
 from core.portfolio.uncertainty import BANDS, Doubt, bands
 
-from .contents import OpenSet
+from .contents import OpenSet, SetSource
 from .encoding import Table
 from .grouping import Grouping, group
 from .layering import (
@@ -53,7 +52,6 @@ from .layering import (
 from .perils import read_perils
 from .query import Query
 from .records import LossSet
-from .sources import SetSource
 
 T = TypeVar("T")
 _ALGORITHM = b"portfolio 2"
@@ -104,7 +102,10 @@ class Asked:
         """Ids of the sets for which the answer can have no rows of numerical means."""
         if self.query.report in {"contributions", "uncertainty"}:
             return []
-        return [each.id for each in self.sets if not each.value.get("means", True)]
+        parts = zip(self.query.loss_sets, self.sets, strict=True)
+        # Of repeated losses the mean is known.
+        lacking = [e for p, e in parts if not (p.samples or e.value.get("means", True))]
+        return [each.id for each in lacking]
 
     def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
         """Return how its curves are drawn."""
@@ -159,7 +160,7 @@ class Answers:
             NotFoundError: the caller has no such set.
         """
         query = Query.parse(values)
-        return Asked(query, [self.source.find(who, part.id) for part in query.loss_sets])
+        return Asked(query, [self.source.sets.find(who, part.id) for part in query.loss_sets])
 
     def answer(self, asked: Asked) -> list[Table]:
         """Return the tables that answer a question.

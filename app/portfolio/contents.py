@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from app.engine.ledger import Kept
 from app.engine.request_budget import keep_for_request
-from app.state.base import damaged
+from app.state.base import StoreDamagedError, damaged
 from app.state.blobs import GrowingBlobs
 from core.losses.indexing import LossColumns
 from core.losses.inputs import SummaryInfo
+from core.portfolio.assembling import ends_of, places_of, spread
 from core.portfolio.building import Part, TableBuilder
 from core.portfolio.losses import Calendar, LossTable, Occurrences
-from core.slices import digest, slices
+from core.slices import digest, grouped, slices
 from core.sorting import distinct
 
 from .files import STAGE, LossesWriter, StoredLosses, decode_table, encode_table, read_losses
-from .records import DIMENSIONS, KIND, LOSSES, OCCURRENCES, WEIGHTS, LossSet, SetWriter
+from .records import DIMENSIONS, KIND, LOSSES, OCCURRENCES, WEIGHTS, LossSet, LossSets, SetWriter
 
 _ROWS = 1 << 16
 """Rows that are copied together."""
@@ -106,36 +108,27 @@ class Built:
     def __iter__(self) -> Any:  # noqa: ANN401 - a generator
         for columns in self._columns:
             yield self._builder.take(columns)
-        self.events = self._builder.finish().event_ids
+        self.events = self._builder.finish()
 
 
 def absent(events: npt.NDArray[np.int32], happening: npt.NDArray[np.int32]) -> int:
     """Return how many events, ascending, are not among those that happen."""
     known, _ = distinct(happening, STAGE)
-    at = np.minimum(np.searchsorted(known, events), len(known) - 1)
-    return int(np.count_nonzero(known[at] != events))
+    return len(events) - int(np.count_nonzero(places_of(events, known) >= 0))
 
 
 def parts_of(table: LossTable) -> Iterable[Part]:
     """Yield the rows of a table, some blocks at a time, in order of event and summary."""
     events = np.repeat(table.event_ids, np.diff(table.event_starts))
-    starts = np.append(0, np.cumsum(table.counts, dtype=np.int64))
-    first = 0
-    while first < len(events):
-        last = int(np.searchsorted(starts, starts[first] + _ROWS, side="right")) - 1
-        last = max(last, first + 1)
+    for first, last in grouped(ends_of(table.counts), STAGE, _ROWS):
         counts = table.counts[first:last]
-        within = np.arange(starts[last] - starts[first]) - np.repeat(
-            starts[first:last] - starts[first], counts
-        )
         yield Part(
             events[first:last],
             table.summary_ids[first:last],
             counts,
-            table.samples[np.repeat(table.samples_at[first:last], counts) + within],
-            table.losses[np.repeat(table.losses_at[first:last], counts) + within],
+            table.samples[spread(table.samples_at[first:last], counts)],
+            table.losses[spread(table.losses_at[first:last], counts)],
         )
-        first = last
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,3 +197,37 @@ def _table(blobs: GrowingBlobs, record: LossSet, part: str) -> dict[str, Any]:
     if len(data) != size:
         raise damaged(KIND, record.id)
     return decode_table(bytes(data))
+
+
+@dataclass(frozen=True, slots=True)
+class SetSource:
+    """Loss sets, of which it keeps the last few open."""
+
+    sets: LossSets
+    opened: Kept[OpenSet]
+
+    def open(self, record: LossSet) -> OpenSet:
+        """Open a loss set.
+
+        Raises:
+            CoreError, ServiceError: its content is damaged, or there is no memory for it.
+        """
+
+        def opened() -> tuple[OpenSet, int]:
+            found = open_set(self.sets.blobs, record)
+            return found, found.nbytes
+
+        return self.opened.get(record.value["attempt"], opened)
+
+    def check(self, sets: Sequence[OpenSet]) -> None:
+        """Check that the disk has delivered all that was read of sets so far.
+
+        Raises:
+            StoreDamagedError: a part was read as zeros; the set is opened anew the next time.
+        """
+        for each in sets:
+            try:
+                each.losses.check()
+            except StoreDamagedError:
+                self.opened.forget(each.record.value["attempt"])
+                raise

@@ -13,24 +13,29 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.decoding.base import Decoders
 from app.errors import InvalidOptionError, NotAcceptableError
 from app.http.identity import Identity
+from app.losses.input_parsers import refuse_packed
+from app.losses.parquet import MAGIC, read_parquet
 from app.losses.schemas import given
 from app.losses.service import LossService
 from app.losses.tables import table_encoder
+from core.arrays import Rows
 from core.budget import Scope, current
 from core.errors import InputError
-from core.losses.inputs import encode_occurrence
-from core.portfolio.exporting import EXPORTS, export_rows, occurrence_of
+from core.losses.inputs import Data, encode_occurrence
+from core.portfolio.exporting import EXPORTS, OF_A_SAMPLE, export_rows, occurrence_of
+from core.portfolio.importing import import_table
 from core.portfolio.losses import LossTable
 from core.portfolio.tables import Given, Imported
-from core.slices import digest
+from core.slices import digest, slices
 
 from .contents import OpenSet, Shape, parts_of, write_contents
 from .files import STAGE
-from .imports import parse
 from .records import LossSet, LossSets, SetWriter
 
 Form = Literal["splt", "selt", "ylt", "openquake", "climada", "elt"]
 BLOCKS, OCCURRENCE = "blocks", "occurrence"
+_ARROW = (b"ARROW1", b"\xff\xff\xff\xff")
+"""How Arrow files and streams begin."""
 
 
 class ImportOptions(BaseModel):
@@ -165,17 +170,43 @@ def _write(writer: SetWriter, made: Imported, options: ImportOptions) -> Mapping
     return {**about, **numbers, "left_out": dict(made.left_out), **written}
 
 
-def export(opened: OpenSet, form: str, encoding: str) -> Iterator[bytes]:
+def parse(
+    form: str, body: bytes, given: Given, decoders: Decoders, source: str | None = None
+) -> Imported:
+    """Read a table as a loss set; isolated processes decode parquet and Arrow.
+
+    Args:
+        form: one of ``core.portfolio.importing.ALL_FORMS``.
+        body: the whole table, in csv, parquet or Arrow, as its first bytes tell.
+        given: what is said besides.
+        decoders: decode parquet and Arrow.
+        source: name of the table, for messages.
+
+    Raises:
+        InputError: the table is damaged, or not of this form.
+        BusyError: no decoder became free.
+    """
+    refuse_packed(body, source)
+    data: Data = body
+    if body.startswith((MAGIC, *_ARROW)):
+        data = read_parquet(body, decoders, "parquet" if body.startswith(MAGIC) else "arrow")
+    return import_table(form, data, given, source)
+
+
+def export(opened: OpenSet, form: str, encoding: str, sample: int | None) -> Iterator[bytes]:
     """Yield a loss set as a table.
 
     Args:
         opened: the set.
         form: one of ``EXPORTS``, or the occurrences.
         encoding: csv, ndjson, arrow, parquet or bin.
+        sample: which one, of a form that has one.
 
     Raises:
+        InvalidOptionError: there is no such sample, or the form does not tell which.
         NotAcceptableError: the table is not in this format.
     """
+    chosen = _chosen(opened, form, sample)
     if form == OCCURRENCE:
         if encoding not in {"csv", "bin"}:
             raise NotAcceptableError("occurrences are csv or bin", hint="Use format=csv")
@@ -185,19 +216,45 @@ def export(opened: OpenSet, form: str, encoding: str) -> Iterator[bytes]:
         return
     table: LossTable = opened.losses.table
     encoder = table_encoder(encoding, EXPORTS[form], table.losses.dtype.itemsize)
+    exact = form == "elt" and encoding == "csv"
     yield encoder.begin()
-    for rows in export_rows(form, table, opened.calendar):
+    for rows in export_rows(form, table, opened.calendar, opened.samples, chosen):
         # However many there are.
         current().renew()
-        yield bytes(encoder.encode(rows))
+        yield from _exact(rows) if exact else [bytes(encoder.encode(rows))]
     opened.losses.check()
     yield encoder.end()
+
+
+def _exact(rows: Rows) -> Iterator[bytes]:
+    """Lines with all digits, as rates are smaller than what six decimals tell."""
+    for a, b in slices(len(rows), STAGE, 1 << 13):
+        yield "".join(f"{','.join(map(str, row))}\n" for row in rows[a:b].tolist()).encode()
+
+
+def check_sample(form: str, sample: int | None) -> None:
+    """Refuse a sample where the table is of all."""
+    if sample is not None and form not in OF_A_SAMPLE:
+        fault = f"a table of the form {form} is of all samples"
+        raise _wrong("sample", fault, f"Leave it out; it is for {' and '.join(OF_A_SAMPLE)}")
+
+
+def _chosen(opened: OpenSet, form: str, sample: int | None) -> int:
+    """Return the sample of a form that has one."""
+    most, means = opened.samples, opened.record.value.get("means", True)
+    hint = f"Give one of 1 to {most}" + ", or 0 for the numerical mean" * means
+    if sample is None and most > 1 and form in OF_A_SAMPLE:
+        fault = f"a table of the form {form} has one loss of an event, and the loss set {most}"
+        raise _wrong("sample", fault, f"Say which as sample=. {hint}")
+    if sample is not None and not (1 - means <= sample <= most):
+        raise _wrong("sample", f"the loss set has no sample {sample}", hint)
+    return 1 if sample is None else sample
 
 
 _OCCURRENCE_BYTES = 120
 
 
-def export_tag(record: LossSet, form: str, encoding: str) -> str:
+def export_tag(record: LossSet, form: str, encoding: str, sample: int | None = None) -> str:
     """Return the strong entity tag of a table of a set."""
-    text = orjson.dumps([record.digest, form, encoding])
+    text = orjson.dumps([record.digest, form, encoding, sample])
     return f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'

@@ -31,6 +31,7 @@ from app.state.base import StoreDamagedError, damaged
 from app.state.blobs import GrowingBlobs
 from core.arrays import Array, Octets
 from core.budget import Scope, current
+from core.portfolio.assembling import picked
 from core.portfolio.building import Part
 from core.portfolio.losses import LossTable
 from core.slices import slices
@@ -285,7 +286,7 @@ def _table(parts: Sequence[Sequence[Array]], octets: Octets, width: int) -> Loss
     keys = columns[0].astype(np.int64) << 32 | columns[1]
     if len(keys) and not (keys[1:] > keys[:-1]).all():
         _, order = order_of(keys, STAGE)
-        columns = [column[order] for column in columns]
+        columns = [picked(column, order, STAGE) for column in columns]
     events, summaries, counts, samples_at, losses_at = columns
     first = np.flatnonzero(np.append(True, events[1:] != events[:-1])[: len(events)])
     return LossTable(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from core.arrays import Mask
 from core.budget import Scope
 from core.errors import names_hint
 from core.losses.inputs import SummaryInfo, calendar_dates
+from core.portfolio.assembling import repeated
 from core.portfolio.joining import Member
 from core.portfolio.losses import Calendar
 from core.slices import slices
@@ -76,6 +77,7 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
         TooLargeError: there are too many groups.
     """
     _check_sets(sets)
+    samples = _count_samples(query, sets)
     _check_currencies(query, sets)
     names = query.group_by
     if SUMMARY in names and (len(names) > 1 or len(sets) > 1):
@@ -107,12 +109,16 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
             _member(part, each, of_set, numbers, query)
             for part, each, of_set in zip(query.loss_sets, sets, keys, strict=True)
         ]
+    members = [
+        m if m.samples == samples else replace(m, table=repeated(m.table, samples), samples=samples)
+        for m in members
+    ]
     return Grouping(members, names, found)
 
 
 def _check_sets(sets: Sequence[OpenSet]) -> None:
-    """Refuse the same loss that is there twice, and sets whose samples cannot be added."""
-    first, seen = sets[0], dict[str, str]()
+    """Refuse the same loss that is there twice."""
+    seen = dict[str, str]()
     for each in sets:
         run, ident = each.record.value.get("run"), each.record.id
         same = {run: "is of the same run as", each.record.digest: "is the same losses as"}
@@ -121,12 +127,29 @@ def _check_sets(sets: Sequence[OpenSet]) -> None:
             if other != ident:
                 fault = f"the loss set {ident} {how} {other}, so that they would count twice"
                 raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
-        if each.samples != first.samples:
-            own = f"the number of samples of the loss set {ident} is {each.samples}"
-            fault = f"{own}, and that of {first.record.id} is {first.samples}"
+
+
+def _count_samples(query: Query, sets: Sequence[OpenSet]) -> int:
+    """Return the number of samples, which all sets have that are not repeated."""
+    pairs = list(zip(query.loss_sets, sets, strict=True))
+    first = next((each for part, each in pairs if not part.samples), sets[0])
+    most = max(sets, key=lambda each: each.samples)
+    for part, each in pairs:
+        ident, own = each.record.id, each.samples
+        if part.samples and (own > 1 or first.samples == 1):
+            fault = f"the loss set {ident} has {own} sample{'s' * (own > 1)}, and {first.record.id}"
+            fault += f" {first.samples}: none is to be repeated"
+            raise InvalidOptionError(fault, hint="Leave samples out", option="loss_sets")
+        if not part.samples and own != first.samples:
+            fault = f"the number of samples of the loss set {ident} is {own}, and that of"
+            fault += f" {first.record.id} is {first.samples}"
             hint = "Losses are added sample by sample: run both with as many, or import an event"
-            hint += f" loss table again, with samples={first.samples}"
+            hint += f" loss table again, with samples={most.samples}"
+            if single := [e.record.id for e in (each, first) if e.samples == 1]:
+                repeat = f'{{"id": "{single[0]}", "samples": "repeat"}}'
+                hint += f". If losses of {single[0]} are certain, {repeat} has them in every sample"
             raise InvalidOptionError(fault, hint=hint, option="loss_sets")
+    return first.samples
 
 
 def _rank(key: Key) -> list[tuple[bool, int, str]]:

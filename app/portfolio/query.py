@@ -51,6 +51,9 @@ class SetPart(BaseModel):
 
     id: str
     weight: float = Field(1.0, gt=0, le=1e12, description="Factor of its losses")
+    samples: Literal["repeat"] | None = given(
+        "Of a set with one sample: every sample of the others has its losses"
+    )
     pairing_seed: Seed | None = given(
         "Pairs its periods with those of the first set, of another catalogue, at random"
     )

@@ -35,7 +35,7 @@ from app.streams.plain import Piece, Whole, send_range
 
 from .answering import Asked
 from .encoding import Table, draw, encode, encode_json
-from .exchanging import BLOCKS, ImportOptions, export, export_tag
+from .exchanging import BLOCKS, ImportOptions, check_sample, export, export_tag
 from .making import SetBody
 from .query import Query as QueryBody
 from .records import KIND, LOSSES, LossSet
@@ -205,10 +205,11 @@ class ExportOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    form: Literal["blocks", "selt", "splt", "ylt", "occurrence"] = Field(
-        "selt", description="What rows are; blocks is the stored file, a row for each summary"
+    form: Literal["blocks", "selt", "splt", "ylt", "openquake", "climada", "elt", "occurrence"] = (
+        Field("selt", description="What a row is; blocks is the stored file, of summaries")
     )
     format: _TableForm = Field("csv", description="Format of the table")
+    sample: int | None = given("For openquake and climada: which one, 0 for the mean", ge=0)
 
 
 @router.get(
@@ -229,7 +230,9 @@ async def loss_set_losses(
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Read a loss set as a table: its losses, or when its events happen."""
-    form, encoding, threads = options.form, options.format, service.threads
+    form, encoding, sample = options.form, options.format, options.sample
+    threads = service.threads
+    check_sample(form, sample)
 
     async def handle(exchange: Exchange) -> None:
         record = await threads.start(service.sets.find, who, ident)
@@ -239,9 +242,9 @@ async def loss_set_losses(
             return
 
         def begin() -> Iterator[bytes]:
-            return export(service.answers.source.open(record), form, encoding)
+            return export(service.answers.source.open(record), form, encoding, sample)
 
-        headers = _headers(encoding, export_tag(record, form, encoding))
+        headers = _headers(encoding, export_tag(record, form, encoding, sample))
         await _send(exchange, request, threads, headers, begin)
 
     return ExchangeResponse(handle)

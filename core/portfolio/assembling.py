@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Indices, Mask
+from ..budget import current
 from ..errors import InputError
 from ..losses.inputs import Occurrence
-from ..slices import slices
+from ..slices import SLICE, slices
 from ..sorting import order_of
 from .losses import Calendar, LossTable, Occurrences
 
@@ -39,20 +40,22 @@ class LossRows:
         return LossRows(*(picked(getattr(self, field.name), at) for field in fields(self)))
 
 
-def picked(values: npt.NDArray[Value], at: Indices) -> npt.NDArray[Value]:
+def picked(
+    values: npt.NDArray[Value], at: npt.NDArray[np.integer[Any]], stage: str = "input"
+) -> npt.NDArray[Value]:
     """Values at some places, taken in slices; shape of ``at``."""
     found = np.empty(len(at), values.dtype)
-    for a, b in slices(len(at), "input"):
+    for a, b in slices(len(at), stage):
         np.take(values, at[a:b], out=found[a:b])
     return found
 
 
-def among(values: npt.NDArray[np.integer[Any]], ids: npt.NDArray[np.int32]) -> Mask:
-    """Which values are among ascending ids, of which there is at least one."""
-    found = np.empty(len(values), np.bool_)
-    for a, b in slices(len(values), "input"):
+def places_of(values: npt.NDArray[np.integer[Any]], ids: npt.NDArray[np.integer[Any]]) -> Indices:
+    """Index of values among ascending ids, of which there is at least one; -1 of others."""
+    found = np.empty(len(values), np.int64)
+    for a, b in slices(len(values), "input", SLICE >> 3):
         at = np.minimum(np.searchsorted(ids, values[a:b]), len(ids) - 1)
-        found[a:b] = ids[at] == values[a:b]
+        found[a:b] = np.where(ids[at] == values[a:b], at, -1)
     return found
 
 
@@ -86,6 +89,18 @@ def starts_by(*ordered: Indices) -> Indices:
     new = np.ones(len(ordered[0]) + 1, np.bool_)
     new[1:-1] = np.any([key[1:] != key[:-1] for key in ordered], axis=0)
     return np.flatnonzero(new)
+
+
+def ends_of(counts: npt.NDArray[np.integer[Any]]) -> Indices:
+    """Sums of the first 0, 1, 2 ... counts."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
+
+
+def spread(firsts: Indices, counts: npt.NDArray[np.integer[Any]]) -> Indices:
+    """All indices of ranges, one after the other."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    found: Indices = np.repeat(firsts - (ends - counts), counts) + np.arange(counts.sum())
+    return found
 
 
 def table_of(
@@ -130,3 +145,29 @@ def calendar_of(occurrence: Occurrence, weights: Floats | None = None) -> Calend
     rows = occurrences_of(numbers, ids, dates)
     weighted = check_weights(weights, occurrence.periods)
     return Calendar(occurrence.periods, rows, weighted, occurrence.calendar, occurrence.granular)
+
+
+def repeated(table: LossTable, samples: int) -> LossTable:
+    """Give a set of one sample several, all with its losses; and if it has no means, these too.
+
+    Raises:
+        WorkStoppedError: the losses do not fit, or nobody waits for the result.
+    """
+    first, last = table.losses_at, table.losses_at + table.counts - 1
+    has_mean = picked(table.samples, table.samples_at) == 0
+    has_sample = picked(table.samples, table.samples_at + table.counts - 1) > 0
+    has_mean |= not has_mean.any()
+    width = samples + 1
+    current().hold("input", table.losses.dtype.itemsize * width * len(first))
+    losses = np.empty((len(first), width), table.losses.dtype)
+    for a, b in slices(len(first), "input", SLICE // width + 1):
+        losses[a:b, 0] = table.losses[first[a:b]]
+        losses[a:b, 1:] = table.losses[last[a:b], np.newaxis]
+    skipped = (~has_mean).astype(np.int64)
+    return table._replace(
+        samples_at=skipped,
+        losses_at=np.arange(len(first)) * width + skipped,
+        counts=(has_mean + samples * has_sample).astype(np.int32),
+        samples=np.arange(width, dtype=np.int32),
+        losses=losses.ravel(),
+    )

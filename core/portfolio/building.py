@@ -1,12 +1,7 @@
-"""From the events of a summary stream to the rows and the index of a loss set.
+"""From the events of a summary stream to the rows of a loss set.
 
-A stream is read once, some whole events at a time. Their rows are handed on as they come, and of
-their blocks only the place is kept, so that events may come in any order::
-
-    LossColumns --take--> Part (rows)  ──▶ written to a file, one part after the other
-                            │ places
-                            ▼
-                         finish ──▶ Index, sorted by event and summary
+A stream is read once, some whole events at a time, in any order. Their rows are handed on as they
+come, and of their blocks only the ids are kept, as each may be there once.
 """
 
 from __future__ import annotations
@@ -45,23 +40,8 @@ class Part(NamedTuple):
     """In the width of the stream, above 0; shape (rows,)."""
 
 
-class Index(NamedTuple):
-    """Where the rows of each block are: a loss table without its rows."""
-
-    event_ids: Int32s
-    """Ascending and unique, shape (events,)."""
-    event_starts: Indices
-    """First block of each event, shape (events + 1,)."""
-    summary_ids: Int32s
-    """Ascending within each event, shape (blocks,)."""
-    firsts: Indices
-    """First row of each block, of all rows in the order of the parts; shape (blocks,)."""
-    counts: Int32s
-    """Rows of each block, shape (blocks,)."""
-
-
 class TableBuilder:
-    """Makes parts of a loss set of events, and its index at the end.
+    """Makes parts of a loss set of events, and checks at the end that none is there twice.
 
     Args:
         samples: len_sample of the stream.
@@ -71,9 +51,7 @@ class TableBuilder:
     def __init__(self, samples: int, source: str | None = None) -> None:
         self._samples = samples
         self._source = source
-        self._blocks: list[tuple[Indices, Int32s]] = []
-        self.rows = 0
-        """Rows so far."""
+        self._blocks: list[Indices] = []
 
     def take(self, columns: LossColumns) -> Part:
         """Return the rows above 0 of some whole events.
@@ -84,9 +62,8 @@ class TableBuilder:
         """
         part = self._rows(columns)
         current().hold("index", _TIGHT * len(part.counts))
-        keys = part.event_ids.astype(np.int64) << 32 | part.summary_ids
-        self._blocks.append((keys, part.counts))
-        self.rows += len(part.losses)
+        if len(part.counts):
+            self._blocks.append(part.event_ids.astype(np.int64) << 32 | part.summary_ids)
         return part
 
     def _rows(self, columns: LossColumns) -> Part:
@@ -125,22 +102,22 @@ class TableBuilder:
             source=self._source,
         )
 
-    def finish(self) -> Index:
-        """Return the index of all rows.
+    def finish(self) -> Int32s:
+        """Return the events of all rows, ascending.
 
         Raises:
             InputError: there is no loss, or a summary of an event comes twice.
-            WorkStoppedError: the index does not fit, or nobody waits for the result.
+            WorkStoppedError: the ids do not fit, or nobody waits for the result.
         """
-        if self.rows == 0:
+        if not self._blocks:
             raise InputError(
                 "no loss is above 0",
                 hint="A loss set needs one: check the financial terms and the summary set",
                 source=self._source,
             )
-        count = sum(len(counts) for _, counts in self._blocks)
-        current().hold("index", (_BLOCK_BYTES - _TIGHT) * count)
-        keys, order = order_of(np.concatenate([keys for keys, _ in self._blocks]), "index")
+        current().hold("index", (_BLOCK_BYTES - _TIGHT) * sum(map(len, self._blocks)))
+        keys, _ = order_of(np.concatenate(self._blocks), "index")
+        current().check("index")
         twice = np.flatnonzero(keys[1:] == keys[:-1])
         if len(twice):
             raise InputError(
@@ -150,17 +127,9 @@ class TableBuilder:
                 hint="Give the stream of one summary set, with each event once",
                 source=self._source,
             )
-        counts = np.concatenate([counts for _, counts in self._blocks])
-        firsts = np.cumsum(counts, dtype=np.int64) - counts
-        ids = keys >> 32
-        starts = starts_of(ids)
-        return Index(
-            ids[starts[:-1]].astype(np.int32),
-            starts,
-            (keys & _ID).astype(np.int32),
-            firsts[order],
-            counts[order],
-        )
+        current().check("index")
+        events = keys >> 32
+        return events[starts_of(events)[:-1]].astype(np.int32)
 
 
 _ID = 0x7FFFFFFF

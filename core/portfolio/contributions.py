@@ -21,18 +21,20 @@ is of the amounts, and X the group's share of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..arrays import Floats, Rows
+from ..arrays import Floats, Indices, Rows
 from ..budget import Scope, current
 from ..errors import InputError, OptionError
 from ..losses.reports.exceedance import AEP, OEP
 from ..losses.reports.report import SUMMARY_ID, Report, amount, as_rows, integer, number
-from ..slices import grouped, slices
-from ..sorting import order_of
+from ..slices import SLICE, grouped, slices
+from ..sorting import order_of, starts_of
 from ._kernels import attributing
+from .assembling import picked
 from .combining import Subject
 from .joining import check_return_periods, weights_of
 from .losses import Calendar, OccurrenceLosses
@@ -76,30 +78,16 @@ _CLOSE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The points to which groups contribute.
-
-    Raises:
-        OptionError: a value is not one of those documented.
-    """
+    """The points to which groups contribute."""
 
     return_periods: tuple[int, ...]
+    """Years, from 1 on, one at least."""
     kind: Kind = "aep"
     mean: bool = False
     """Of the numerical means instead of all samples."""
     band: float = 0.0
     """Half of the width of the band around a VaR, as a share of the tail; 0 to below 1."""
     leave_one_out: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in _TYPES:
-            raise OptionError(f"kind is {self.kind!r}, but must be one of oep, aep")
-        if not 0 <= self.band < 1:
-            raise OptionError(
-                f"band is {self.band}, but must be from 0 to below 1",
-                hint="0.1 takes the cells from 90 to 110 % of the tail",
-            )
-        if not self.return_periods or min(self.return_periods) < 1:
-            raise OptionError("return periods are whole numbers of years, at least one of them")
 
 
 class Tail(NamedTuple):
@@ -145,19 +133,19 @@ class Ranked:
             out = (sums[part], largest[part], self.rows[part])
             attributing.reduce_rows(whole.starts[a : b + 1], amounts, *out)
         values = sums if aim.kind == "aep" else largest
-        chosen = (whole.samples == 0) == aim.mean
         self._count = count
-        self._order = np.flatnonzero(chosen & (values > 0))
+        self._order = np.flatnonzero(((whole.samples == 0) == aim.mean) & (values > 0))
         # The bits of losses order as they do.
-        _, order = order_of(_HIGHEST - values[self._order].view(np.int64), "contributions")
-        self._order = self._order[order]
-        self._values = values[self._order]
+        bits = _picked(values, self._order).view(np.int64)
+        _, order = order_of(_HIGHEST - bits, "contributions")
+        self._order = _picked(self._order, order)
+        self._values = _picked(values, self._order)
         self._descent = -self._values
         each = 1 if aim.mean else samples
         self._mass = np.ones(len(self._order))
         self._all = float(calendar.periods * each)
         if len(calendar.weights):
-            self._mass = weights_of(calendar)[whole.periods[self._order] - 1]
+            self._mass = _picked(weights_of(calendar), _picked(whole.periods, self._order) - 1)
             self._all = float(each)
         self._reach = np.cumsum(self._mass)
         self._band = aim.band
@@ -172,10 +160,10 @@ class Ranked:
             int(np.searchsorted(self._descent, -level, side=s)) for s in ("left", "right")
         )
         before = self._reach[above - 1] if above else 0.0
-        coefficients[1, self._order[:above]] = mass[:above] / wanted
+        _put(coefficients[1], self._order[:above], mass[:above] / wanted)
         if level > 0:
             rest = (wanted - before) / (self._reach[tied - 1] - before)
-            coefficients[1, self._order[above:tied]] = rest * mass[above:tied] / wanted
+            _put(coefficients[1], self._order[above:tied], rest * mass[above:tied] / wanted)
         else:
             tied = above
         high, low = (self._at(wanted * (1 + sign * self._band)) for sign in (-1, 1))
@@ -184,8 +172,8 @@ class Ranked:
         band = slice(first, last)
         if level > 0:
             total = float((mass[band] * values[band]).sum())
-            coefficients[0, self._order[band]] = mass[band] * (level / total)
-        mean = float((coefficients[1, self._order[:tied]] * values[:tied]).sum())
+            _put(coefficients[0], self._order[band], mass[band] * (level / total))
+        mean = float((_picked(coefficients[1], self._order[:tied]) * values[:tied]).sum())
         bands = (_ends(values[band]), _ends(values[:tied]))
         return Tail(level, mean, (len(values[band]), tied), bands, coefficients)
 
@@ -197,6 +185,12 @@ class Ranked:
 
 _HIGHEST = 0x7FFFFFFFFFFFFFFF
 _TINY = 5e-324
+_picked = partial(picked, stage="contributions")
+
+
+def _put(target: Floats, at: Indices, values: Floats) -> None:
+    for a, b in slices(len(at), "contributions"):
+        target[at[a:b]] = values[a:b]
 
 
 def _ends(values: Floats) -> tuple[float, float]:
@@ -263,8 +257,9 @@ def _of_rows(
     """What each row's loss is multiplied by, for both parts of a point; shape (2, rows)."""
     weights = np.zeros((2, len(whole.losses)))
     if aim.kind == "oep":
-        weights[:, ranked.rows] = tail.coefficients
-        weights[:, ranked.rows] *= amounts[ranked.rows] / whole.losses[ranked.rows]
+        for a, b in slices(len(ranked.rows), "contributions", SLICE >> 2):
+            at = ranked.rows[a:b]
+            weights[:, at] = tail.coefficients[:, a:b] * (amounts[at] / whole.losses[at])
         return weights
     lengths = np.diff(whole.starts)
     for a, b in grouped(whole.starts, "contributions"):
@@ -323,11 +318,14 @@ def _keys(
 ) -> list[Rows]:
     """The events and the periods that are most of a TVaR."""
     occurrences = subject.calendar.occurrences
-    current().check("keys")
-    by_row = np.bincount(whole.occurrences, parts, len(occurrences.periods))
+    by_row = np.zeros(len(occurrences.periods))
+    for a, b in slices(len(parts), "keys"):
+        np.add.at(by_row, whole.occurrences[a:b], parts[a:b])
     named = subject.joint.sources.astype(np.int64) << 32 | occurrences.event_ids
-    keys, places = np.unique(named, return_inverse=True)
-    events = np.bincount(places, by_row, len(keys))
+    keys, order = order_of(named, "keys")
+    starts = starts_of(keys)[:-1]
+    keys, events = keys[starts], np.add.reduceat(_picked(by_row, order), starts)
+    current().check("keys")
     periods = np.bincount(occurrences.periods, by_row, subject.calendar.periods + 1)
     total = max(float(by_row.sum()), _TINY)
     ids = np.arange(len(periods))
@@ -336,8 +334,10 @@ def _keys(
         (1 + (keys >> 32), keys & _ID, events),
         (np.zeros_like(ids), ids, periods),
     ):
-        top = np.argsort(-found, kind="stable")[:most]
-        top = top[found[top] > 0]
+        current().check("keys")
+        least = np.partition(found, -most)[-most] if len(found) > most else 0.0
+        top = np.flatnonzero((found >= least) & (found > 0))
+        top = top[np.argsort(-found[top], kind="stable")[:most]]
         columns = [sources[top], names[top], found[top], found[top] / total]
         if len(top):
             tables.append(as_rows(KEYS.dtype(8), [*at, *columns]))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..budget import Scope
-from ..errors import OptionError, names_hint
 from ..losses.inputs import Data
 from . import elt
 from .columns import read_table
@@ -33,11 +32,8 @@ def import_table(form: str, data: Data, given: Given, source: str | None = None)
         source: name of the file, for messages.
 
     Raises:
-        OptionError: there is no such form.
         InputError: the table is not of this form, contradicts itself or what is said besides.
     """
-    if form not in ALL_FORMS:
-        raise OptionError(f"there is no form {form[:60]!r}", hint=names_hint(form, ALL_FORMS))
     chosen = ALL_FORMS[form]
     with Scope("input", _BYTES_PER_BYTE * len(data) if isinstance(data, bytes) else 0) as budget:
         table = read_table(data, chosen.fields, source, dimensions=chosen.dimensions)

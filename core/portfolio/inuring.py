@@ -9,6 +9,12 @@ only. Losses of an occurrence are then several rows, one for each part::
 
 What a layer cedes of an occurrence is taken from the rows that it covers, in proportion to what
 they bring in.
+
+Hours clauses join occurrences. A loss occurrence is of one peril and lasts at most H hours; windows
+do not overlap. With ``first-loss`` a window begins at the first loss that no earlier one has. With
+``cedant`` the losses of each peril are cut, in order of date, into windows of at most H hours such
+that the layer, taken alone, recovers most. H hours are H / 24 dates of the calendar if dates are
+days: with 72 hours, the day of the first loss and the two that follow.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from ..slices import SLICE, grouped, slices
 from ..sorting import order_of, starts_of
 from ._kernels import layers as kernel
 from ._kernels.windows import TERMS, Items
-from .hours import window_length
+from .assembling import picked
 from .layers import Recoveries, read_only
 from .losses import Calendar, Int32s, OccurrenceLosses
 from .programme import Layer, Programme, nearest
@@ -34,6 +40,8 @@ from .programme import Layer, Programme, nearest
 MOST_IN_CELL = 1 << 23
 """Rows of a period and sample, times layers: what one call of the kernel may come to."""
 _STAGE = "layers"
+_HOURS_PER_DAY = 24
+_MINUTES_PER_HOUR = 60
 
 
 class Perils(NamedTuple):
@@ -80,7 +88,7 @@ def join_parts(
     span = _longest(np.flatnonzero(np.diff(periods, prepend=-1, append=-1)).astype(np.int64)) + 1
     at = 0
     for part in parts.values():
-        for a, b in slices(len(part.losses), _STAGE):
+        for a, b in slices(len(part.losses), _STAGE, SLICE >> 2):
             occurrences = part.occurrences[a:b].astype(np.int64)
             of_period = periods[occurrences].astype(np.int64)
             cells = np.searchsorted(part.starts, np.arange(a, b), side="right") - 1
@@ -99,18 +107,21 @@ def _joined(
     samples: int,
     values: Mapping[str, float],
 ) -> Subject:
+    current().check(_STAGE)
     starts = starts_of(cells) if len(cells) else np.zeros(1, np.int64)
     firsts = cells[starts[:-1]]
     sizes = [len(part.losses) for part in parts.values()]
-    labels = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)[order]
+    labels = picked(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), order, _STAGE)
+    current().check(_STAGE)
     losses = OccurrenceLosses(
         starts,
         (firsts // (samples + 1)).astype(np.int32),
         (firsts % (samples + 1)).astype(np.int32),
-        np.concatenate([part.occurrences for part in parts.values()])[order],
-        np.concatenate([part.losses for part in parts.values()])[order],
+        picked(np.concatenate([part.occurrences for part in parts.values()]), order, _STAGE),
+        picked(np.concatenate([part.losses for part in parts.values()]), order, _STAGE),
     )
-    insured = np.array([values[name] for name in parts])[labels] if values else None
+    of_parts = np.array([values[name] for name in parts]) if values else None
+    insured = None if of_parts is None else picked(of_parts, labels, _STAGE)
     return Subject(losses, tuple(parts), labels, insured)
 
 
@@ -228,12 +239,37 @@ def _layers(programme: Programme, subject: Subject, calendar: Calendar) -> kerne
                 hint="Use a loss set whose summaries are risks, and give their insured values.",
                 parameter="programme",
             )
-        length = window_length(layer, calendar)
+        length = _window_length(layer, calendar)
         joined = layer.of_risks or length or len(subject.names) or subject.values is not None
         plain = not joined and bool(insures[k].all())
         surplus = layer.kind == "SS"
         rules[k] = plain, layer.of_risks, surplus, length, layer.cedant
     return kernel.Layers(starts_of(priorities), terms, rules, covers, insures)
+
+
+def _window_length(layer: Layer, calendar: Calendar) -> int:
+    """Length of the windows of a layer, in units of the calendar; 0 if it has no hours clause.
+
+    Raises:
+        InputError: the calendar has no dates, or none that are fine enough.
+    """
+    if layer.hours == 0:
+        return 0
+    path = f"{layer.place}.HoursClause"
+    if not calendar.dated:
+        raise InputError(
+            f"{path} needs dates, and the occurrences of the loss set have none",
+            hint="Leave it out, or use a loss set whose occurrences have dates.",
+            parameter="programme",
+        )
+    length = layer.hours
+    length = length * _MINUTES_PER_HOUR if calendar.granular else length / _HOURS_PER_DAY
+    if length != int(length):
+        unit = "whole minutes" if calendar.granular else "a multiple of 24, as dates are days"
+        raise InputError(
+            f"{path}.Hours is {layer.hours:g}", hint=f"Give {unit}.", parameter="programme"
+        )
+    return int(length)
 
 
 def _chosen(

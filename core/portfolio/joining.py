@@ -22,6 +22,7 @@ from ..errors import InputError
 from ..rng import Permutation, derive
 from ..slices import slices
 from ..sorting import order_of
+from .assembling import picked
 from .losses import Calendar, Int32s, LossTable, Occurrences
 
 _MINUTES = 1440
@@ -209,15 +210,17 @@ def _interleave(
     ]
     of_all, days, names = np.concatenate(numbers), np.concatenate(dates), np.concatenate(ids)
     order = _order(of_all, days, names)
+    numbered = picked(of_all.astype(np.int32), order, "calendar")
     joint = Calendar(
         periods,
-        Occurrences(of_all[order].astype(np.int32), names[order], days[order]),
+        Occurrences(numbered, picked(names, order, "calendar"), picked(days, order, "calendar")),
         np.zeros(0),
         dated=all(calendar.dated for calendar in calendars),
         granular=granular,
     )
     sources = np.repeat(np.arange(len(counts)), counts)[order].astype(np.int32)
-    return joint, np.take(np.concatenate(events, axis=1), order, axis=1), sources
+    placed = [picked(row, order, "calendar") for row in np.concatenate(events, axis=1)]
+    return joint, np.stack(placed), sources
 
 
 def _paired(calendar: Calendar, periods: int, seed: int | None, catalogue: int) -> Indices:
@@ -237,9 +240,8 @@ def _order(periods: Indices, dates: Indices, ids: Int32s) -> Indices:
     """Order by period, then date, then event; occurrences of equal ones stay in theirs."""
     _, order = order_of(ids, "calendar")
     for keys in (dates - dates.min(initial=0), periods):
-        current().check("calendar")
-        _, further = order_of(keys[order], "calendar")
-        order = order[further]
+        _, further = order_of(picked(keys, order, "calendar"), "calendar")
+        order = picked(order, further, "calendar")
     return order
 
 

@@ -20,14 +20,18 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays import Array, Floats
-from ..budget import current
-from ..slices import slices
+from ..budget import Scope, current
+from ..losses._kernels.cells import Cells
+from ..slices import grouped, slices
+from ..sorting import order_of, starts_of
 from ._kernels import averages
 from ._kernels.layers import Flags
-from .losses import Calendar, OccurrenceLosses
+from .assembling import picked
+from .losses import Calendar, Int32s, OccurrenceLosses
 from .programme import Layer, Programme
 
-_STAGE = "layers"
+_STAGE, _NETTING = "layers", "net losses"
+_ROW_BYTES, _CELL_BYTES = 64, 24
 _ROUNDING = 1e-12
 """A weight that is the rounding of a sum."""
 
@@ -173,3 +177,42 @@ def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: boo
         rate_on_line=premium / layer.line if has_line else math.nan,
         loss_on_line=float(moments[averages.SUM]) / layer.line if has_line else math.nan,
     )  # fmt: skip
+
+
+def cells_of(losses: OccurrenceLosses, parts: Int32s, groups: int) -> Cells:
+    """Return sums and largest losses by part, period and sample.
+
+    Args:
+        losses: occurrence by occurrence, of all parts; rows may be 0.
+        parts: of each row; empty if there is one.
+        groups: number of parts.
+
+    Raises:
+        WorkStoppedError: they do not fit, or nobody waits for the result.
+    """
+    current().hold(_NETTING, _CELL_BYTES * min(len(losses.losses), groups * len(losses.periods)))
+    with Scope(_NETTING, _ROW_BYTES * len(losses.losses)):
+        cells = np.repeat(np.arange(len(losses.periods)), np.diff(losses.starts))
+        kept = np.flatnonzero(losses.losses > 0)
+        keys = picked(cells, kept, _NETTING)
+        if len(parts):
+            keys += picked(parts, kept, _NETTING).astype(np.int64) * len(losses.periods)
+        if groups > 1:
+            keys, order = order_of(keys, _NETTING)
+            kept = picked(kept, order, _NETTING)
+        current().check(_NETTING)
+        starts = starts_of(keys)
+        amounts = picked(losses.losses, kept, _NETTING)
+        sums, largest = np.empty(len(starts) - 1), np.empty(len(starts) - 1)
+        for a, b in grouped(starts, _NETTING):
+            part, begins = amounts[starts[a] : starts[b]], starts[a:b] - starts[a]
+            sums[a:b] = np.add.reduceat(part, begins)
+            largest[a:b] = np.maximum.reduceat(part, begins)
+        firsts = picked(kept, starts[:-1], _NETTING)
+        places = picked(cells, firsts, _NETTING)
+        owners = picked(parts, firsts, _NETTING) if len(parts) else np.zeros(len(places), np.int32)
+        periods = picked(losses.periods, places, _NETTING)
+        changes = starts_of(owners.astype(np.int64) << 32 | periods)
+        samples = picked(losses.samples, places, _NETTING)
+        of_pairs = owners[changes[:-1]], periods[changes[:-1]]
+        return Cells(*of_pairs, changes, samples, sums, largest)

@@ -9,7 +9,8 @@ selt     EventId SummaryId SampleId Loss [ImpactedExposure]            a sample 
                                                                        an occurrence
 ylt      Period Loss [EventId SampleId Year Month Day Date             a loss in a period
          PeriodWeight, SummaryId or dimensions]
-openquake event_id year loss [loss_type rup_id, dimensions]            a line of risk_by_event
+openquake event_id year loss [loss_type rup_id, SummaryId or           a line of risk_by_event
+          dimensions]
 climada  year event_id at_event                                        an event of a sampled year
 ======== ============================================================ =========================
 
@@ -35,12 +36,12 @@ from ..losses.inputs.rows import INT_MAX
 from ..slices import slices
 from .assembling import (
     LossRows,
-    among,
     calendar_of,
     check_weights,
     occurrences_of,
     order_by,
     picked,
+    places_of,
     starts_by,
     table_of,
 )
@@ -181,7 +182,7 @@ def _of_events(table: Table, given: Given) -> Imported:
     rows, dimensions, samples, left_out = _read(table, given)
     rows = rows.take(order_by(rows.events << 32 | rows.summaries, rows.samples))
     require_unique(table, rows, (rows.events, rows.summaries, rows.samples))
-    happens = among(rows.events, given.occurrence.events())
+    happens = places_of(rows.events, given.occurrence.events()) >= 0
     if not happens.any():
         hint = "Give the occurrence of the same model"
         raise InputError("no event of the table happens", hint=hint, source=table.source)
@@ -347,7 +348,7 @@ def summaries_of(table: Table, given: Given) -> tuple[Indices, SummaryInfo | Non
 def _described(summaries: Indices, given: Given, table: Table) -> Indices:
     """The same summaries, of which the summary info has to have each."""
     if given.info is not None:
-        known = among(summaries, given.info.summary_ids)
+        known = places_of(summaries, given.info.summary_ids) >= 0
         if not known.all():
             row = int(np.argmin(known))
             text = f"summary {summaries[row]} is not described in the summary info"
@@ -404,6 +405,7 @@ def _fields(needed: str, others: str = "", ignored: str = "") -> list[Field]:
 
 
 _SPLT = "Period EventId SummaryId SampleId Loss"
+_OPENQUAKE = "EventId year loss"
 _SELT = "EventId SummaryId SampleId Loss"
 _YLT = f"EventId SummaryId SampleId SummarySetId Date {_WHEN}"
 _ASIDE = "rup_id ses_id rlz_id variance pla_loss injured fatalities homeless non_operational"
@@ -411,7 +413,9 @@ FORMS: Final[Mapping[str, Form]] = {
     "splt": Form(_fields(_SPLT, f"SummarySetId {_WHEN}", "ImpactedExposure"), _of_periods),
     "selt": Form(_fields(_SELT, "SummarySetId", "ImpactedExposure"), _of_events),
     "ylt": Form(_fields("Period Loss", _YLT, "ImpactedExposure"), _of_periods, dimensions=True),
-    "openquake": Form(_fields("EventId year loss", "", _ASIDE), _of_openquake, dimensions=True),
+    "openquake": Form(
+        _fields("EventId year loss", "SummaryId", _ASIDE), _of_openquake, dimensions=True
+    ),
     "climada": Form(_fields("EventId year at_event"), _of_climada),
 }
 """By name."""

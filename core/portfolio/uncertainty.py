@@ -27,7 +27,6 @@ import numpy as np
 
 from ..arrays import Floats, Indices, Rows
 from ..budget import Scope, current
-from ..errors import OptionError
 from ..losses._kernels.cells import Cells
 from ..losses.finishing import ParallelMap
 from ..losses.reports.exceedance import AEP, OEP
@@ -35,6 +34,7 @@ from ..losses.reports.report import SUMMARY_ID, Report, amount, as_rows, integer
 from ..rng import Key, below, derive
 from ..sorting import order_of
 from ._kernels.resampling import resample
+from .assembling import picked
 from .combining import Subject
 from .joining import check_return_periods, weights_of
 from .losses import Calendar, Int32s
@@ -63,36 +63,20 @@ _ENOUGH = 10
 _STEP = 1 << 21
 """Cells of replicates that a kernel reads at a time."""
 _CELL_BYTES = 80
-_LEAST_REPLICATES, _MOST_REPLICATES = 100, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Which bands are wanted.
-
-    Raises:
-        OptionError: a value is not one of those documented.
-    """
+    """Which bands are wanted."""
 
     return_periods: tuple[int, ...] = ()
+    """Years, from 1 on."""
     confidence: float = 0.95
+    """Between 0 and 1."""
     tolerance: float = 0.05
     """Part of the estimate by which noise of samples may move it, at this confidence."""
     replicates: int = 400
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("confidence", "tolerance"):
-            if not 0 < getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}, but must be between 0 and 1")
-        if not _LEAST_REPLICATES <= self.replicates <= _MOST_REPLICATES:
-            raise OptionError(
-                f"replicates are {self.replicates}, but must be {_LEAST_REPLICATES} to"
-                f" {_MOST_REPLICATES}",
-                hint="400 are enough for a band of 95 %",
-            )
-        if any(years < 1 for years in self.return_periods):
-            raise OptionError("return periods are whole numbers of years")
 
 
 class _Curve(NamedTuple):
@@ -183,12 +167,13 @@ def bands_of(
 def _sorted(cells: Cells, losses: Floats, weights: Floats, samples: int, groups: int) -> _Curve:
     kept = np.flatnonzero(cells.samples > 0)
     # The bits of losses order as they do.
-    _, order = order_of(_HIGHEST - losses[kept].view(np.int64), "bands")
-    kept = kept[order]
-    current().check("bands")
-    periods = np.repeat(cells.periods - np.int32(1), np.diff(cells.starts))[kept]
-    of_samples = ((cells.samples[kept] - 1) % groups).astype(np.int32)
-    return _Curve(losses[kept], periods, of_samples, weights[periods] / samples)
+    _, order = order_of(_HIGHEST - picked(losses, kept, "bands").view(np.int64), "bands")
+    kept = picked(kept, order, "bands")
+    periods = np.repeat(cells.periods - np.int32(1), np.diff(cells.starts))
+    periods = picked(periods, kept, "bands")
+    of_samples = ((picked(cells.samples, kept, "bands") - 1) % groups).astype(np.int32)
+    masses = picked(weights, periods, "bands") / samples
+    return _Curve(picked(losses, kept, "bands"), periods, of_samples, masses)
 
 
 _HIGHEST = 0x7FFFFFFFFFFFFFFF

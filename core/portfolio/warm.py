@@ -1,4 +1,4 @@
-"""Uses every kernel of roll-ups once, so that it is compiled."""
+"""Uses every kernel of roll-ups and of programmes once, so that it is compiled."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from ..losses.inputs import ReturnPeriods
 from .combining import Subject
 from .contributions import Aim, contribute
 from .curves import Question, roll_up
+from .inuring import run_programme
 from .joining import Member
-from .losses import Calendar, LossTable, Occurrences
+from .losses import Calendar, LossTable, OccurrenceLosses, Occurrences
+from .programme import parse_programme
 from .uncertainty import Doubt, bands
 
 
@@ -35,3 +37,20 @@ def _member(losses: np.ndarray) -> Member:
     twice = np.ones(2, np.int32)
     calendar = Calendar(1, Occurrences(twice, twice, np.zeros(2, np.int64)), np.zeros(0))
     return Member(table, calendar, ids, ids - ids[0], 1)
+
+
+def use_layers() -> None:
+    """Run a layer with reinstatements, and one whose hours clause the cedant reads."""
+    one = np.ones(1, np.int32)
+    dates = np.zeros(1, np.int64)
+    calendar = Calendar(1, Occurrences(one, one, dates), np.zeros(0))
+    subject = OccurrenceLosses(np.array([0, 1]), one, one, one - one, np.ones(1))
+    terms = {"ReinsType": "CXL", "OccLimit": 1}
+    layers = [
+        {**terms, "ReinsNumber": 1, "Reinstatement": 1},
+        {**terms, "ReinsNumber": 2, "HoursClause": {"Hours": 72, "Start": "cedant"}},
+    ]
+    programme = parse_programme({"layers": [{**layer, "CededPercent": 0.5} for layer in layers]})
+    recoveries = run_programme(programme, subject, calendar, 1)
+    recoveries.reinstatement_premiums(0)
+    recoveries.results()

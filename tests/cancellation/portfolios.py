@@ -7,24 +7,26 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 from tests.cancellation.leaving import Work
-from tests.cancellation.losses import LONG, occurrences
+from tests.cancellation.losses import Size, occurrences
 from tests.cancellation.place import JSON, Place, Prepare, Table
 
 TABLE = Table()
 SETS, QUERY = "/v1/portfolios/loss-sets", "/v1/portfolios/query"
 ONE = f"{SETS}/{{ident}}"
-MOST = 120 << 20
+MOST = 40 << 20
 """Bytes of a table that is imported, about."""
+LARGE = Size(5_000, 20, 100, 10_000)
+"""Ten million losses, twenty million of occurrences."""
 _numbers = count()
 
 
 def sealed(place: Place, part: float) -> str:
-    """A sealed run of the longest stream; its id."""
-    data = occurrences(LONG.events, int(LONG.occurrences * part))
+    """A sealed run of a large stream; its id."""
+    data = occurrences(LARGE.events, int(LARGE.occurrences * part))
     values = {"perspective": "gul", "reports": ["melt"]}
     inputs = {"occurrence": place.store("occurrence", data)}
     run: str = place.send("/v1/runs", {**values, "inputs": inputs})["id"]
-    place.ask("POST", f"/v1/runs/{run}/streams", LONG.stream(part))
+    place.ask("POST", f"/v1/runs/{run}/streams", LARGE.stream(part))
     place.ask("POST", f"/v1/runs/{run}/seal")
     return run
 
@@ -55,9 +57,13 @@ def stored(place: Place, part: float) -> str:
     return str(place.send(SETS, body)["id"])
 
 
-def exporting(place: Place, part: float) -> Work:
-    """The losses of all occurrences."""
-    return Work("GET", f"{SETS}/{stored(place, part)}/losses?form=splt&format=csv")
+def exporting(query: str) -> Prepare:
+    """The losses of a set as a table."""
+
+    def prepare(place: Place, part: float) -> Work:
+        return Work("GET", f"{SETS}/{stored(place, part)}/losses?{query}")
+
+    return prepare
 
 
 def asking(**members: object) -> Prepare:
@@ -76,11 +82,20 @@ def asking(**members: object) -> Prepare:
     return prepare
 
 
+def net(place: Place, part: float) -> Work | Callable[[], Work]:
+    """Losses after a programme, of as many occurrences as the memory of a request allows."""
+    asked = asking(report="periods", of="net", group_by=["SummaryId"], **TOWER)
+    return asked(place, 0.4 * part)
+
+
 LAYER = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 10, "OccLimit": 1e6}
+TOWER = {"programme": {"layers": [LAYER]}}
 TABLE.add(f"POST {SETS}", "a loss set", making)
 TABLE.add(f"PUT {ONE}", "a year loss table", importing)
-TABLE.add(f"GET {ONE}/losses", "a loss set as splt", exporting)
+for _form in ("splt", "ylt", "elt", "climada&sample=1"):
+    TABLE.add(f"GET {ONE}/losses", f"a loss set as {_form[:7]}", exporting(f"form={_form}"))
 TABLE.add(f"POST {QUERY}", "portfolio curves", asking(report="curves"))
 TABLE.add(f"POST {QUERY}", "contributions", asking(report="contributions", return_periods=[10]))
 TABLE.add(f"POST {QUERY}", "uncertainty", asking(report="uncertainty", return_periods=[10]))
-TABLE.add(f"POST {QUERY}", "layers", asking(report="layers", programme={"layers": [LAYER]}))
+TABLE.add(f"POST {QUERY}", "layers", asking(report="layers", **TOWER))
+TABLE.add(f"POST {QUERY}", "net losses of groups", net)

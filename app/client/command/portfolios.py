@@ -19,7 +19,7 @@ _REPORTS = (
     *("contributions", "uncertainty", "summary"),
 )
 _TABLES = ("splt", "selt", "ylt", "openquake", "climada", "elt")
-_EXPORTS = ("selt", "splt", "ylt", "occurrence", "blocks")
+_EXPORTS = ("selt", "splt", "ylt", "openquake", "climada", "elt", "occurrence", "blocks")
 _CREATE: dict[str, dict[str, Any]] = {
     "name": {"help": "id of the set (default: chosen by the service)"},
     "currency": {"metavar": "CODE", "help": "of its losses, such as EUR"},
@@ -76,6 +76,9 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     export = new_command(group, "export", _export, "write a loss set as a table")
     export.add_argument("id", metavar="SET", help="as create and list print it")
     export.add_argument("--form", choices=_EXPORTS, default="selt", help="default selt")
+    export.add_argument(
+        "--sample", type=int, metavar="N", help="of openquake and climada; 0 is the numerical mean"
+    )
     export.add_argument("--format", choices=FORMATS[1:6], help="default: that of -o")
     export.add_argument("-o", "--out", type=Path, metavar="FILE", required=True, help="the file")
     add_force(export)
@@ -119,6 +122,13 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         metavar="CODE=N",
         help="of a currency in the answer's",
     )
+    parser.add_argument(
+        "--repeat",
+        action="append",
+        default=[],
+        metavar="SET",
+        help="of one sample, whose losses every sample of the others has",
+    )
     parser.add_argument("--format", choices=FORMATS, help="default: that of -o, or csv")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
     add_force(parser)
@@ -134,7 +144,7 @@ def _import(args: argparse.Namespace, client: Client) -> None:
 
 def _export(args: argparse.Namespace, client: Client) -> None:
     with writing([args.out], None, {}, force=args.force):
-        client.portfolios.export(args.id, args.out, args.form, args.format)
+        client.portfolios.export(args.id, args.out, args.form, args.format, args.sample)
 
 
 def _tell(made: LossSet) -> None:
@@ -178,7 +188,9 @@ def _query(args: argparse.Namespace, client: Client) -> None:
             options[name] = spec_of(str(path))
     options["rates"] = _rates(args.rate)
     options["filter"] = _filter(args)
-    sets = [_weighted(text) for text in args.sets]
+    sets = [_weighted(text, args.repeat) for text in args.sets]
+    if absent := sorted(set(args.repeat) - {part["id"] for part in sets}):
+        raise ValueError(f"--repeat {absent[0]}: it is none of the sets that are asked about")
     form = args.format or ("csv" if args.out is None and args.report != "summary" else None)
     if args.out is None:
         data = client.portfolios.fetch(sets, args.report, form or "json", **options)
@@ -218,6 +230,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _weighted(text: str) -> Mapping[str, Any]:
+def _weighted(text: str, repeated: Sequence[str]) -> Mapping[str, Any]:
     ident, star, weight = text.partition("*")
-    return {"id": ident, "weight": _number(weight, text)} if star else {"id": ident}
+    part: dict[str, Any] = {"id": ident, **({"samples": "repeat"} if ident in repeated else {})}
+    return {**part, "weight": _number(weight, text)} if star else part

@@ -117,22 +117,28 @@ class Portfolios(Calls):
         path: PathLike,
         form: str = "selt",
         format: str | None = None,  # noqa: A002 - its name everywhere in the contract
+        sample: int | None = None,
     ) -> int:
         """Write a loss set as a table to a file, in place of one that is there; its size.
 
         Args:
             loss_set: by its id, or as ``create`` returned it.
             path: of the file, which appears once it is complete.
-            form: what its rows are: selt, splt, ylt or occurrence; or blocks, the stored file.
+            form: what its rows are: selt, splt, ylt, openquake, climada, elt or occurrence; or
+                blocks, the stored file.
             format: csv, ndjson, arrow, parquet or bin; by default the extension of the path.
+            sample: which one, for openquake and climada: 0 for the numerical mean.
 
         Raises:
             ProblemError: there is no such set, form or format, or it is not yours.
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
             OSError: the file cannot be written.
         """
-        query = urlencode({"form": form, "format": _ending(path, format)})
-        return self._download("loss set", set_request("GET", loss_set, f"/losses?{query}"), path)
+        query = {"form": form, "format": _ending(path, format)}
+        if sample is not None:
+            query["sample"] = str(sample)
+        request = set_request("GET", loss_set, f"/losses?{urlencode(query)}")
+        return self._download("loss set", request, path)
 
     def _download(self, name: str, request: Request, path: PathLike) -> int:
         with self._connector.channel() as channel:

@@ -138,7 +138,7 @@ class Desk:
 
     def open(self, ident: str) -> OpenSet:
         source = self.parts.portfolios.answers.source
-        return source.open(source.find(SINGLE_USER, ident))
+        return source.open(source.sets.find(SINGLE_USER, ident))
 
 
 def losses_of(opened: OpenSet) -> Losses:

@@ -147,7 +147,81 @@ def test_sets_of_other_numbers_of_samples_are_not_added(desk: Desk) -> None:
     put(desk, "e?form=elt&no_of_periods=50&samples=4", ELT + b"1,0.5,100,20,10,1000\n")
     problem = desk.ask(loss_sets=[{"id": "y"}, {"id": "e"}], report="averages").json()
     assert "loss set e is 4, and that of y is 1" in problem["detail"]
-    assert "samples=1" in problem["hint"]
+    assert "samples=4" in problem["hint"]
+    assert '{"id": "y", "samples": "repeat"}' in problem["hint"]
+
+
+@pytest.mark.parametrize("own", [1, 4])
+def test_losses_of_one_sample_count_in_every_sample_if_that_is_asked_for(
+    desk: Desk, own: int
+) -> None:
+    put(desk, "y?form=ylt&no_of_periods=50", YLT)
+    elt = ELT + b"1,0.5,100,20,10,1000\n"
+    put(desk, f"e?form=elt&no_of_periods=50&samples={own}", elt)
+    parts: list[dict[str, object]] = [{"id": "e"}, {"id": "y", "samples": "repeat", "weight": 2}]
+    answer = desk.ask(loss_sets=parts, report="averages")
+    if own == 1:
+        # There is nothing to repeat.
+        assert "none is to be repeated" in answer.json()["detail"]
+        return
+    assert answer.json()["notes"] == []
+    alone = desk.ask(loss_sets=parts[:1], report="averages").json()
+    rows = zip(rows_of(answer.json()), rows_of(alone), strict=True)
+    means = {row["SampleType"]: row["MeanLoss"] - other["MeanLoss"] for row, other in rows}
+    assert means == {kind: pytest.approx(2 * 10.5 / 50) for kind in (1, 2)}
+    wrong = desk.ask(loss_sets=[{**parts[0], "samples": "repeat"}], report="averages")
+    assert "has 4 samples" in wrong.json()["detail"]
+
+
+def test_forms_of_one_sample_are_read_back(desk: Desk) -> None:
+    desk.make(desk.run(Book()), name="a")
+    whole = {key: x for key, x in Book().losses.items() if key[0] < 8 and key[2] == 2}
+    for form in ("openquake", "climada"):
+        table = desk.send("GET", f"{SETS}/a/losses?form={form}&sample=2&format=csv")
+        assert table.status_code == 200, table.text
+        answer = put(desk, f"{form}?form={form}&no_of_periods=20&repeated=true", table.content)
+        assert answer.status_code == 201, answer.text
+    assert losses_of(desk.open("openquake")) == {(*key[:2], 1): x for key, x in whole.items()}
+    averages = [
+        rows_of(desk.ask(loss_sets=[{"id": name}], report="averages").json())[-1]["MeanLoss"]
+        for name in ("openquake", "climada")
+    ]
+    assert averages[0] == pytest.approx(averages[1], rel=1e-6)
+
+
+def test_an_event_loss_table_of_a_set_is_simulated_with_its_moments(desk: Desk) -> None:
+    put(desk, "e?form=elt&no_of_periods=300000&samples=100", ELT + b"1,1e-4,100,20,10,1000\n")
+    table = desk.send("GET", f"{SETS}/e/losses?form=elt")
+    header, line = table.text.splitlines()
+    assert header == "EventId,SummaryId,rate,mean,sd_independent,sd_correlated,exposed_value"
+    row = dict(zip(header.split(","), map(float, line.split(",")), strict=True))
+    happens = len(desk.open("e").calendar.occurrences.periods)
+    assert row["rate"] == pytest.approx(happens / 300_000, rel=1e-12)
+    assert row["mean"] == pytest.approx(100, rel=0.1)
+    assert row["sd_independent"] == pytest.approx(30, rel=0.3)
+    assert row["sd_correlated"] == 0
+    again = put(desk, "f?form=elt&no_of_periods=300000&samples=100", table.content)
+    assert again.status_code == 201, again.text
+
+
+@pytest.mark.parametrize(
+    ("query", "word", "hint"),
+    [
+        ("form=openquake", "one loss of an event, and the loss set 3", "sample=. Give one of 1 to"),
+        ("form=climada&sample=4", "no sample 4", "1 to 3, or 0 for the numerical mean"),
+        ("form=splt&sample=1", "splt is of all samples", "openquake and climada"),
+        ("form=blocks&format=arrow&sample=1", "blocks is of all samples", "Leave it out"),
+    ],
+)
+def test_a_sample_that_a_table_cannot_have_is_refused(
+    desk: Desk, query: str, word: str, hint: str
+) -> None:
+    desk.make(desk.run(Book()), name="a")
+    answer = desk.send("GET", f"{SETS}/a/losses?{query}")
+    problem = answer.json()
+    assert (answer.status_code, problem["option"]) == (422, "sample")
+    assert word in problem["detail"]
+    assert hint in problem["hint"]
 
 
 @pytest.mark.parametrize(

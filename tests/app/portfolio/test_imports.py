@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.portfolio.imports import parse
+from app.portfolio.exchanging import parse
 from core.errors import InputError
 from core.portfolio.tables import Given
 from tests.core.portfolio.test_tables import happenings, losses_of

@@ -136,6 +136,7 @@ def test_the_command_makes_asks_prices_and_deletes(
         (["x", "--group-by", "Region,Region"], "Region is asked for twice"),
         (["x", "--rate", "USD=0,9"], "--rate USD=0,9: '0,9' is not a number such as 0.9"),
         (["x", "--rate", "USD=1", "--rate", "USD=2"], "--rate has USD twice"),
+        (["x", "--repeat", "y"], "--repeat y: it is none of the sets"),
         (["x*50%"], "x*50%: '50%' is not a number such as 0.9"),
         (["x"], "thalweg portfolio list prints those there are"),
     ],

@@ -64,6 +64,8 @@ def test_a_table_is_put_with_its_inputs_and_written_back(
     assert means[0].tolist() == means[1].tolist()
     client.portfolios.export("s", tmp_path / "ylt.parquet", "ylt")
     assert pq.read_table(tmp_path / "ylt.parquet")["Loss"].to_pylist() == [400, 900]
+    client.portfolios.export("s", tmp_path / "years.csv", "climada", sample=1)
+    assert (tmp_path / "years.csv").read_text().splitlines()[0] == "year,event_id,at_event"
     client.portfolios.export("s", tmp_path / "stored.arrow", "blocks")
     with pa.ipc.open_stream((tmp_path / "stored.arrow").read_bytes()) as reader:
         assert reader.read_all().num_rows == 2
@@ -172,6 +174,8 @@ def test_the_command_imports_exports_and_asks_of_perils(
     assert len(out.read_text().splitlines()) == 3
     assert main(["--url", server.url, "portfolio", "export", "c", "-o", str(out)]) == 2
     assert "--force" in capsys.readouterr().err
+    thalweg("export", "c", "--form", "openquake", "--sample", "1", "-o", out, "--force")
+    assert out.read_text().splitlines()[0] == "event_id,year,loss,SummaryId"
     thalweg("export", "c", "-o", out, "--force", "--format", "ndjson")
     assert json.loads(out.read_text().splitlines()[0])["EventId"] == 1
     layers, _ = thalweg("price", files["t.json"], "c", "--perils", files["p.json"])

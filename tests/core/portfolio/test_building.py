@@ -80,7 +80,7 @@ def test_special_samples_and_zeros_are_left_out_and_samples_are_sorted() -> None
     assert part.samples.tolist() == [0, 1, 3]
     assert part.losses.tolist() == [1.5, 6.0, 4.0]
     assert part.event_ids.tolist() == [7]
-    assert builder.finish().event_ids.tolist() == [7]
+    assert builder.finish().tolist() == [7]
 
 
 @pytest.mark.parametrize("loss", [-1.0, np.nan, np.inf])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -141,10 +139,3 @@ def test_groups_that_are_not_of_the_whole_are_refused() -> None:
     aim = Aim((1,), leave_one_out=True)
     with pytest.raises(OptionError, match="leave-one-out"):
         contribute(Subject([case.member()], 2), whole, aim, whole.losses)
-
-
-def test_aims_that_are_none_are_refused() -> None:
-    wrong: list[dict[str, Any]] = [{"kind": "x"}, {"band": 1.0}, {"return_periods": (0,)}]
-    for of in wrong:
-        with pytest.raises(OptionError):
-            Aim(**{"return_periods": (1,), **of})

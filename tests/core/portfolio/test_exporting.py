@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.arrays import Rows
-from core.errors import InputError, OptionError
+from core.errors import InputError
 from core.losses.inputs import Occurrence
 from core.losses.tables import CsvEncoder
 from core.portfolio import exporting
-from core.portfolio.assembling import calendar_of, table_of
+from core.portfolio.assembling import calendar_of, repeated, table_of
 from core.portfolio.exporting import EXPORTS, export_rows, occurrence_of
 from core.portfolio.importing import import_table
 from core.portfolio.losses import Calendar, LossTable
@@ -23,6 +23,7 @@ from tests.core.portfolio.test_tables import happenings, losses_of
 from tests.scale import examples
 
 PERIODS = 6
+SAMPLES = 3
 Losses = dict[tuple[int, int, int], float]
 
 
@@ -39,8 +40,9 @@ def loss_set(
     return table_of(keys[0], keys[1], keys[2], values), calendar_of(occurrence)
 
 
-def exported(form: str, table: LossTable, calendar: Calendar) -> Rows:
-    return np.concatenate([piece.copy() for piece in export_rows(form, table, calendar)])
+def exported(form: str, table: LossTable, calendar: Calendar, sample: int = 1) -> Rows:
+    pieces = export_rows(form, table, calendar, SAMPLES, sample)
+    return np.concatenate([piece.copy() for piece in pieces])
 
 
 LOSSES = st.dictionaries(
@@ -65,11 +67,11 @@ def test_what_is_written_is_read_as_the_same_set(
     happening = {event for _, _, event in when}
     kept = {key: loss for key, loss in losses.items() if key[0] in happening}
     if not kept:
-        assert not list(export_rows("splt", table, calendar))
+        assert not list(export_rows("splt", table, calendar, SAMPLES))
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exporting, "PIECE", piece)
-        rows = {form: exported(form, table, calendar) for form in EXPORTS}
+        rows = {form: exported(form, table, calendar) for form in ("selt", "splt")}
     for form in ("selt", "splt"):
         columns = {name: rows[form][name] for name in rows[form].dtype.names or ()}
         given_too = Given(periods=PERIODS, occurrence=occurrence_of(calendar))
@@ -95,7 +97,7 @@ def test_years_have_the_sums_of_their_occurrences(
     table, calendar = loss_set(losses, list(when))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exporting, "PIECE", piece)
-        pieces = list(export_rows("ylt", table, calendar))
+        pieces = list(export_rows("ylt", table, calendar, SAMPLES))
     found = [row for piece_of in pieces for row in piece_of.tolist()]
     assert [row[:1] + row[2:4] for row in found] == sorted(sums)
     for period, weight, summary, sample, loss in found:
@@ -110,7 +112,9 @@ def test_columns_and_digits_are_those_of_the_reports() -> None:
     lines = {}
     for form, report in EXPORTS.items():
         encoder = CsvEncoder(report, 4)
-        body = b"".join(bytes(encoder.encode(rows)) for rows in export_rows(form, table, calendar))
+        body = b"".join(
+            bytes(encoder.encode(rows)) for rows in export_rows(form, table, calendar, SAMPLES)
+        )
         lines[form] = (bytes(encoder.header()) + body).decode().splitlines()
     assert lines["selt"] == ["EventId,SummaryId,SampleId,Loss", "7,1,-1,1.50", "7,1,2,2.12"]
     assert lines["splt"] == [
@@ -136,12 +140,6 @@ def test_a_set_without_dates_is_read_as_one_without() -> None:
     assert happenings(made.calendar) == [(3, 0, 7)]
 
 
-def test_other_forms_are_not_written() -> None:
-    table, calendar = loss_set({(7, 1, 1): 1.5}, [(3, 99, 7)])
-    with pytest.raises(OptionError, match="there is no export 'slt'"):
-        export_rows("slt", table, calendar)
-
-
 @pytest.mark.parametrize("dated", [True, False])
 def test_an_event_that_happens_twice_on_a_date_is_read_as_repeated(*, dated: bool) -> None:
     losses = {(7, 1, 0): 1.5, (7, 2, 1): 2.0, (9, 1, 1): 3.0}
@@ -157,3 +155,99 @@ def test_an_event_that_happens_twice_on_a_date_is_read_as_repeated(*, dated: boo
     part = {name: np.append(values, values[0]) for name, values in columns.items()}
     with pytest.raises(InputError, match="event 7 has other losses"):
         import_table("splt", part, Given(periods=PERIODS, repeated=True))
+
+
+@settings(max_examples=examples(60))
+@given(LOSSES, WHEN, st.integers(0, SAMPLES), st.integers(1, 9))
+def test_a_sample_is_read_as_it_was_from_forms_that_have_one(
+    losses: Losses, when: set[tuple[int, int, int]], sample: int, piece: int
+) -> None:
+    when = {(period, 0, event) for period, _, event in when}
+    table, calendar = loss_set(losses, list(when), dated=False)
+    happening = {event for _, _, event in when}
+    kept = {key: x for key, x in losses.items() if key[0] in happening and key[2] == sample}
+    wholes: Losses = defaultdict(float)
+    for (event, _, _), loss in sorted(kept.items()):
+        wholes[event, 1, 1] += loss
+    expected = {"openquake": {(*key[:2], 1): x for key, x in kept.items()}, "climada": wholes}
+    for form, wanted in expected.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exporting, "PIECE", piece)
+            pieces = list(export_rows(form, table, calendar, SAMPLES, sample))
+        rows = np.concatenate([np.zeros(0, EXPORTS[form].dtype(8)), *pieces])
+        assert bool(len(rows)) == bool(wanted)
+        if wanted:
+            columns = {name: rows[name] for name in rows.dtype.names or ()}
+            made = import_table(form, columns, Given(periods=PERIODS))
+            assert losses_of(made.table) == pytest.approx(wanted, rel=1e-15)
+            happens = {(period, event) for period, _, event in happenings(made.calendar)}
+            assert happens == {(p, e) for p, _, e in when if e in {key[0] for key in kept}}
+
+
+def test_an_event_that_happens_twice_in_a_year_is_two_events_of_climada() -> None:
+    table, calendar = loss_set({(7, 1, 1): 1.5, (7, 2, 1): 2.0}, [(3, 1, 7), (3, 2, 7), (4, 1, 7)])
+    rows = exported("climada", table, calendar)
+    assert rows.tolist() == [(3, 7, 3.5), (3, 7, 3.5), (4, 7, 3.5)]
+
+
+@settings(max_examples=examples(60))
+@given(LOSSES, WHEN, st.integers(1, 9))
+def test_an_event_loss_table_has_the_moments_of_the_samples(
+    losses: Losses, when: set[tuple[int, int, int]], piece: int
+) -> None:
+    table, calendar = loss_set(losses, list(when))
+    drawn = defaultdict(lambda: np.zeros(SAMPLES))
+    for (event, summary, sample), loss in losses.items():
+        if sample:
+            drawn[event, summary][sample - 1] = loss
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "PIECE", piece)
+        pieces = list(export_rows("elt", table, calendar, SAMPLES))
+    rows = np.concatenate([np.zeros(0, EXPORTS["elt"].dtype(8)), *pieces])
+    assert [(row["EventId"], row["SummaryId"]) for row in rows] == sorted(drawn)
+    for row in rows:
+        of = drawn[row["EventId"], row["SummaryId"]]
+        deviation = row["sd_independent"] + row["sd_correlated"]
+        assert row["mean"] == pytest.approx(of.mean())
+        assert deviation == pytest.approx(of.std(ddof=1), abs=1e-9 * of.mean())
+        assert row["exposed_value"] >= max(
+            map(max, (x for k, x in drawn.items() if k[1] == row["SummaryId"]))
+        )
+        assert row["rate"] * PERIODS == pytest.approx(sum(e == row["EventId"] for *_, e in when))
+    if len(rows) and (rows["rate"] > 0).any():
+        # Every row has a beta distribution.
+        columns = {name: rows[name] for name in rows.dtype.names or ()}
+        import_table("elt", columns, Given(periods=200, samples=2))
+
+
+def test_deviations_are_shared_so_that_the_whole_event_keeps_its_own() -> None:
+    def shared(of_two: list[float]) -> tuple[float, float]:
+        losses = {(1, 1, s): x for s, x in enumerate((1.0, 2.0, 3.0), 1)}
+        losses |= {(1, 2, s): x for s, x in enumerate(of_two, 1)}
+        rows = exported("elt", *loss_set(losses, [(1, 0, 1)]))
+        assert rows["sd_independent"] + rows["sd_correlated"] == pytest.approx(1)
+        return float(rows["sd_correlated"][0]), float(rows["sd_correlated"][1])
+
+    assert shared([1.0, 2.0, 3.0]) == pytest.approx((1, 1))
+    assert shared([3.0, 2.0, 1.0]) == (0, 0)
+    # Correlation 1/2, which is the square of the common part.
+    assert shared([1.0, 3.0, 2.0]) == pytest.approx((0.5**0.5, 0.5**0.5))
+    alone = exported("elt", *loss_set({(1, 1, 1): 1.0, (1, 1, 2): 4.0}, [(1, 0, 1)]))
+    assert alone["sd_correlated"].tolist() == [0]
+
+
+@settings(max_examples=examples(60))
+@given(LOSSES, WHEN, st.integers(1, 4), st.booleans())
+def test_a_set_of_one_sample_is_repeated_with_its_means(
+    losses: Losses, when: set[tuple[int, int, int]], samples: int, means: bool
+) -> None:
+    losses = {key: x for key, x in losses.items() if key[2] == 1 or (means and key[2] == 0)}
+    if not losses:
+        return
+    table, _ = loss_set(losses, list(when))
+    has_means = any(sample == 0 for *_, sample in losses)
+    expected = {}
+    for (*key, sample), loss in losses.items():
+        of = [0] if sample == 0 else range(1 if has_means else 0, samples + 1)
+        expected |= {(*key, s): loss for s in of}
+    assert losses_of(repeated(table, samples)) == expected

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.arrays import Array
 from core.budget import installed
-from core.errors import BudgetExceededError, InputError, OptionError
+from core.errors import BudgetExceededError, InputError
 from core.losses.inputs import Occurrence, SummaryInfo
 from core.portfolio.importing import ALL_FORMS, import_table
 from core.portfolio.losses import Calendar, LossTable
@@ -284,8 +284,6 @@ def test_what_a_table_does_not_tell_has_to_be_given() -> None:
     info = SummaryInfo(np.array([3], np.int32), {"region": np.array(["b"])})
     with pytest.raises(InputError, match="summary 1 is not described"):
         read("selt", GOOD["selt"], occurrence=OCCURRENCE, info=info)
-    with pytest.raises(OptionError, match=r"there is no form 'sylt'. Did you mean ylt"):
-        read("sylt", GOOD["ylt"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import InputError, OptionError
+from core.errors import InputError
 from core.portfolio.combining import Subject
 from core.portfolio.uncertainty import NONE, ORDERED, RESAMPLED, Doubt, bands
 from tests.portfolios import SetCase, random_set
@@ -115,11 +115,3 @@ def test_bands_depend_on_the_seed_alone(seed: int) -> None:
         np.concatenate(list(bands(subject, doubt, apply))).tobytes() for apply in (map, backwards)
     )
     assert first == second
-
-
-def test_doubts_that_are_none_are_refused() -> None:
-    for wrong in ({"confidence": 1.0}, {"tolerance": 0.0}, {"replicates": 1}):
-        with pytest.raises(OptionError):
-            Doubt(**wrong)
-    with pytest.raises(OptionError):
-        Doubt((0,))
