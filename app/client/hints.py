@@ -86,6 +86,10 @@ _HINTS = {
         "Give the spec that it is of, unchanged, or begin without it",
         "Give the spec that it is of, unchanged, or begin with after=None",
     ),
+    "Give currency": _Hint("Give --currency CODE", 'Give currency="EUR", or the like'),
+    "Add summary_xref= with the digest of an input": _Hint(
+        "Add --summary-xref FILE", "Add summary_xref=Path(…)"
+    ),
     "GET /v1/portfolios/loss-sets lists those there are": _Hint(
         "thalweg portfolio list prints those there are; several ids are apart by blanks",
         "client.portfolios.list() lists those there are",
@@ -114,7 +118,8 @@ def _reworded(hint: str, *, command: bool) -> str:
 
 
 def _as_option(value: re.Match[str]) -> str:
-    return f"--{value[1].replace('_', '-')} {value[2]}".rstrip()
+    name = "sets" if value[1] == "set" else value[1].replace("_", "-")
+    return f"--{name} {value[2]}".rstrip()
 
 
 def _as_argument(value: re.Match[str]) -> str:
@@ -138,7 +143,7 @@ def hint_of(problem: Problem, *, command: bool = False) -> str | None:
         return own  # what has failed is not waited for: the service says what to do instead
     names = [""] if hint.member is None else problem.get(hint.member)
     if not isinstance(names, list) or not names:
-        return own
+        return own and _reworded(own, command=command)
     name = str(names[0])
     form = hint.command if command else hint.python
     return form.format(name=name, option=name.replace("_", "-"))

@@ -25,7 +25,8 @@ from core.tiles.view import View
 FROM_CSV = (
     "Register an array, such as an npy, or a Parquet or Arrow table. Of the last column of a csv:"
     " python -c \"import numpy as np; np.save('labels.npy', np.loadtxt('labels.csv', int,"
-    " delimiter=',', usecols=-1))\", with float for fractions, skiprows=1 past a header"
+    " delimiter=',', usecols=-1))\", with float for fractions, skiprows=1 past a header; words"
+    " become numbers by np.unique(words, return_inverse=True)[1]"
 )
 """How labels come out of a csv, whose rows are in the order of the scan."""
 

@@ -141,7 +141,7 @@ def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
     Raises:
         OSError, ValueError: the file cannot be read, or does not hold a JSON object.
     """
-    inline = text.lstrip().startswith("{")
+    inline = text.lstrip().startswith(("{", "["))
     if not inline and not Path(text).exists():
         absent = f"there is no file {text[:80]!r}: give JSON, or a file of it"
         there = [str(path) for path in Path(text).parent.glob("*")]

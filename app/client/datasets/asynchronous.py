@@ -165,7 +165,8 @@ class AsyncDataset:
             ThalwegError: the service refused, or could not be reached.
         """
         if len(position) != len(axes := await self.nav_shape()):
-            raise ValueError(f"a position has {len(axes)} indices, as the scan is {axes}")
+            text = f"a position has {len(axes)} indices, as the scan is {axes}"
+            raise ValueError(f"{text}, and {len(position)} are given")
         return await self[position]
 
     def __repr__(self) -> str:

@@ -168,7 +168,8 @@ class Dataset:
             ThalwegError: the service refused, or could not be reached.
         """
         if len(position) != len(axes := self.nav_shape):
-            raise ValueError(f"a position has {len(axes)} indices, as the scan is {axes}")
+            text = f"a position has {len(axes)} indices, as the scan is {axes}"
+            raise ValueError(f"{text}, and {len(position)} are given")
         return self[position]
 
     def __repr__(self) -> str:

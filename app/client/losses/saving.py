@@ -98,9 +98,17 @@ Observe: TypeAlias = Callable[[Progress], None]
 
 
 def format_of(path: str | Path | int) -> str:
-    """The format that the ending of a file says; csv if it says none."""
+    """The format that the ending of a file says; csv if it says none.
+
+    Raises:
+        ValueError: there is no such format.
+    """
     ending = "" if isinstance(path, int) else Path(path).suffix.removeprefix(".")
-    return ending if ending in FORMATS else "csv"
+    if ending in FORMATS:
+        return ending
+    if ending.isalpha() and not Path(path).exists():
+        raise ValueError(f"there is no format {ending!r}: choose {', '.join(FORMATS)}")
+    return "csv"
 
 
 def save_mode(table_format: str, mode: Mode | None) -> Mode:

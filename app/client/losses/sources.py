@@ -13,6 +13,7 @@ So posting knows one interface and never asks whether a stream can be rewound.
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -313,6 +314,8 @@ def open_source(source: SourceLike | None, command: Sequence[str] | None = None)
 
 def _open_other(source: Any) -> Source:  # noqa: ANN401 - told apart here
     if hasattr(source, "read"):
+        if isinstance(source, io.TextIOBase):
+            raise TypeError("a stream is bytes, and the file is open as text: open it with 'rb'")
         return BufferedSource(FileReader(source))
     try:
         return MemorySource(source)

@@ -594,7 +594,7 @@ def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
         ("psept", ("--curves", "F"), b"PSEPT has none of the curves F. Name some of its curves W"),
         ("aal", ("--tvar", "weight"), b"tvar is given, but EPT or PSEPT is not wanted"),
         ("aal", ("--tvar=count",), b"tvar is given, but EPT or PSEPT is not wanted"),
-        ("ept", ("--confidence", "0.95"), b"confidence is given, but ALCT is not wanted"),
+        ("ept", ("--confidence", "0.95"), b"confidence is given, but AAL or ALCT is not wanted"),
         ("aal", ("--perspective", "il"), b"--perspective applies only with --plot. Add it, or"),
         ("aal", ("--theme", "light"), b"--theme applies only with --plot"),
         ("aal", ("--sets", "1"), b"--sets applies only with --summary-xref"),

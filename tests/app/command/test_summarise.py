@@ -174,7 +174,7 @@ def test_what_is_wrong_is_said(
     ("args", "message"),
     [
         (["aggregate", "gul.bin", "--sets", "1"], "--sets applies only with --summary-xref"),
-        (["aggregate", "gul.bin", "--summary-map", "m"], "--summary-map applies only to"),
+        (["aggregate", "gul.bin", "--summary-map", "m"], "--summary-map applies only with"),
         (["aggregate", "gul.bin", "XREF"], "standard output takes a single report"),
         (["summarise", "gul.bin", "XREF"], "standard output takes the stream of a single set"),
         (

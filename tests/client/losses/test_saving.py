@@ -54,6 +54,14 @@ def save(connect: Connect) -> Save:
     return run
 
 
+def test_an_ending_that_is_no_format_is_refused(
+    save: Save, tmp_path: Path, service: FakeService
+) -> None:
+    with pytest.raises(ValueError, match="there is no format 'xlsx': choose csv, ndjson, bin"):
+        save(service, STREAM, tmp_path / "out.xlsx")
+    assert not service.seen
+
+
 @pytest.mark.parametrize("table_format", WANTED)
 def test_every_format(save: Save, tmp_path: Path, service: FakeService, table_format: str) -> None:
     end = save(service, STREAM, tmp_path / "out", table_format)
