@@ -297,6 +297,10 @@ def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
         conditions.append(lambda part: np.isin(calendar.occurrences.event_ids[part], ids))
     if wanted.periods is not None:
         low, high = wanted.periods
+        if low > calendar.periods:
+            fault = f"filter.periods begins with {low}, and the loss set {each.record.id} has"
+            fault += f" {calendar.periods} periods"
+            raise InvalidOptionError(fault, hint="Filter less", option="filter.periods")
         conditions.append(lambda part: _between(calendar, part, low, high))
     if wanted.months is not None:
         months = wanted.months

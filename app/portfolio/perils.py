@@ -34,10 +34,18 @@ def read_perils(lists: Mapping[str, str], programme: Programme, joint: Joint) ->
 
     Raises:
         InvalidOptionError: a list is malformed or too long, an event is of two perils or of two
-            catalogues, or a layer is of a peril of which no event happens.
+            catalogues, a layer is of a peril of which no event happens, or none asks for perils.
     """
+    of_perils = [layer for layer in programme.layers if layer.perils]
     if not lists:
+        for layer in of_perils:
+            raise _wrong(
+                f"{layer.place}.ReinsPeril has {layer.perils[0]!r}, and no event has a peril",
+                f'Say which events are of it: {{"perils": {{"{layer.perils[0]}": "1-500"}}}}',
+            )
         return None
+    if not (of_perils or any(layer.hours for layer in programme.layers)):
+        raise _wrong("no layer has a ReinsPeril or an hours clause", "Leave perils out")
     ids, owners = _owned(lists)
     happening, sources = joint.calendar.occurrences.event_ids, joint.sources
     current().hold(STAGE, 4 * len(happening))

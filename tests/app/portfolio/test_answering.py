@@ -283,6 +283,13 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"filter": {"dimensions": {"Region": []}}}, "is empty", ""),
         ({"filter": {"events": "9-1"}}, "filter.events is '9-1'", ""),
         ({"filter": {"periods": [9, 1]}}, "ends before it begins", ""),
+        ({"filter": {"periods": [21, 30]}}, "begins with 21, and the loss set a has 20", ""),
+        ({"programme": TOWER, "perils": {"EQ": "1"}}, "no layer has a ReinsPeril", "Leave perils"),
+        (
+            {"programme": {"layers": [{**TOWER["layers"][0], "ReinsPeril": "EQ"}]}},
+            "layers[0].ReinsPeril has 'EQ', and no event has a peril",
+            '{"perils": {"EQ": "1-500"}}',
+        ),
         ({"return_periods": [21]}, "return period is 21 years", "20 years"),
         ({"return_periods": [61], "curves": "Ff"}, "there are 60 years", ""),
         ({"currency": "USD"}, "is in EUR, of which there is no rate", '"EUR"'),

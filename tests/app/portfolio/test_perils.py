@@ -101,7 +101,7 @@ def test_lists_of_perils_are_part_of_the_tag(desk: Desk) -> None:
         ({"perils": {"WW1": 3, "EQ": "4"}}, "perils.WW1 must be a text", ""),
         ({"perils": {"W;1": "1", "EQ": "4"}}, "'W;1', but in ReinsPeril AA1", ""),
         ({"perils": {"AA1": "1"}}, "AA1 is any peril", ""),
-        ({"perils": {}}, "which no peril is", "no peril has a label"),
+        ({"perils": {}}, "no event has a peril", '{"perils": {"WW1": "1-500"}}'),
         ({"programme": None, "report": "averages"}, "perils need a programme", ""),
         ({"peril": {}}, "peril", "Did you mean perils?"),
         (
