@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from app.engine.cluster import DaskCluster, Kind, Registry
+from app.engine.base import Kind, Registry
+from app.engine.cluster import DaskCluster
 from app.engine.scheduler import Scheduler
 from app.losses.request import ALGORITHM
 from app.runs.results import segments

@@ -3,8 +3,8 @@
 A span is begun for each request (:mod:`app.http.guard`) and each job of sealing. What is worth one
 of its own becomes a child: the body that is parsed, calls of decoders, segments that are added up,
 and whatever made the request wait, if that took two milliseconds: a span takes some 0.03 of CPU
-time. Nothing has a span per chunk or row, and a trace has a bounded number of children here, so that
-it costs no more than it tells::
+time. Nothing has a span per chunk or row, and a trace has a bounded number of children here, so
+that it costs no more than it tells::
 
     request ──▶ RequestBudget.trace ──▶ every thread that works for it: ``current_trace()``
        │                                    └─ traceparent ──▶ a decoder, which tells its own times

@@ -17,7 +17,8 @@ from typing import Any, Self
 import pytest
 from distributed import Client, LocalCluster
 
-from app.engine.cluster import MEMORY, PLUGIN, DaskCluster, Registry, resource_of
+from app.engine.base import Registry, resource_of
+from app.engine.cluster import MEMORY, PLUGIN, DaskCluster
 from app.settings import Settings
 from core.errors import CancelledError
 from tests.dask_tasks import Acts

@@ -16,7 +16,7 @@ from typing import Any
 
 from app import tasks
 from app.command import worker
-from app.engine.cluster import Kind, Registry
+from app.engine.base import Kind, Registry
 from app.errors import StorageFullError
 from core.budget import current
 from core.errors import CancelledError

@@ -18,7 +18,8 @@ import structlog
 from pydantic import ValidationError
 
 from app.cores import count_cores
-from app.engine.cluster import MEMORY, resource_of
+from app.engine.base import resource_of
+from app.engine.cluster import MEMORY
 from app.engine.scheduler import Scheduler
 from app.engine.warmup import compiling
 from app.logs import configure_logging

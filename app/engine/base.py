@@ -1,11 +1,13 @@
-"""The interface of engines, which run heavy work: that of ``concurrent.futures``."""
+"""The interface of engines, that of ``concurrent.futures``; and kinds of work, by their names."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -54,6 +56,27 @@ def in_order(
 
 class TaskFailedError(RuntimeError):
     """A task failed on a worker by a fault of our own, as it would have on this machine."""
+
+
+class Kind(NamedTuple):
+    """A kind of tasks."""
+
+    version: str
+    """To be changed whenever the same parameters would give another result, or mean another."""
+    function: str
+    """``module:name`` of what does a task; it takes the service, if any, and JSON values."""
+    service: str = ""
+    """Attribute of the application's state that it needs; empty if it needs no store."""
+
+
+Registry = Mapping[str, Kind]
+"""All kinds of tasks, by name."""
+
+
+def resource_of(registry: Registry) -> str:
+    """Return the resource of workers that do what this registry says."""
+    versions = json.dumps({name: kind.version for name, kind in sorted(registry.items())})
+    return f"tasks-{hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()}"
 
 
 class Work(Protocol[V_contra]):

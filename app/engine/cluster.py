@@ -28,18 +28,17 @@ arrays. What a task computes goes to the store, create-only, where this machine 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic
 
 import structlog
 
@@ -47,7 +46,7 @@ from app.errors import EngineUnavailableError
 from app.run_errors import ProcessDiedError
 from core.budget import current
 
-from .base import TaskFailedError, U, Work
+from .base import Registry, TaskFailedError, U, Work, resource_of
 from .request_budget import current_trace
 from .scheduler import Scheduler
 
@@ -60,8 +59,8 @@ MEMORY = "memory"
 """Resource of workers: bytes."""
 TRACE = "traceparent"
 """Parameter of each task: what its span belongs to."""
-_WINDOW = 256
-"""Units of one caller that are submitted at once."""
+_WINDOW, _BULK = 256, 4
+"""Units of one caller under way; and the part, one in so many, that goes in one message."""
 _WINDOW_BYTES = 16 << 20
 """Bytes of their parameters."""
 _POLL, _LOOK = 0.05, 2.0
@@ -72,27 +71,6 @@ _CONNECT_SECONDS = 5.0
 _WATCH_SECONDS, _CLOSE_SECONDS = 5.0, 1.0
 _NAMED = 3
 """Workers that a message names at the most."""
-
-
-class Kind(NamedTuple):
-    """A kind of tasks."""
-
-    version: str
-    """To be changed whenever the same parameters would give another result, or mean another."""
-    function: str
-    """``module:name`` of what does a task; it takes the service, if any, and JSON values."""
-    service: str = ""
-    """Attribute of the application's state that it needs; empty if it needs no store."""
-
-
-Registry = Mapping[str, Kind]
-"""All kinds of tasks, by name."""
-
-
-def resource_of(registry: Registry) -> str:
-    """Return the resource of workers that do what this registry says."""
-    versions = json.dumps({name: kind.version for name, kind in sorted(registry.items())})
-    return f"tasks-{hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()}"
 
 
 def run_task(kind: str, text: str) -> str:
@@ -117,7 +95,7 @@ class _Sent(Generic[U]):
 
     unit: U
     future: Any = None
-    nbytes: int = 0
+    text: str = ""
     lost: int = 0
 
 
@@ -301,6 +279,7 @@ class _Spread(Generic[U]):
         self._work = work
         self._check = check
         self._waiting: deque[_Sent[U]] = deque()
+        self._ready: list[_Sent[U]] = []
         self._client: Client | None = None
         self._looked = -math.inf
         self._needs = cluster.needs(work)
@@ -310,12 +289,17 @@ class _Spread(Generic[U]):
     def run(self, units: Iterable[U]) -> Iterator[U]:
         """See Cluster."""
         waiting = self._waiting
+        # Whoever makes units one by one may wait for those before.
+        bulk = _BULK if isinstance(units, Collection) else _WINDOW
         try:
             for unit in units:
                 waiting.append(_Sent(unit))
-                self._send(waiting[-1])
+                self._prepare(waiting[-1])
+                if len(self._ready) * bulk >= len(waiting):
+                    self._send()
                 while len(waiting) >= _WINDOW or self._nbytes >= _WINDOW_BYTES:
                     yield self._first()
+            self._send()
             while waiting:
                 yield self._first()
         finally:
@@ -323,11 +307,14 @@ class _Spread(Generic[U]):
 
     def _first(self) -> U:
         """Wait for the first unit; return it."""
+        if self._ready and self._ready[0] is self._waiting[0]:
+            self._send()
         self._await(self._waiting[0])
         return self._waiting.popleft().unit
 
     def _cancel(self) -> None:
         """Cancel what waits, all at once: else each that ends would let another one begin."""
+        current().release(sum(len(sent.text) for sent in self._ready))
         left = [sent for sent in self._waiting if sent.future is not None]
         if self._client is not None and self._client.status == "running" and left:
             with contextlib.suppress(OSError):
@@ -341,31 +328,42 @@ class _Spread(Generic[U]):
             self._client = self._cluster.ready(self._work, self._check)
             self._looked = time.monotonic()
 
-    def _send(self, sent: _Sent[U]) -> None:
-        """Submit a unit, unless it is done, or too large for every worker."""
-        kind = self._work.kind
+    def _prepare(self, sent: _Sent[U]) -> None:
+        """Have a unit submitted, unless it is done."""
         if self._work.is_done(sent.unit):
             return
-        self._look()
-        if self._client is None:
-            self._cluster.on_ended(kind, "here")
+        task = {**self._work.task(sent.unit), TRACE: current_trace().header}
+        sent.text = json.dumps(task)
+        current().hold(self._work.kind, len(sent.text))
+        self._nbytes += len(sent.text)
+        self._ready.append(sent)
+
+    def _send(self) -> None:
+        """Submit what is prepared in one message, unless it is too large for every worker."""
+        ready, self._ready, kind = self._ready, [], self._work.kind
+        if not ready:
             return
-        text = json.dumps({**self._work.task(sent.unit), TRACE: current_trace().header})
-        current().hold(kind, len(text))
-        sent.nbytes = len(text)
-        self._nbytes += sent.nbytes
-        self.sent += 1
-        sent.future = self._client.submit(
-            run_task, kind, text, key=f"{kind}-{token_hex(8)}", pure=False, resources=self._needs
+        self._look()
+        self.sent += len(ready)
+        if self._client is None:
+            for sent in ready:
+                self._end(sent, "here")
+            return
+        keys, texts = [f"{kind}-{token_hex(8)}" for _ in ready], [sent.text for sent in ready]
+        futures = self._client.map(
+            run_task, [kind] * len(ready), texts, key=keys, pure=False, resources=self._needs
         )
+        for sent, future in zip(ready, futures, strict=True):
+            sent.future = future
 
     def _end(self, sent: _Sent[U], outcome: str) -> None:
-        """Note how a task that was submitted has ended; the scheduler may forget it."""
-        sent.future.release()
-        sent.future = None
+        """Note how a task has ended; the scheduler may forget it."""
+        if sent.future is not None:
+            sent.future.release()
         self.sent -= 1
-        self._nbytes -= sent.nbytes
-        current().release(sent.nbytes)
+        self._nbytes -= len(sent.text)
+        current().release(len(sent.text))
+        sent.future, sent.text = None, ""
         self._cluster.on_ended(self._work.kind, outcome)
 
     def _await(self, sent: _Sent[U]) -> None:
@@ -374,7 +372,8 @@ class _Spread(Generic[U]):
 
         while sent.future is not None:
             try:
-                ended = json.loads(sent.future.result(timeout=_POLL))
+                sent.future.exception(timeout=_POLL)
+                self._take(sent)
             except (TimeoutError, UnboundLocalError):
                 # The latter is Dask's, for a wait that is over just as its result comes.
                 self._check()
@@ -386,8 +385,14 @@ class _Spread(Generic[U]):
                 raise _poisoned(self._work.label(sent.unit), e) from None
             except (OSError, NoValidWorkerError) as e:
                 self._leave(sent, f"{type(e).__name__}: {e}")
-            else:
-                self._judge(sent, ended)
+
+    def _take(self, first: _Sent[U]) -> None:
+        """Take what workers say of all units that have ended, by asking once."""
+        done = [sent for sent in self._waiting if sent.future and sent.future.status == "finished"]
+        done = done or [first]
+        texts = first.future.client.gather([sent.future for sent in done])
+        for sent, text in zip(done, texts, strict=True):
+            self._judge(sent, json.loads(text))
 
     def _judge(self, sent: _Sent[U], ended: Mapping[str, Any]) -> None:
         """Take what a worker says of a unit.
@@ -414,7 +419,8 @@ class _Spread(Generic[U]):
                 sent.lost += 1
                 if sent.lost > _LOSSES:
                     raise self._cluster.unavailable(f"has forgotten a task {sent.lost} times")
-                self._send(sent)
+                self._prepare(sent)
+        self._send()
 
     def _leave(self, sent: _Sent[U], reason: str) -> None:
         """Leave a unit to this machine, since a worker cannot do it."""

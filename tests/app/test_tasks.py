@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.cluster import Kind, resource_of
+from app.engine.base import Kind, resource_of
 from app.engine.scheduler import Scheduler
 from app.settings import Settings
 from app.tasks import REGISTRY, make_cluster, scheduler_of, store_resource

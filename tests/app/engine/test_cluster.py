@@ -15,7 +15,8 @@ import pytest
 
 from app import tasks
 from app.command.main import main
-from app.engine.cluster import DaskCluster, Registry
+from app.engine.base import Registry
+from app.engine.cluster import DaskCluster
 from app.engine.scheduler import Scheduler
 from app.errors import EngineUnavailableError
 from app.http.identity import SINGLE_USER
@@ -339,7 +340,8 @@ def test_a_unit_that_kills_workers_is_named_and_not_done_here(
     assert "computing the unit poison has ended 2 workers" in str(spreading.error)
     assert spreading.error.members["deaths"] == 2
     assert len(set(work.starts("poison"))) == 2
-    assert outcomes == ["done", "poisoned", "cancelled"]
+    # The last may be done by then.
+    assert outcomes in (["done", "done", "poisoned"], ["done", "poisoned", "cancelled"])
     if act == "eat":
         # As the hint of the error promises.
         until(lambda: "memory budget" in dask.log)
