@@ -108,8 +108,8 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
     if not colon and form not in _SHORT:
         return {"op": form}
     if form not in _SHORT:
-        if form in _OVER:
-            hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}'
+        if form in _OPS:
+            hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}' if form in _OVER else None
             raise OptionError(f"{form} takes no numbers, but has {listed[:40]!r}", hint=hint)
         raise OptionError(f"there is no detector {form[:40]!r}", hint=_meant(form))
     axes, parts = len(sig_shape), listed.split(",") if listed else []

@@ -203,6 +203,10 @@ MEMBERS = {
 """Members of a view in JSON."""
 
 
+_FORMS = {"all", "frames", "mask", "nav", "shuffle"}
+"""Members of select, one of which says what is selected."""
+
+
 def parse_view(spec: Mapping[str, Any]) -> View:
     """Parse a view from JSON values.
 
@@ -211,6 +215,9 @@ def parse_view(spec: Mapping[str, Any]) -> View:
         SelectionError: a selection is empty or too large.
         ShapeError: tile_shape has too few or too many axes.
     """
+    if "select" not in spec and (form := min(_FORMS & set(spec), default=None)):
+        hint = f'Give {{"select": {{"{form}": …}}}}'
+        raise OptionError(f"{form} is a member of select, not of a view", hint=hint)
     check_members(spec, sorted(MEMBERS), "a view")
     if not isinstance(binning := spec.get("bin", {}), Mapping):
         hint = 'Such as {"nav": 2, "sig": 4}'
@@ -275,7 +282,7 @@ def _parse_select(value: Any) -> Select:  # noqa: ANN401 - JSON
         shuffle = _mapping(argument, "select.shuffle")
         check_members(shuffle, ("seed",), "select.shuffle")
         return Shuffle(_integer(shuffle.get("seed"), "select.shuffle.seed", 0, 2**64 - 1))
-    hint = names_hint(form, ("frames", "mask", "nav", "shuffle", "all"))
+    hint = names_hint(form, sorted(_FORMS))
     raise OptionError(f"select has no member {form!r}", hint=hint)
 
 
@@ -363,7 +370,8 @@ def _shape(value: Any, name: str) -> tuple[int, ...] | None:  # noqa: ANN401 - J
 
 def _mapping(value: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
     if not isinstance(value, Mapping):
-        raise OptionError(f"{name} is not an object")
+        hint = 'Such as {"all": true}' if name == "select" else None
+        raise OptionError(f"{name} is not an object", hint=hint)
     return value
 
 

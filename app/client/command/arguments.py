@@ -246,9 +246,9 @@ REPORTS_HELP = (
 
 
 def add_options(parser: argparse.ArgumentParser, options: Mapping[str, dict[str, Any]]) -> None:
-    """Add options by their names in Python."""
+    """Add options by their names in Python; the default of all that have none, None."""
     for name, how in options.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", **how)
+        parser.add_argument(f"--{name.replace('_', '-')}", **{"default": None, **how})
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -42,16 +42,8 @@ _IMPORT: dict[str, dict[str, Any]] = {
     "seed": {"type": int, "metavar": "N", "help": "of an elt, whose losses are simulated"},
     "frequency": {"choices": ("poisson", "negative-binomial"), "help": "of the events of an elt"},
     "dispersion": {"type": float, "metavar": "X", "help": "variance over mean of that number"},
-    "apart": {
-        "action": "store_true",
-        "default": None,
-        "help": "make each occurrence an event of its own",
-    },
-    "repeated": {
-        "action": "store_true",
-        "default": None,
-        "help": "take an event that is there twice as two",
-    },
+    "apart": {"action": "store_true", "help": "make each occurrence an event of its own"},
+    "repeated": {"action": "store_true", "help": "take an event that is there twice as two"},
 }
 _QUERY: dict[str, dict[str, Any]] = {
     "group_by": {"type": names, "metavar": "LIST", "help": "dimensions, or SummaryId"},

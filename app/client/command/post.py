@@ -39,7 +39,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
     "event_ids": {"metavar": "LIST", "help": "only these events, such as 1,5,10-20"},
     "theme": {"choices": ("light", "dark"), "help": "of svg and png"},
-    "plot_tvar": {"action": "store_true", "default": None, "help": "in pictures of ept"},
+    "plot_tvar": {"action": "store_true", "help": "in pictures of ept"},
     "perspective": {"choices": ("gul", "il", "ri", "rl"), "help": "of svg and png"},
     "currency": {"metavar": "CODE", "help": "of svg and png, such as EUR"},
     "expect_samples": {"type": count, "metavar": "N", "help": "for the memory bound of sums"},

@@ -172,7 +172,8 @@ def _upload(args: argparse.Namespace, client: Client) -> int:
     parts, directory = _parts(args, client), _directory(args)
     directory.mkdir(parents=True, exist_ok=True)
     if len(args.file) > 1 and not args.quiet:
-        say(", ".join(f"partition {part.partition} is {part.source}" for part in parts))
+        pairs = zip(parts, args.file, strict=True)
+        say(", ".join(f"partition {part.partition} is {file}" for part, file in pairs))
     bars = make_bars(args, [part.partition for part in parts])
     codes = []
 

@@ -103,10 +103,11 @@ def format_of(path: str | Path | int) -> str:
     Raises:
         ValueError: there is no such format.
     """
-    ending = "" if isinstance(path, int) else Path(path).suffix.removeprefix(".")
+    file = Path() if isinstance(path, int) else Path(path)
+    ending = file.suffix.removeprefix(".")
     if ending in FORMATS:
         return ending
-    if ending.isalpha() and not Path(path).exists():
+    if ending.isalpha() and not file.exists():
         raise ValueError(f"there is no format {ending!r}: choose {', '.join(FORMATS)}")
     return "csv"
 

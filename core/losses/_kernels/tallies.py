@@ -46,6 +46,7 @@ LOWEST = 3
 FIELDS = 4
 
 MOST_SHIFT = 52
+MOST_BITS = (1 << 63) - 1
 _DIGIT = 8
 """Bits that are told apart at a time."""
 _FEW = 12
@@ -78,6 +79,15 @@ def make_kept(size: int, longest: int) -> Kept:
     bits, times = np.empty(size, np.int64), np.empty(size, np.int32)
     spare = np.empty(longest, np.int64), np.empty(longest, np.int32)
     return Kept(bits, times, *spare, np.zeros(1 << _DIGIT, np.int64), np.zeros((2, EXPONENTS), int))
+
+
+@kernel
+def find_bounds(bits: Indices, bounds: Indices) -> None:
+    """Find the least and the most bits of losses above 0, those so far included."""
+    for x in bits:
+        if x > 0:
+            bounds[0] = min(bounds[0], x)
+            bounds[1] = max(bounds[1], x)
 
 
 @kernel

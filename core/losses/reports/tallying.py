@@ -156,19 +156,17 @@ def _ranked(tallies: Indices, first: Indices) -> Mask:
 
 def _choose_buckets(cells: Cells, samples: int) -> tuple[kernel.Buckets, int]:
     """Buckets that reach from the least loss above 0 to the largest sum, and how many they are."""
-    least, most = np.inf, 0.0
-    for a, b in slices(len(cells.samples), "curves"):
-        low = min(cells.largest[a:b].min(), cells.sums[a:b].min())
-        if low <= 0:
-            positive = (of[a:b][of[a:b] > 0] for of in (cells.largest, cells.sums))
-            low = min(part.min(initial=np.inf) for part in positive)
-        least, most = min(least, low), max(most, cells.sums[a:b].max(), cells.largest[a:b].max())
-    if not most > 0:
+    count = int(cells.starts[-1])
+    bounds = np.array([kernel.MOST_BITS, 0])
+    for a, b in slices(count, "curves"):
+        for losses in (cells.sums, cells.largest):
+            kernel.find_bounds(losses[a:b].view(np.int64), bounds)
+    least, most = bounds.tolist()
+    if most == 0:
         return kernel.Buckets(0, 0), 1
-    low_bits, high_bits = np.array([least, most]).view(np.int64).tolist()
-    room = max(min(len(cells.samples) // (_CELLS_PER_BUCKET * (samples + 1)), _MOST_BUCKETS), 1)
+    room = max(min(count // (_CELLS_PER_BUCKET * (samples + 1)), _MOST_BUCKETS), 1)
     shift = 0
-    while shift < kernel.MOST_SHIFT and (high_bits >> shift) - (low_bits >> shift) >= room:
+    while shift < kernel.MOST_SHIFT and (most >> shift) - (least >> shift) >= room:
         shift += 1
-    base = low_bits >> shift
-    return kernel.Buckets(shift, base), (high_bits >> shift) - base + 1
+    base = least >> shift
+    return kernel.Buckets(shift, base), (most >> shift) - base + 1

@@ -108,8 +108,8 @@ def test_frames_that_are_missing_are_none() -> None:
     assert skipped.complete
     with pytest.raises(CastingError, match="cannot be NaN in <u4"):
         plan(4, (6,), missing="nan", dtype="<u4")
-    for given, made in ((None, "<f4"), ("<f8", "<f8")):
-        assert plan(4, (6,), missing="nan", dtype=given).dtype == np.dtype(made)
+    for given, dtype in ((None, "<f4"), ("<f8", "<f8")):
+        assert plan(4, (6,), missing="nan", dtype=given).dtype == np.dtype(dtype)
 
 
 def test_sums_are_as_wide_as_it_takes() -> None:

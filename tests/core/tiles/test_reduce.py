@@ -191,6 +191,7 @@ def test_reductions_in_short(text: str, spec: dict[str, Any]) -> None:
         ("disk:1,2,3px", "'3px' in 'disk:1,2,3px' is not a number"),
         ("disk:1,2,nan", "radius has nan"),
         ("rectangle:1.5,2,3,4", "1.5, which is not a whole number"),
+        ("com:8,8", "com takes no numbers, but has '8,8'"),
         ("sum:pixels", '{"op": "sum", "over": "pixels"}'),
         ("pixel:5,7", "Did you mean point:Y,X?"),
         ("point:5", "point takes 2 numbers in frames of 2 axes, but 1 are given"),

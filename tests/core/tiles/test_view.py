@@ -57,6 +57,24 @@ def test_a_view_reads_back_from_what_it_says(spec: dict[str, Any]) -> None:
     assert (view == View()) == (spec == {})
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            {"nav": [[0, 2]]},
+            'nav is a member of select, not of a view. Give {"select": {"nav": …}}',
+        ),
+        ({"frames": [3]}, 'Give {"select": {"frames": …}}'),
+        ({"select": "all"}, 'select is not an object. Such as {"all": true}'),
+        ({"select": {"frame": [3]}}, "Did you mean frames?"),
+    ],
+)
+def test_what_is_selected_is_said_in_select(spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_view(spec)
+    assert said in str(caught.value)
+
+
 LONG = 200_000
 """Longer than what is turned into text at a time."""
 
