@@ -8,8 +8,10 @@ by one of them: whichever is free takes the next.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
+import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,6 +30,7 @@ from tests.scale import PURE_PYTHON
 
 _FORK = multiprocessing.get_context("fork")
 
+_PR_SET_PDEATHSIG = 1
 _DISMISSAL_SECONDS = 10.0
 
 Tests = list[int]
@@ -228,6 +231,8 @@ class _Reports:
 
 def _work(session: pytest.Session, channel: Connection, name: str) -> None:
     """Run the tests that the channel names, until it names no more."""
+    # Be interrupted if the desk is killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     for begin in AT_START:
         begin()
     factory, plugins = _factory(session), session.config.pluginmanager

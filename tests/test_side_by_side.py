@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.app.harness import wait_until
 from tests.server_process import ROOT
 
 HOOKS = "from tests.side_by_side import pytest_addoption, pytest_runtestloop"
@@ -43,24 +44,44 @@ def test_comes_after(): pass
 """
 
 
-def run(folder: Path, *options: str, **files: str) -> str:
-    """What pytest prints of files of which one has tests that fail."""
+LASTS = """
+import time
+import pytest
+from pathlib import Path
+
+@pytest.fixture
+def lasting():
+    Path("begun").touch()
+    yield
+    Path("ended").touch()
+
+def test_lasts(lasting): time.sleep(600)
+"""
+
+
+def begin(folder: Path, *options: str, **files: str) -> subprocess.Popen[str]:
+    """Start pytest on files."""
     for name, text in {"conftest": HOOKS, **files}.items():
         (folder / f"{name}.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-ra", "-pno:cacheprovider", "-c", os.devnull]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    run = subprocess.run(
+    return subprocess.Popen(
         [*command, f"--rootdir={folder}", "--processes=2", *options],
         cwd=folder,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
-        check=False,
     )
-    assert run.returncode == 1, run.stdout + run.stderr
-    return run.stdout
+
+
+def run(folder: Path, *options: str, **files: str) -> str:
+    """What pytest prints of files of which one has tests that fail."""
+    with begin(folder, *options, **files) as process:
+        printed = process.communicate(timeout=120)[0]
+    assert process.returncode == 1, printed
+    return printed
 
 
 def test_all_that_came_of_tests_is_told_once(tmp_path: Path) -> None:
@@ -83,3 +104,12 @@ def test_the_first_failure_ends_all_if_that_is_wanted(tmp_path: Path) -> None:
     assert re.search(r"stopping after [12] failures", printed), printed
     assert "the process of the tests" not in printed
     assert "test_comes_after" not in printed
+
+
+def test_what_tests_began_is_ended_though_the_one_that_collected_them_is_killed(
+    tmp_path: Path,
+) -> None:
+    with begin(tmp_path, test_one=LASTS, test_two=LASTS) as process:
+        wait_until((tmp_path / "begun").exists)
+        process.kill()
+        wait_until((tmp_path / "ended").exists)
