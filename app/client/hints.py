@@ -90,6 +90,7 @@ _HINTS = {
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
 _VALUE = re.compile(r"(casting|sets|result)=(\w+)")
+_REPEAT = re.compile(r'\{"id": "([^"]+)", "samples": "repeat"\}')
 _RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
 
 
@@ -98,6 +99,8 @@ def _reworded(hint: str, *, command: bool) -> str:
         return "Start over without the state or token file"
     # Frames are how this package reads several sets.
     hint = hint.removesuffix(", or use format=frames")
+    if command:
+        hint = _REPEAT.sub(r"--repeat \1", hint)
     hint = _RATE.sub(r"--rate \1=…" if command else r'rates={"\1": …}', hint)
     return _VALUE.sub(_as_option if command else _as_argument, hint)
 
