@@ -90,8 +90,8 @@ _HINTS = {
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
 _VALUE = re.compile(r"(casting|sets|result)=(\w+)")
-_REPEAT = re.compile(r'\{"id": "([^"]+)", "samples": "repeat"\}')
 _RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
+_REPEAT = re.compile(r'\{"id": "([^"]+)", "samples": "repeat"\}')
 
 
 def _reworded(hint: str, *, command: bool) -> str:
