@@ -106,6 +106,7 @@ _VALUE = re.compile(
     r"\b(casting|format|nan|negative|over_bound|result|scale|sample_order|sets?|world)=(\w*)(?!…)"
 )
 _RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
+_REPEAT = re.compile(r'\{"id": "([^"]+)", "samples": "repeat"\}')
 
 
 def _reworded(hint: str, *, command: bool) -> str:
@@ -113,6 +114,8 @@ def _reworded(hint: str, *, command: bool) -> str:
         return "Start over without the state or token file"
     # Frames are how this package reads several sets.
     hint = hint.removesuffix(", or use format=frames")
+    if command:
+        hint = _REPEAT.sub(r"--repeat \1", hint)
     hint = _RATE.sub(r"--rate \1=…" if command else r'rates={"\1": …}', hint)
     return _VALUE.sub(_as_option if command else _as_argument, hint)
 

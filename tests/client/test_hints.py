@@ -40,6 +40,11 @@ CASES = [
         "Say what one USD is in EUR: --rate USD=…",
         'Say what one USD is in EUR: rates={"USD": …}',
     ),
+    (
+        {"code": "option", "hint": 'If sure, {"id": "y", "samples": "repeat"} has them'},
+        "If sure, --repeat y has them",
+        'If sure, {"id": "y", "samples": "repeat"} has them',
+    ),
     ({"code": "stream-failed"}, "--replace", "client.runs.delete_stream(run, stream)"),
     ({"code": "unauthorized"}, "--key KEY, or set THALWEG_KEY", "Client(url, key)"),
     (

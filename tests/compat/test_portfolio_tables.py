@@ -46,7 +46,7 @@ def ask(command: list[str], values: Any = None) -> Any:  # noqa: ANN401 - JSON
 def years(made: Imported, sample: int = 1) -> Floats:
     """Annual losses of a sample by period."""
     found = np.zeros(made.calendar.periods)
-    for rows in export_rows("ylt", made.table, made.calendar):
+    for rows in export_rows("ylt", made.table, made.calendar, made.samples):
         ours = rows[rows["SampleId"] == sample]
         np.add.at(found, ours["Period"] - 1, ours["Loss"])
     return found
@@ -194,7 +194,7 @@ def test_sets_of_one_catalogue_add_up_as_ods_tools_adds_them(tmp_path: Path) -> 
     for name in ("a", "b"):
         losses = {event: float(np.round(rng.lognormal(8, 1), 1)) for event in range(1, 20)}
         sets.append(analysis(tmp_path / name, occurrence, losses))
-        for rows in export_rows("splt", sets[-1].table, sets[-1].calendar):
+        for rows in export_rows("splt", sets[-1].table, sets[-1].calendar, sets[-1].samples):
             for period, event, loss in rows[["Period", "EventId", "Loss"]].tolist():
                 sums[period, event] += loss
     told = combined(tmp_path, ["a", "b"], 50)

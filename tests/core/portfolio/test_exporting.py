@@ -196,7 +196,7 @@ def test_an_event_loss_table_has_the_moments_of_the_samples(
     losses: Losses, when: set[tuple[int, int, int]], piece: int
 ) -> None:
     table, calendar = loss_set(losses, list(when))
-    drawn = defaultdict(lambda: np.zeros(SAMPLES))
+    drawn: defaultdict[tuple[int, int], np.ndarray] = defaultdict(lambda: np.zeros(SAMPLES))
     for (event, summary, sample), loss in losses.items():
         if sample:
             drawn[event, summary][sample - 1] = loss
@@ -246,8 +246,8 @@ def test_a_set_of_one_sample_is_repeated_with_its_means(
         return
     table, _ = loss_set(losses, list(when))
     has_means = any(sample == 0 for *_, sample in losses)
-    expected = {}
-    for (*key, sample), loss in losses.items():
+    expected: Losses = {}
+    for (event, summary, sample), loss in losses.items():
         of = [0] if sample == 0 else range(1 if has_means else 0, samples + 1)
-        expected |= {(*key, s): loss for s in of}
+        expected |= {(event, summary, s): loss for s in of}
     assert losses_of(repeated(table, samples)) == expected
