@@ -42,12 +42,15 @@ def test_losses_at_ranks_are_those_of_sorted_curves(shape: str, size: int) -> No
     largest = sums.copy()
     largest[counts[:alone].sum() :] *= rng.choice([0.25, 1.0])
     nothing = np.zeros(size, np.int32)
-    cells = Cells(nothing, nothing, np.append(0, counts.cumsum()), samples, sums, largest)
+    # Room for cells may be more than there are.
+    room = [np.append(column, column.dtype.type(-1)) for column in (samples, sums, largest)]
+    room[1][-1] = np.nan
+    cells = Cells(nothing, nothing, np.append(0, counts.cumsum()), *room)
     times = rng.integers(1, 4, size)
     tally = Tally(cells, Repeated(times, alone), SAMPLES)
     with np.errstate(over="ignore", invalid="ignore"):
-        for losses in (sums, largest):
-            full, each, labels = tally.read(losses, FIRST, FIRST)
+        for losses, column in ((sums, cells.sums), (largest, cells.largest)):
+            full, each, labels = tally.read(column, FIRST, FIRST)
             assert labels.tolist() == np.unique(samples[samples > 0]).tolist()
             assert len(full) == 1
             repeated = np.repeat(losses, np.repeat(times, counts))
