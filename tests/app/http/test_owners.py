@@ -427,7 +427,7 @@ def test_the_catalogue_takes_a_scope(shared: Shared, who: str, dataset: str, sta
         ("POST", "/views"),
         ("GET", "/image.png"),
     ):
-        body = {} if method == "POST" else None
+        body = b"{}" if method == "POST" else None
         answer = shared.ask(who, method, f"/v1/datasets/{dataset}{path}", body)
         expected = {200, 201} if status == 200 else {status}
         assert answer.status in expected, (method, path, answer.body)
