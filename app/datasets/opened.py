@@ -333,8 +333,7 @@ class OpenDataset(_Open):
         if sum(map(bool, frames)) == 1 or of_files == {1}:
             return []
         shape = f", such as {[len(frames), *of_files]}" if len(of_files) == 1 else ""
-        text = f"the frames of {len(frames)} files are a list: for a scan, give nav_shape{shape}"
-        return [text]
+        return [f"the frames of {len(frames)} files are a list: for a scan, give nav_shape{shape}"]
 
     def describe(self) -> dict[str, Any]:
         """Describe the dataset, as JSON values."""

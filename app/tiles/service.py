@@ -59,11 +59,8 @@ class TileService:
                 option="reduction",
             )
         if "casting" in view_spec:
-            raise InvalidOptionError(
-                "casting is of tiles: results of reductions are float64",
-                hint="Leave it out of the view",
-                option="casting",
-            )
+            fault = "casting is of tiles: results of reductions are float64"
+            raise InvalidOptionError(fault, hint="Leave it out of the view", option="casting")
         view = self.views.open(who, dataset, view_spec)
         with on_error(view.close):
             job = ReductionJob(view, body["reduction"], self.threads, self.partials)

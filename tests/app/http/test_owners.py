@@ -427,7 +427,8 @@ def test_the_catalogue_takes_a_scope(shared: Shared, who: str, dataset: str, sta
         ("POST", "/views"),
         ("GET", "/image.png"),
     ):
-        answer = shared.ask(who, method, f"/v1/datasets/{dataset}{path}")
+        body = b"{}" if method == "POST" else None
+        answer = shared.ask(who, method, f"/v1/datasets/{dataset}{path}", body)
         expected = {200, 201} if status == 200 else {status}
         assert answer.status in expected, (method, path, answer.body)
     listed = shared.ask(who, "GET", "/v1/datasets?limit=1000").json()["datasets"]
