@@ -41,6 +41,7 @@ _TASK = 1 << 21
 _REFERENCE_BYTES = 12
 _PAIR_BYTES = 28
 _DISTINCT_BYTES = 96
+_TAKEN_BYTES = 20
 _CELL_BYTES = 20
 _ROW_BYTES = 12
 _STEP = 1 << 19
@@ -170,7 +171,8 @@ class Subject:
 
         Where an event is all that happens in a period, it is the same in all such periods.
         """
-        current().hold("references", _DISTINCT_BYTES * len(pairs.groups))
+        nbytes = _DISTINCT_BYTES * len(pairs.groups) + _TAKEN_BYTES * len(pairs.blocks)
+        current().hold("references", nbytes)
         keys = len(self._counts) + np.arange(len(pairs.groups))
         new = np.empty(len(keys), np.bool_)
         find_alone(pairs.starts, pairs.occurrences, pairs.blocks, keys)
@@ -258,13 +260,8 @@ class Subject:
     def _count(self, pairs: Pairs) -> tuple[Indices, Indices]:
         """First cell, and first loss of an occurrence, of each pair, and the numbers of all."""
         sizes, lengths = np.empty((2, len(pairs.groups)), np.int64)
-
-        def count(task: tuple[int, int]) -> None:
-            for a, b, load, scratch in self._loads(pairs, task, counting=True):
-                adding.count_pairs(load, scratch, sizes[a:b], lengths[a:b])
-
-        for task in grouped(pairs.rows, "rows", _TASK):
-            count(task)
+        for a, b, load, scratch in self._loads(pairs, (0, len(sizes)), counting=True):
+            adding.count_pairs(load, scratch, sizes[a:b], lengths[a:b])
         return np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(lengths))
 
     def occurrence_losses(self, group: int = 0) -> OccurrenceLosses:
