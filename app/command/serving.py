@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from app.audit import AuditLog
 from app.cores import count_cores
-from app.datasets.files.buckets import split_roots
+from app.datasets.files.addresses import split_roots
 from app.datasets.files.roots import Roots
 from app.logs import configure_logging
 from app.server.board import Board, WorkerSlot

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from app.http.identity import Identity
 
-from .files.buckets import is_address
+from .files.addresses import is_address
 from .files.places import buckets_of, real_paths
 from .files.roots import PathRefusedError, Roots
 from .files.visits import numerically

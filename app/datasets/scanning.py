@@ -25,7 +25,8 @@ from core.errors import CoreError
 from core.tiles.formats import FORMATS, detect
 from core.tiles.recording import Hints
 
-from .files.buckets import Bucket, is_address
+from .files.addresses import is_address
+from .files.buckets import Bucket
 from .files.file_set import FileSet
 from .files.places import bucket_directory, open_files
 from .files.roots import PathRefusedError, Roots

@@ -179,12 +179,13 @@ def test_a_cancelled_file_is_closed(service: FakeService, tmp_path: Path, what: 
     """Files and the connection are closed when the cancelled call returns, not later."""
     service.script[:] = [Fault(hang=60)]
     state, out = tmp_path / "state", tmp_path / "out.npy"
+    rows = tmp_path / "rows.csv"
 
     async def run() -> None:
         async with AsyncClient(service.url) as client:
             view = await client.datasets["scan"].view(**TILED)
             calls: dict[str, Any] = {
-                "save": lambda: client.losses.save("rows", STREAM, out, state=state),
+                "save": lambda: client.losses.save("rows", STREAM, rows, state=state),
                 "to_npy": lambda: view.to_npy(out, state=state),
                 "raw": lambda: view.raw(out, state=state),
             }

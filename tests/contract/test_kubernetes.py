@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import app
-from app.datasets.files.buckets import split_roots
+from app.datasets.files.addresses import split_roots
 from app.errors import OriginRefusedError
 from app.http.identity import is_open, outlives_drain
 from app.http.origins import Origins

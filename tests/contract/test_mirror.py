@@ -272,7 +272,6 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/console/test_datasets.py": "pages of datasets, from a running service",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
-    "tests/app/datasets/files/test_addresses.py": "roots, by app/datasets/files/buckets.py",
     "tests/app/datasets/files/test_object_reads.py": "app/datasets/files/backends.py, of buckets",
     "tests/app/datasets/files/test_cursors.py": "places in app/datasets/files/seekable.py",
     "tests/app/datasets/test_own_decoders.py": "decoders of the operator's own, on opening",

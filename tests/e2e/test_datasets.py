@@ -549,7 +549,7 @@ def test_corrections_are_right_at_the_borders_of_tiles(place: Place, counts: Arr
         ({"dtype": "|O"}, "option"),
         ({"dtype": "U9"}, "option"),
         ({"dtype": "|u1"}, "casting"),
-        ({"missing": "nan", "sync_offset": -1}, "casting"),
+        ({"missing": "nan", "dtype": "<u2", "sync_offset": -1}, "casting"),
         ({"casting": "unsafe"}, "option"),
         ({"sync_offset": 120}, "selection"),
         ({"sync_offset": 2**63}, "option"),

@@ -40,7 +40,7 @@ def serve_measured(arguments: Sequence[str]) -> int:
 
     def create_measured(settings: Settings, board: Board, slot: WorkerSlot) -> Any:  # noqa: ANN401
         app: Any = create(settings, board, slot)
-        ledger = app.parts.watched.ledger
+        ledger = app.parts.ledger
         threading.Thread(target=_answer, args=(ledger,), daemon=True).start()
         return app
 

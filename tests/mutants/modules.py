@@ -70,10 +70,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/buffers.py": (),
-    "app/datasets/files/buckets.py": (
-        "tests/app/datasets/files/test_buckets.py",
-        "tests/app/datasets/files/test_addresses.py",
-    ),
+    "app/datasets/files/addresses.py": (),
+    "app/datasets/files/buckets.py": (),
     "app/datasets/files/fetching.py": (),
     "app/datasets/files/holding.py": _FILES,
     "app/datasets/files/object_set.py": (),

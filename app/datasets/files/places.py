@@ -13,7 +13,8 @@ from pathlib import Path
 from app.engine.ledger import Ledger
 from app.errors import InvalidOptionError, ServiceError
 
-from .buckets import Bucket, is_address, split_roots
+from .addresses import is_address, split_roots
+from .buckets import Bucket
 from .fetching import Fetching
 from .file_set import FileSet
 from .object_set import ObjectSet

@@ -265,7 +265,7 @@ def test_workers_spare_collections_once_kernels_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm_up = WarmUp()
-    app = SimpleNamespace(parts=SimpleNamespace(watched=SimpleNamespace(warm_up=warm_up)))
+    app = SimpleNamespace(parts=SimpleNamespace(warm_up=warm_up))
     monkeypatch.setattr("app.main.create_app", lambda *_: app)
     board = Board()
     assert serving.create(Settings(data_dir=tmp_path), board, board.workers[0]) is app

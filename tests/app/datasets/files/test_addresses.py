@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.datasets.files.buckets import is_address, split_roots
+from app.datasets.files.addresses import is_address, split_roots
 
 
 @pytest.mark.parametrize(

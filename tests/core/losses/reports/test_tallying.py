@@ -23,8 +23,10 @@ def wanted(losses: np.ndarray, first: int) -> tuple[float, float, float]:
     n = len(losses)
     level = falling[first - 1] if 0 < first <= n else 0.0
     before = falling[first - 2] if 1 < first <= n + 1 else 0.0
-    above = falling[: min(max(first - 1, 0), n)]
-    return level, before, math.fsum(above) if np.isfinite(above).all() else np.inf
+    try:
+        return level, before, math.fsum(falling[: min(max(first - 1, 0), n)])
+    except OverflowError:
+        return level, before, np.inf
 
 
 @pytest.mark.parametrize("size", [1, 40] if PURE_PYTHON else [1, 40, 3000])
