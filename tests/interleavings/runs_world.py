@@ -144,7 +144,7 @@ def exploring() -> Iterator[Scheduler]:
         patch.setattr(secrets, "token_hex", scheduler.token)
         patch.setattr(secrets, "token_urlsafe", scheduler.token)
         # Asked for of the system by each process of each execution.
-        patch.setattr(presence, "_machine", lambda: "a machine")
+        patch.setattr(presence, "_machine", lambda: "machine")
         patch.setattr(sealer, "SealingWork", ListingWork)
         # No thread is needed that gives no sign of life in all that time.
         patch.setattr(Lease, "kept", lambda *_: contextlib.nullcontext())
