@@ -29,7 +29,7 @@ from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from tests.server_process import ServerProcess
 
 SUMMARIES, REGIONS, SAMPLES = 40, 20, 100
-ASKED, MOVED = 12, 20
+ASKED, MOVED = 12, 60
 RETURN_PERIODS = [1000, 500, 250, 200, 100, 50, 25, 10, 5, 2]
 LARGE = {"portfolio_bytes": "4GiB", "memory_limit": "12GiB", "request_memory": "8GiB"}
 
