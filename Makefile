@@ -10,16 +10,15 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
-# Files of tests side by side. Those that compute take a core each. Of the others four processes
-# keep two cores busy, with the servers that they wait for; each more collects all tests once more.
-GROUPS := --dist=loadfile --no-loadscope-reorder
-ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
-SIDE_BY_SIDE := -n 4 $(GROUPS)
+# Files of tests side by side (tests/side_by_side.py). Those that compute take a core each. Of the
+# others five processes keep two cores busy, with the servers that they wait for.
+ON_CORES := --processes $(shell getconf _NPROCESSORS_ONLN)
+SIDE_BY_SIDE := --processes 5
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo docs test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
+.PHONY: help install serve demo docs test checks test-torch fmt lint unit warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -72,13 +71,13 @@ docs: install $(PLOT) $(DOCS)  ## the documentation as a site: in build/docs, an
 # Several jobs at a time, as downloads, types and many tests leave a core idle.
 AT_ONCE := $(MAKE) --no-print-directory --output-sync=target
 
-# The suite comes first: it is the longest, and often waits for servers. What the others do they do
-# meanwhile, one process each.
+# What needs no kernels does not wait for them.
 test: $(RUNTIME)  ## everything CI checks
-	@$(AT_ONCE) --jobs=3 ON_CORES= MEANWHILE='nice -n 10' unit checks bounds
+	@$(AT_ONCE) --jobs=3 ON_CORES= unit checks bounds
 
+# One process each beside those of the suite, which often wait for servers.
 checks: $(TOOLS)
-	@for target in lint nojit; do $(MEANWHILE) $(MAKE) --no-print-directory $$target || exit; done
+	@for target in lint nojit; do $(MAKE) --no-print-directory $$target || exit; done
 
 fmt: $(TOOLS)  ## format the code, put imports in order, write the blocking client anew
 	$(BIN)/ruff check --fix --exit-zero --quiet .
@@ -93,18 +92,14 @@ lint: $(TOOLS)  ## format, lint, types, import directions, amount of code, the b
 	$(BIN)/python deploy/weigh.py --check
 	$(BIN)/lint-imports
 
-unit: $(TOOLS) install modules  ## the test suite as users run the code
+unit: $(TOOLS) install  ## the test suite as users run the code
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-# pytest rewrites the modules of the tests: once, rather than in every process at the same time.
-modules: $(TOOLS)
-	@$(BIN)/python -m pytest --collect-only -qq > /dev/null || true  # the tests will say why
-
 warm-bounds: $(RUNTIME)
-	NUMBA_BOUNDSCHECK=1 $(MEANWHILE) $(BIN)/thalweg-server warmup
+	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
 
 bounds: $(TOOLS) warm-bounds  ## the engine's tests with every array index checked
-	NUMBA_BOUNDSCHECK=1 $(MEANWHILE) $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
 nojit: $(TOOLS)  ## the engine's tests as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)

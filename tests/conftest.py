@@ -14,6 +14,9 @@ import structlog
 from hypothesis import settings
 
 from tests.scale import PURE_PYTHON, SOAK, examples
+from tests.side_by_side import pytest_addoption, pytest_runtestloop
+
+__all__ = ["pytest_addoption", "pytest_runtestloop"]
 
 # A shell that starts this in the background has interrupts ignored, and children inherit
 # that: the tests that interrupt a command would wait for ever.

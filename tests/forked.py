@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
@@ -21,6 +22,16 @@ from prometheus_client import values
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.warm_service"])
+
+
+def share_forkserver() -> None:
+    """Have every process that is forked from here on use one server of forks.
+
+    Each would start its own, because it is no parent of that one.
+    """
+    forkserver.ensure_running()
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
+
 
 Command = Callable[[Sequence[str]], int]
 

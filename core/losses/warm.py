@@ -31,7 +31,7 @@ from .policy import Policy
 from .reader import LossReader
 from .reports import REPORTS, choose_reports
 from .reports.report import RunOptions
-from .reports.tallying import Repeated, Tally
+from .reports.tallying import Repeated, Tally, Wanted
 from .sections import find_boundary
 from .summaries import Summariser, SummarySets
 from .tables import CsvEncoder
@@ -145,7 +145,7 @@ def _use_curves() -> None:
             reports.finish(lambda _report, _rows: None)
     one, losses, ranks = np.ones(1, np.int32), np.ones(1), np.ones(1, np.int64)
     cells = Cells(one, one, np.array([0, 1]), one, losses, losses)
-    Tally(cells, Repeated(ranks, 0), 1).read(losses, ranks, ranks)
+    Tally(cells, Repeated(ranks, 0), 1).read([Wanted(losses, ranks, ranks)])
 
 
 _LEDGER_HEADER = StreamHeader(Kind.SUMMARY, 1, 3, _SAMPLES, 1, 4)

@@ -12,7 +12,8 @@ the sums of each bucket; the curve of all samples is the sum of those tallies::
     kept                          1:31  2:28    1:17
 
 Only the losses of buckets in which a rank lies are kept, by bucket and then sample, so that
-those of all samples lie together. Among them a loss is found digit by digit.
+those of all samples lie together. Among them a loss is found digit by digit. Where an occurrence is
+alone in its period it is kept for both kinds of curves, OEP and AEP, at once.
 
 A period may stand for several with the same losses: ``times`` says for how many. Sums are those
 of ``tails``, which depend on no order.
@@ -131,6 +132,7 @@ def keep(
     bits: Indices,
     times: Indices,
     buckets: Buckets,
+    ranked: npt.NDArray[np.bool_],
     places: Int32s,
     kept: Kept,
 ) -> None:
@@ -142,7 +144,8 @@ def keep(
         bits: of their losses.
         times: periods that each stands for.
         buckets: of the bits.
-        places: next place of each sample and bucket, -1 where there is no rank.
+        ranked: in which buckets of a sample there is a rank of any kind of curve.
+        places: next place of each kind, sample and bucket, -1 where it has no rank.
         kept: receives the losses.
     """
     for period in range(len(starts) - 1):
@@ -150,11 +153,13 @@ def keep(
             x = bits[cell]
             if x > 0:
                 sample, bucket = _U(samples[cell]), _U((x >> buckets.shift) - buckets.base)
-                place = places[sample, bucket]
-                if place >= 0:
-                    kept.bits[place] = x
-                    kept.times[place] = times[period]
-                    places[sample, bucket] = place + 1
+                if ranked[sample, bucket]:
+                    for kind in range(len(places)):
+                        place = places[kind, sample, bucket]
+                        if place >= 0:
+                            kept.bits[place] = x
+                            kept.times[place] = times[period]
+                            places[kind, sample, bucket] = place + 1
 
 
 @subkernel

@@ -44,7 +44,7 @@ from .report import (
     integer,
     number,
 )
-from .tallying import Repeated, Tallied, Tally, pays
+from .tallying import Repeated, Tallied, Tally, Wanted, pays
 
 OEP = 1
 AEP = 3
@@ -116,23 +116,22 @@ class _ExceedanceTable(Calculator):
         sizes = len(batch.cells.samples), len(batch.cells.periods)
         room = _Room(np.empty(sizes[0]), np.empty(sizes[1], np.int64))
         find_middles(batch.cells, room.middles)
-        tally = self._tally(batch)
+        tallied = self._tally(batch)
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
             current().check("curves")
             chosen = self._chosen[kind]
-            tallied = self._read_tally(tally, losses, chosen)
             for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
                 if calculation not in chosen:
                     continue
-                if calculation == FULL and tallied is not None:
-                    labels = np.full(len(tallied.full), FULL)
-                    curves = self._read(tallied.full, labels, full=True)
+                if calculation == FULL and kind in tallied:
+                    full = tallied[kind].full
+                    curves = self._read(full, np.full(len(full), FULL), full=True)
                 else:
                     curves = self._gather_summaries(batch, losses, calculation, room)
                 ept += _blocks(calculation, kind, self._drawing.draw(curves))
             if chosen & _OF_SAMPLES:
-                if tallied is not None:
-                    curves = self._read(tallied.samples, tallied.labels)
+                if kind in tallied:
+                    curves = self._read(tallied[kind].samples, tallied[kind].labels)
                 else:
                     curves = self._gather_samples(batch, losses, room)
                 means, samples = self._draw_samples(curves, kind, chosen)
@@ -141,24 +140,28 @@ class _ExceedanceTable(Calculator):
         ept.sort(key=lambda block: (block.calculation, block.type))
         return {"ept": ept, "psept": psept}
 
-    def _tally(self, batch: Batch) -> Tally | None:
-        """The losses of a large summary, if its curves are read from tallies."""
-        repeated = batch.shared.get(REPEATED)
+    def _tally(self, batch: Batch) -> dict[int, Tallied]:
+        """What curves are read from, by kind, if those of a large summary are."""
+        repeated, cells = batch.shared.get(REPEATED), batch.cells
         if repeated is None:
-            is_large = len(batch.summaries) == 1 and pays(len(batch.cells.samples), self._samples)
+            is_large = len(batch.summaries) == 1 and pays(len(cells.samples), self._samples)
             if self._weighted or not (self._returns and is_large):
-                return None
-            repeated = Repeated(np.ones(len(batch.cells.periods), np.int64), 0)
-        return Tally(batch.cells, repeated, self._samples)
+                return {}
+            repeated = Repeated(np.ones(len(cells.periods), np.int64), 0)
+        wanted = {
+            kind: self._wanted(losses, self._chosen[kind])
+            for kind, losses in ((OEP, cells.largest), (AEP, cells.sums))
+            if self._chosen[kind] & {FULL, *_OF_SAMPLES}
+        }
+        if not wanted:
+            return {}
+        found = Tally(cells, repeated, self._samples).read(list(wanted.values()))
+        return dict(zip(wanted, found, strict=True))
 
-    def _read_tally(
-        self, tally: Tally | None, losses: Floats, chosen: frozenset[int]
-    ) -> Tallied | None:
-        if tally is None or not chosen & {FULL, *_OF_SAMPLES}:
-            return None
+    def _wanted(self, losses: Floats, chosen: frozenset[int]) -> Wanted:
         full = self._periods * self._samples if FULL in chosen else 0
-        of_samples = self._periods if chosen & _OF_SAMPLES else 0
-        return tally.read(losses, self._drawing.first(full), self._drawing.first(of_samples))
+        samples = self._periods if chosen & _OF_SAMPLES else 0
+        return Wanted(losses, self._drawing.first(full), self._drawing.first(samples))
 
     def _read(self, found: Floats, labels: Indices, *, full: bool = False) -> Curves:
         """Curves of one summary of which the losses are found."""

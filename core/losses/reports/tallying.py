@@ -6,7 +6,7 @@ return period. Elsewhere, and where years have weights, losses are listed by cur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,17 @@ _LEAST_CELLS = 64
 """Cells of each sample from which on tallies pay."""
 _KEPT_BYTES = 12
 _STEP = SLICE // 2
+
+
+class Wanted(NamedTuple):
+    """Losses of one kind, and the ranks at which they are wanted."""
+
+    losses: Floats
+    """Sums or largest losses of the cells."""
+    full: Indices
+    """Ranks of the curve of all samples, as :meth:`Drawing.first` has them."""
+    samples: Indices
+    """Ranks of the curve of each sample."""
 
 
 class Tallied(NamedTuple):
@@ -66,76 +77,98 @@ class Tally:
 
     def __init__(self, cells: Cells, repeated: Repeated, samples: int) -> None:
         self._cells, self._repeated = cells, repeated
-        self._buckets, count = _choose_buckets(cells, samples)
+        self._buckets, count = _choose_buckets(cells, repeated, samples)
         self._present = np.zeros(samples + 1, np.uint8)
         self._alone = np.zeros((samples + 1, count, kernel.FIELDS), np.int64)
         self._count(0, repeated.alone, cells.sums, self._alone)
 
-    def read(self, losses: Floats, full: Indices, samples: Indices) -> Tallied:
+    def read(self, wanted: Sequence[Wanted]) -> list[Tallied]:
         """Find the losses that curves are read from.
-
-        Args:
-            losses: sums or largest losses of the cells.
-            full: ranks of the curve of all samples, as :meth:`Drawing.first` has them.
-            samples: ranks of the curve of each sample.
 
         Raises:
             WorkStoppedError: they do not fit, or nobody waits for the result.
         """
+        size, curves = 0, []
+        for of in wanted:
+            curves.append(self._arrange(of, size))
+            size = int(curves[-1].ends[-1, -1])
+        longest = max(int((of.ends - of.begins).max()) for of in curves)
+        with Scope("curves", _KEPT_BYTES * (size + longest)):
+            kept = kernel.make_kept(size, longest)
+            places = np.stack([of.places for of in curves])
+            alone = self._repeated.alone
+            self._keep(0, alone, self._cells.sums, places, kept)
+            for k, of in enumerate(wanted):
+                self._keep(alone, None, of.losses, places[k : k + 1], kept)
+            samples = 1 + np.flatnonzero(self._present[1:])
+            whole = np.zeros(min(len(samples), 1), np.int64)
+            return [
+                Tallied(
+                    each.read(whole, of.full, self._buckets, kept),
+                    each.read(samples, of.samples, self._buckets, kept),
+                    samples,
+                )
+                for of, each in zip(wanted, curves, strict=True)
+            ]
+
+    def _arrange(self, wanted: Wanted, at: int) -> _Curves:
+        """Tally losses, and tell where those of buckets with a rank are kept, from ``at`` on."""
         tallies = self._alone.copy()
-        groups = len(self._cells.periods)
-        self._count(self._repeated.alone, groups, losses, tallies)
+        self._count(self._repeated.alone, None, wanted.losses, tallies)
         # In place of the numerical mean, which is in no curve of samples, all samples.
         tallies[0] = tallies[1:].sum(0)
-        ranked = np.vstack([_ranked(tallies[:1], full), _ranked(tallies[1:], samples)])
+        ranked = np.vstack(
+            [_ranked(tallies[:1], wanted.full), _ranked(tallies[1:], wanted.samples)]
+        )
         ranked |= ranked[0]
         ranked[0] = False
         sizes = np.where(ranked, tallies[..., kernel.CELLS], 0)
         # By bucket, then by sample: those of all samples are one after the other.
-        ends = np.ascontiguousarray(sizes.T.cumsum().reshape(sizes.T.shape).T)
+        ends = np.ascontiguousarray(at + sizes.T.cumsum().reshape(sizes.T.shape).T)
         begins = ends - sizes
         ends[0] = ends[-1]
-        size, longest = int(sizes.sum()), int((ends - begins).max())
-        with Scope("curves", _KEPT_BYTES * (size + longest)):
-            kept = kernel.make_kept(size, longest)
-            places = np.where(ranked, begins, -1).astype(np.int32)
-            for of_groups in self._groups(0, groups, losses):
-                kernel.keep(*of_groups, self._buckets, places, kept)
-            curves = _Curves(tallies, begins, ends, kept, self._buckets)
-            of_samples = 1 + np.flatnonzero(self._present[1:])
-            of_all = np.zeros(min(len(of_samples), 1), np.int64)
-            return Tallied(curves.read(of_all, full), curves.read(of_samples, samples), of_samples)
+        places = np.where(ranked, begins, -1).astype(np.int32)
+        return _Curves(tallies, begins, ends, places)
 
-    def _count(self, first: int, last: int, losses: Floats, tallies: Indices) -> None:
+    def _count(self, first: int, last: int | None, losses: Floats, tallies: Indices) -> None:
         for of_groups in self._groups(first, last, losses):
             kernel.tally(*of_groups, self._buckets, self._present, tallies)
 
+    def _keep(
+        self, first: int, last: int | None, losses: Floats, places: Array, kept: kernel.Kept
+    ) -> None:
+        ranked = (places >= 0).max(0)
+        for of_groups in self._groups(first, last, losses):
+            kernel.keep(*of_groups, self._buckets, ranked, places, kept)
+
     def _groups(
-        self, first: int, last: int, losses: Floats
+        self, first: int, last: int | None, losses: Floats
     ) -> Iterator[tuple[Indices, Array, Indices, Indices]]:
         """What kernels need of some groups at a time."""
-        starts, bits = self._cells.starts[first : last + 1], losses.view(np.int64)
-        times = self._repeated.times[first:last]
+        groups = slice(first, len(self._cells.periods) if last is None else last)
+        starts, bits = self._cells.starts[first : groups.stop + 1], losses.view(np.int64)
+        times = self._repeated.times[groups]
         for a, b in grouped(starts, "curves", _STEP):
             yield starts[a : b + 1], self._cells.samples, bits, times[a:b]
 
 
 class _Curves(NamedTuple):
-    """Curves, the first of all samples, then one of each sample."""
+    """Curves, the first of all samples, then one of each sample; and where losses are kept."""
 
     tallies: Indices
     begins: Array
     ends: Array
-    kept: kernel.Kept
-    buckets: kernel.Buckets
+    places: Array
 
-    def read(self, curves: Indices, first: Indices) -> Floats:
+    def read(
+        self, curves: Indices, first: Indices, buckets: kernel.Buckets, kept: kernel.Kept
+    ) -> Floats:
         """Find the losses that some curves are read from."""
         found = np.zeros((len(curves), 3, len(first)))
         begins, ends = self.begins[curves], self.ends[curves]
         work = np.append(0, (ends - begins).sum(1).cumsum())
         for a, b in grouped(work, "curves", _STEP) if first.any() else ():
-            given = (self.tallies[curves[a:b]], self.buckets, begins[a:b], ends[a:b], self.kept)
+            given = (self.tallies[curves[a:b]], buckets, begins[a:b], ends[a:b], kept)
             kernel.read_tallies(*given, first, found[a:b], found[a:b].view(np.int64))
         return found
 
@@ -154,12 +187,12 @@ def _ranked(tallies: Indices, first: Indices) -> Mask:
     return ranked
 
 
-def _choose_buckets(cells: Cells, samples: int) -> tuple[kernel.Buckets, int]:
+def _choose_buckets(cells: Cells, repeated: Repeated, samples: int) -> tuple[kernel.Buckets, int]:
     """Buckets that reach from the least loss above 0 to the largest sum, and how many they are."""
-    count = int(cells.starts[-1])
+    count, alone = cells.starts[[-1, repeated.alone]].tolist()
     bounds = np.array([kernel.MOST_BITS, 0])
     for a, b in slices(count, "curves"):
-        for losses in (cells.sums, cells.largest):
+        for losses in (cells.sums, cells.largest)[: 1 if b <= alone else 2]:
             kernel.find_bounds(losses[a:b].view(np.int64), bounds)
     least, most = bounds.tolist()
     if most == 0:

@@ -9,7 +9,7 @@ import pytest
 
 from core.losses._kernels.cells import Cells
 from core.losses._kernels.curves import TOTAL
-from core.losses.reports.tallying import Repeated, Tally
+from core.losses.reports.tallying import Repeated, Tally, Wanted
 from tests.core.losses.ledger.test_curves import SHAPES
 from tests.scale import PURE_PYTHON
 
@@ -51,8 +51,8 @@ def test_losses_at_ranks_are_those_of_sorted_curves(shape: str, size: int) -> No
     times = rng.integers(1, 4, size)
     tally = Tally(cells, Repeated(times, alone), SAMPLES)
     with np.errstate(over="ignore", invalid="ignore"):
-        for losses, column in ((sums, cells.sums), (largest, cells.largest)):
-            full, each, labels = tally.read(column, FIRST, FIRST)
+        found_of = tally.read([Wanted(of, FIRST, FIRST) for of in (cells.sums, cells.largest)])
+        for losses, (full, each, labels) in zip((sums, largest), found_of, strict=True):
             assert labels.tolist() == np.unique(samples[samples > 0]).tolist()
             assert len(full) == 1
             repeated = np.repeat(losses, np.repeat(times, counts))
