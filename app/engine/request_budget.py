@@ -412,9 +412,6 @@ class ThreadBudget:
         self.held = self._granted = 0
 
 
-# -- what code that knows no request asks of the budget that it runs under ---------------
-
-
 def current_request() -> RequestBudget | None:
     """Return the budget of the request of this task or thread; None outside of requests."""
     budget = current()

@@ -20,7 +20,6 @@ from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined, not_modified
 from app.http.openapi import (
-    NO_CONTENT,
     NOT_MODIFIED,
     content_response,
     json_body,
@@ -88,11 +87,7 @@ class LossSetList(BaseModel):
     after: str | None = Field(description="Value of after for the next page; null if it is last")
 
 
-@router.get(
-    "/loss-sets",
-    operation_id="list_loss_sets",
-    responses={200: {"model": LossSetList}, **_PROBLEMS},
-)
+@router.get("/loss-sets", responses={200: {"model": LossSetList}, **_PROBLEMS})
 @in_lane(FRONT)
 async def list_loss_sets(
     service: PortfolioService,
@@ -108,8 +103,6 @@ async def list_loss_sets(
 
 @router.post(
     "/loss-sets",
-    operation_id="create_loss_set",
-    response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=json_body(SetBody, {"run": "0" * 32}),
     responses={200: {"model": LossSetAnswer}, 201: {"model": LossSetAnswer}, **_PROBLEMS},
@@ -139,8 +132,6 @@ async def _send_made(
 
 @router.put(
     "/loss-sets/{ident}",
-    operation_id="put_loss_set",
-    response_class=ExchangeResponse,
     status_code=201,
     responses={200: {"model": LossSetAnswer}, 201: {"model": LossSetAnswer}, **_TABLE_PROBLEMS},
 )
@@ -174,11 +165,7 @@ async def put_loss_set(
     return ExchangeResponse(handle)
 
 
-@router.get(
-    "/loss-sets/{ident}",
-    operation_id="loss_set",
-    responses={200: {"model": LossSetAnswer}, **_PROBLEMS},
-)
+@router.get("/loss-sets/{ident}", responses={200: {"model": LossSetAnswer}, **_PROBLEMS})
 @in_lane(FRONT)
 async def loss_set(service: PortfolioService, ident: str, who: IdentityDep) -> Response:
     """Describe a loss set."""
@@ -186,13 +173,7 @@ async def loss_set(service: PortfolioService, ident: str, who: IdentityDep) -> R
     return json_response(found.describe())
 
 
-@router.delete(
-    "/loss-sets/{ident}",
-    operation_id="delete_loss_set",
-    status_code=204,
-    response_class=Response,
-    responses=NO_CONTENT | _PROBLEMS,
-)
+@router.delete("/loss-sets/{ident}", responses=_PROBLEMS)
 @in_lane(FRONT)
 async def delete_loss_set(service: PortfolioService, ident: str, who: IdentityDep) -> Response:
     """Delete a loss set; the run that it was made of stays."""
@@ -214,9 +195,6 @@ class ExportOptions(BaseModel):
 
 @router.get(
     "/loss-sets/{ident}/losses",
-    operation_id="loss_set_losses",
-    response_class=ExchangeResponse,
-    status_code=200,
     responses=content_response(200, *(_TYPES[form].split(";")[0] for form in get_args(_TableForm)))
     | NOT_MODIFIED
     | _TABLE_PROBLEMS,
@@ -315,9 +293,6 @@ class QueryOptions(BaseModel):
 
 @router.post(
     "/query",
-    operation_id="query_portfolio",
-    response_class=ExchangeResponse,
-    status_code=200,
     openapi_extra=json_body(
         QueryBody,
         {
