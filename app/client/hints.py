@@ -103,7 +103,7 @@ _HINTS = {
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
 _VALUE = re.compile(
-    r"\b(casting|format|nan|negative|over_bound|result|scale|sample_order|sets?|world)=(\w*)(?!…)"
+    r"\b(casting|format|nan|negative|over_bound|result|scale|sample_order|sets?|world|periods|repeated|pairing_seed)=(\w*)(?!…)"
 )
 _RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
 _REPEAT = re.compile(r'\{"id": "([^"]+)", "samples": "repeat"\}')
@@ -122,10 +122,14 @@ def _reworded(hint: str, *, command: bool) -> str:
 
 def _as_option(value: re.Match[str]) -> str:
     name = "sets" if value[1] == "set" else value[1].replace("_", "-")
+    if value[2] == "true":
+        return f"--{name}"
     return f"--{name} {value[2]}".rstrip()
 
 
 def _as_argument(value: re.Match[str]) -> str:
+    if value[2] == "true":
+        return f"{value[1]}=True"
     if not value[2] or value[2].isdecimal():
         return f"{value[1]}={value[2] or '…'}"
     return f'{value[1]}="{value[2]}"'

@@ -50,7 +50,7 @@ from .layering import (
     recovery_rows,
 )
 from .perils import read_perils
-from .query import Query
+from .query import Query, SetPart
 from .records import LossSet
 
 T = TypeVar("T")
@@ -68,6 +68,13 @@ _MEANS = {"SampleType": 1, "EPCalc": 1, "SampleId": 0}
 _MADE = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
 """Words in titles."""
 _NO_MEANS = "The loss set {} has no numerical means, so rows of means are left out"
+
+
+_PAIRED = (
+    "The years of {} are of other catalogues, and paired at random by pairing_seed={}: another seed"
+    " gives other tails"
+)
+_NO_BLEND = "Weights multiply losses, and years are added: blend makes a mixture of models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,24 @@ class Asked:
     def about(self) -> dict[str, Any]:
         """Return what is said of the answer besides its tables."""
         sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
-        query, notes = self.query, [_NO_MEANS.format(ident) for ident in self.without_means]
-        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": notes}
+        query = self.query
+        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": self.notes}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be known of the answer."""
+        notes = [_NO_MEANS.format(ident) for ident in self.without_means]
+        parts, blend = self.query.loss_sets, self.query.blend
+        first: dict[str, str] = {}
+        for each in self.sets:
+            first.setdefault(each.value["catalogue"], each.id)
+        if len(first) > 1 and not blend:
+            notes.append(_PAIRED.format(" and ".join(first.values()), _seed(parts)))
+            if any(part.weight != 1 for part in parts):
+                notes.append(_NO_BLEND)
+        return notes + [
+            f"The loss set {e.id}: {n}" for e in self.sets for n in e.value.get("notes", ())
+        ]
 
     @property
     def without_means(self) -> list[str]:
@@ -122,7 +145,7 @@ class Asked:
     @property
     def subject(self) -> bytes:
         """What identifies the losses that count, whatever is asked of them."""
-        names = {"loss_sets", "currency", "rates", "filter", "group_by"}
+        names = {"loss_sets", "currency", "rates", "filter", "group_by", "blend"}
         attempts = [each.value["attempt"] for each in self.sets]
         return orjson.dumps(
             [attempts, self.query.model_dump(include=names)], option=orjson.OPT_SORT_KEYS
@@ -288,11 +311,15 @@ class Answers:
 
         def prepare() -> Prepared:
             grouping = group(asked.query, sets, self.max_groups)
-            seeds = [p.pairing_seed for p in asked.query.loss_sets if p.pairing_seed is not None]
-            whole = Whole(grouping.members, len(grouping.keys), next(iter(seeds), 0))
+            whole = Whole(grouping.members, len(grouping.keys), _seed(asked.query.loss_sets))
             return Prepared(grouping, whole)
 
         return self._kept(asked, sets, "groups", prepare)
+
+
+def _seed(parts: Sequence[SetPart]) -> int:
+    """Return what pairs catalogues."""
+    return next((p.pairing_seed for p in parts if p.pairing_seed is not None), 0)
 
 
 _REPORTS: Mapping[str, tuple[str, ...]] = {
@@ -314,7 +341,9 @@ def _question(asked: Asked, whole: Whole) -> Question:
             reports.remove("ept")
     wanted = _years(query, whole)
     years = ReturnPeriods(np.array(sorted(wanted, reverse=True), np.int32)) if wanted else None
-    options = RunOptions(query.confidence, query.curves, query.tvar)
+    # Periods of a blend rarely weigh the same, so that a mean of points by count is none of years.
+    tvar = "weight" if query.blend and "tvar" not in query.model_fields_set else query.tvar
+    options = RunOptions(query.confidence, query.curves, tvar)
     return Question(tuple(reports), years, options, asked.width)
 
 

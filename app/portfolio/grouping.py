@@ -233,6 +233,7 @@ def _member(
     query: Query,
 ) -> Member:
     groups = np.array([-1 if key is None else numbers[key] for key in keys], np.int32)
+    name = part.model or part.id
     return Member(
         each.losses.table,
         each.calendar,
@@ -241,6 +242,7 @@ def _member(
         each.samples,
         part.weight * _rate(query, each),
         _kept(query.filter, each),
+        (name, query.blend[name]) if query.blend else None,
     )
 
 
@@ -252,7 +254,7 @@ def _rate(query: Query, each: OpenSet) -> float:
     if own is None:
         raise InvalidOptionError(
             f"the currency of the loss set {each.record.id} is not known",
-            hint="Leave currency out, or make the set again with its currency",
+            hint="Make the set again with its currency, or, of one set, leave currency out",
             option="currency",
         )
     if own not in query.rates:
@@ -274,9 +276,17 @@ def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
         fault = f"rates has {unused[0]}, and no loss set is in {unused[0]}"
         hint = f"Leave it out: they are in {' and '.join(own)}".replace("None", "no known currency")
         raise InvalidOptionError(fault, hint=hint, option="rates")
+    unknown = [each.record.id for each in sets if each.record.value["currency"] is None]
+    if len(own) > 1 and unknown:
+        known = " and ".join(code for code in own if code != "None")
+        raise InvalidOptionError(
+            f"the currency of the loss set {unknown[0]} is not known, and others are in {known}",
+            hint="Make it again with its currency: amounts are only added in one that is known",
+            option="currency",
+        )
     if query.currency is None and len(own) > 1:
         raise InvalidOptionError(
-            f"the loss sets are in {' and '.join(own)}".replace("None", "a currency unknown"),
+            f"the loss sets are in {' and '.join(own)}",
             hint="Give the currency of the answer, and rates of the others",
             option="currency",
         )

@@ -20,6 +20,7 @@ SUMMARY = "SummaryId"
 MAX_SETS = 64
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _MAX_SEED = 2**63 - 1
+_TOLERANCE = 1e-6
 ReportName = Literal[
     "averages",
     "curves",
@@ -57,6 +58,7 @@ class SetPart(BaseModel):
     pairing_seed: Seed | None = given(
         "Pairs its periods with those of the first set, of another catalogue, at random"
     )
+    model: str | None = given("Of a blend: the model that it is of; its id without")
 
 
 class Filter(BaseModel):
@@ -90,6 +92,9 @@ class Query(BaseModel):
     currency: Currency | None = given("Currency of the answer")
     rates: dict[str, Annotated[float, Field(gt=0, le=1e12)]] = Field(
         {}, description="What one unit of each currency is in that of the answer"
+    )
+    blend: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        {}, description="Share of each model in the years: a mixture of them instead of a sum"
     )
     filter: Filter = Field(default_factory=lambda: Filter.model_validate({}))
     group_by: list[str] = Field(
@@ -132,6 +137,8 @@ class Query(BaseModel):
             raise _refused(e) from e
         for option, fault, hint in _contradictions(query):
             raise InvalidOptionError(fault, option=option, hint=hint)
+        # Catalogues are paired in an order that is not that in which somebody names them.
+        query.loss_sets.sort(key=lambda part: part.id)
         return query
 
 
@@ -170,6 +177,7 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
         yield "curves", f"contributions are to F and f, not to {letters}", "Give F, f or both"
     if len({part.pairing_seed for part in query.loss_sets} - {None}) > 1:
         yield "loss_sets", "pairing_seed differs between loss sets", "One pairs all: give it once"
+    yield from _of_blend(query)
     if wrong := [name for name in query.perils if not _PERIL.fullmatch(name)]:
         known = f"{ALL_PERILS} is any peril, and ; stands between perils"
         yield "perils", f"perils has {wrong[0][:20]!r}, but in ReinsPeril {known}", None
@@ -184,6 +192,27 @@ def _given(query: Query) -> set[str]:
     given = {name for name in query.model_fields_set if getattr(query, name) is not None}
     # Amounts of every report can have eight bytes.
     return given - {"float_width"} if query.float_width == 8 else given  # noqa: PLR2004
+
+
+def _of_blend(query: Query) -> Iterator[tuple[str, str, str | None]]:
+    shares, parts = query.blend, query.loss_sets
+    if not shares:
+        if models := [part.model for part in parts if part.model]:
+            hint = f'Give its share: {{"blend": {{"{models[0]}": …}}}}'
+            yield "blend", f"the model {models[0]} is of no blend", hint
+        return
+    if odd := sorted(shares.keys() ^ {part.model or part.id for part in parts}):
+        what = "has no loss set" if odd[0] in shares else "has no share"
+        hint = "Give one for each model: each loss set is one, unless it names one by model"
+        yield "blend", f"{odd[0]} {what}", hint
+    if abs(sum(shares.values()) - 1) > _TOLERANCE:
+        fault = f"the shares add up to {sum(shares.values()):.9g}, not to 1"
+        yield "blend", fault, "Divide them by their sum, if that is what they mean"
+    if query.report == "uncertainty":
+        fault = "years that are resampled at random have other shares"
+        yield "blend", fault, "Ask for the uncertainty of each model"
+    if any(part.pairing_seed is not None for part in parts):
+        yield "loss_sets", "years of a blend are not paired", "Leave pairing_seed out"
 
 
 def _of_programme(query: Query, given: Container[str]) -> Iterator[tuple[str, str, str | None]]:

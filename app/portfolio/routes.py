@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Literal, cast, get_args
@@ -44,6 +45,8 @@ router = Routes(PortfolioService, "/v1/portfolios", tags=["portfolios"])
 
 _MAX_BODY = 1 << 20
 _PIECE = 8 << 20
+_NOTES, _NOTE = 8, 400
+"""Notes of an answer, and their characters, in a header."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 503)
 _TABLE_PROBLEMS = _PROBLEMS | problem_responses(406, 415, 416)
 _SETS = "/v1/portfolios/loss-sets"
@@ -75,6 +78,7 @@ class LossSetAnswer(BaseModel):
     catalogue: str = Field(description="Digest of the occurrences and weights")
     dimensions: list[str]
     left_out: dict[str, int] = Field({}, description="Rows of a table that are not in it")
+    notes: list[str] = Field([], description="What of it is likely a mistake")
     digest: str = Field(description="Digest of all content")
     bytes: int
     created: str
@@ -328,6 +332,8 @@ async def query_portfolio(
             return _encoded(asked, tables(), form, options.theme)
 
         headers = _headers(form, asked.etag(f"{form} {options.theme}")) | {"Vary": "Accept"}
+        if form != "json" and asked.notes:
+            headers["Thalweg-Notes"] = json.dumps([n[:_NOTE] for n in asked.notes[:_NOTES]])
         await _send(exchange, request, service.waiting, headers, begin)
 
     return ExchangeResponse(handle)

@@ -42,7 +42,7 @@ def count(text: str) -> int:
     if text.startswith("-") and text[1:].isdecimal():
         raise argparse.ArgumentTypeError("must be 0 or more")
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 

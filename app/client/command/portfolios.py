@@ -10,8 +10,8 @@ from typing import Any
 
 from ..client import Client
 from ..portfolios.requests import FORMATS, LossSet
-from .arguments import add_options, given, names, new_command, new_group, numbers, spec_of
-from .console import print_json, say
+from .arguments import add_options, given, names, new_command, new_group, ranges, spec_of
+from .console import print_json, say, saying_warnings
 from .targets import add_force, writing
 
 _REPORTS = (
@@ -20,6 +20,14 @@ _REPORTS = (
 )
 _TABLES = ("splt", "selt", "ylt", "openquake", "climada", "elt")
 _EXPORTS = ("selt", "splt", "ylt", "openquake", "climada", "elt", "occurrence", "blocks")
+
+
+def _years(text: str) -> list[int]:
+    if not all(part.strip().isdecimal() and int(part) for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r}: years are whole numbers above 0")
+    return [int(part) for part in text.split(",")]
+
+
 _CREATE: dict[str, dict[str, Any]] = {
     "name": {"help": "id of the set (default: chosen by the service)"},
     "currency": {"metavar": "CODE", "help": "of its losses, such as EUR"},
@@ -36,7 +44,7 @@ _IMPORT: dict[str, dict[str, Any]] = {
     "periods": {"type": Path, "metavar": "FILE", "help": "weights (default: equal)"},
     "summary_info": {"type": Path, "metavar": "FILE", "help": "what its summaries are"},
     "no_of_periods": {"type": int, "metavar": "N", "help": "those without a loss included"},
-    "samples": {"type": int, "metavar": "N", "help": "default: the largest there is"},
+    "samples": {"type": int, "metavar": "N", "help": "default: the largest there is; 10 of an elt"},
     "currency": _CREATE["currency"],
     "perspective": {**_CREATE["perspective"], "help": "of its losses"},
     "seed": {"type": int, "metavar": "N", "help": "of an elt, whose losses are simulated"},
@@ -47,7 +55,7 @@ _IMPORT: dict[str, dict[str, Any]] = {
 }
 _QUERY: dict[str, dict[str, Any]] = {
     "group_by": {"type": names, "metavar": "LIST", "help": "dimensions, or SummaryId"},
-    "return_periods": {"type": numbers, "metavar": "LIST", "help": "such as 250,100,50"},
+    "return_periods": {"type": _years, "metavar": "LIST", "help": "such as 250,100,50"},
     "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMm)"},
     "currency": {"metavar": "CODE", "help": "of the answer"},
     "of": {"choices": ("gross", "net", "ceded"), "help": "losses to report (default gross)"},
@@ -90,7 +98,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         command = new_command(group, name, run, text)
         command.add_argument("id", metavar="SET", help="as create and list print it")
     query = new_command(group, "query", _query, "answer a question about loss sets")
-    query.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
+    query.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
     query.add_argument("--report", choices=_REPORTS, default="summary", help="default summary")
     query.add_argument("--programme", type=Path, metavar="FILE", help="layers, as JSON")
     _add_choices(query)
@@ -98,7 +106,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         group, "price", _price, "print what the layers of a programme are expected to cost"
     )
     price.add_argument("programme", type=Path, metavar="FILE", help="layers, as JSON")
-    price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
+    price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
     _add_choices(price)
 
 
@@ -114,7 +122,19 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--perils", type=Path, metavar="FILE", help="events by peril, as JSON")
     parser.add_argument("--events", metavar="LIST", help="only these events, such as 1,5,10-20")
-    parser.add_argument("--months", type=numbers, metavar="LIST", help="only these months, 1 to 12")
+    parser.add_argument(
+        "--months", type=ranges, metavar="LIST", help="only these months, such as 1,6-8"
+    )
+    parser.add_argument(
+        "--pairing-seed", type=int, metavar="N", help="of years of other catalogues (default 0)"
+    )
+    parser.add_argument(
+        "--blend",
+        action="append",
+        default=[],
+        metavar="SET=N",
+        help="share of a model in the years: a mixture instead of a sum",
+    )
     parser.add_argument(
         "--rate",
         action="append",
@@ -153,6 +173,8 @@ def _tell(made: LossSet) -> None:
     for rows, number in about.get("left_out", {}).items():
         if number:
             say(f"left out: {number:,} {rows}")
+    for note in about.get("notes", ()):
+        say(f"note: {note}")
     sys.stdout.write(f"{made.id}\n")
 
 
@@ -186,32 +208,36 @@ def _query(args: argparse.Namespace, client: Client) -> None:
     for name in ("programme", "perils"):
         if (path := getattr(args, name)) is not None:
             options[name] = spec_of(str(path))
-    options["rates"] = _rates(args.rate)
+    options["rates"] = _rates(args.rate, "--rate")
+    options["blend"] = _rates(args.blend, "--blend")
     options["filter"] = _filter(args)
-    sets = [_weighted(text, args.repeat) for text in args.sets]
+    seed = given(args, ("pairing_seed",))
+    sets = [{**_weighted(text, args.repeat), **seed} for text in args.sets]
     if absent := sorted(set(args.repeat) - {part["id"] for part in sets}):
         raise ValueError(f"--repeat {absent[0]}: it is none of the sets that are asked about")
     form = args.format or ("csv" if args.out is None and args.report != "summary" else None)
     if args.out is None:
-        data = client.portfolios.fetch(sets, args.report, form or "json", **options)
+        with saying_warnings(quiet=False):
+            data = client.portfolios.fetch(sets, args.report, form or "json", **options)
         sys.stdout.buffer.write(data)
         return
-    with writing([args.out], None, {}, force=args.force):
+    with writing([args.out], None, {}, force=args.force), saying_warnings(quiet=False):
         client.portfolios.save(sets, args.report, args.out, form, **options)
 
 
-def _rates(texts: Sequence[str]) -> Mapping[str, float]:
+def _rates(texts: Sequence[str], option: str) -> Mapping[str, float]:
     rates = {}
     for code, rate in map(_pair, texts):
         if code in rates:
-            raise ValueError(f"--rate has {code} twice")
-        rates[code] = _number(rate, f"--rate {code}={rate}")
+            raise ValueError(f"{option} has {code} twice")
+        rates[code] = _number(rate, f"{option} {code}={rate}")
     return rates
 
 
 def _number(text: str, where: str) -> float:
     try:
-        return float(text)
+        # Python reads 1_0 as 10.
+        return float(text.replace("_", "x"))
     except ValueError as e:
         raise ValueError(f"{where}: {text!r} is not a number such as 0.9") from e
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypedDict
@@ -11,7 +12,7 @@ import numpy as np
 
 from ..errors import ProtocolError
 from ..losses.requests import InputLike, check_names
-from ..losses.rows import ReportTable
+from ..losses.rows import ReportTable, warn
 from ..runs.requests import Perspective
 from ..transport.requests import OCTETS, Reply, Request, json_request, path_of
 
@@ -52,6 +53,7 @@ class QueryOptions(TypedDict, total=False):
 
     currency: str | None
     rates: Mapping[str, float]
+    blend: Mapping[str, float]
     filter: Mapping[str, Any]
     group_by: Sequence[str]
     curves: str
@@ -84,6 +86,7 @@ class TableOptions(TypedDict, total=False):
     no_of_periods: int | None
     """Periods, those without a loss included."""
     samples: int | None
+    """The largest there is without; 10 for elt."""
     currency: str | None
     perspective: Perspective | None
     seed: int
@@ -119,8 +122,16 @@ def _part(one: SetLike) -> Mapping[str, Any]:
 
 
 def ident_of(one: str | LossSet) -> str:
-    """The id of a loss set."""
-    return one if isinstance(one, str) else one.id
+    """The id of a loss set.
+
+    Raises:
+        ValueError: a name would be another address.
+    """
+    ident = one if isinstance(one, str) else one.id
+    if "/" in ident or not ident:
+        has = "Use letters, digits and . _ -, the first a letter or digit"
+        raise ValueError(f"{ident!r} is not the name of a loss set. {has}")
+    return ident
 
 
 def query_request(content: Mapping[str, Any], form: str = "json") -> Request:
@@ -199,6 +210,13 @@ def _column(values: Sequence[Any]) -> np.ndarray[Any, Any]:
     if all(isinstance(value, int) for value in values):
         return np.array(values, np.int64)
     return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def warn_of_notes(headers: Mapping[str, str]) -> None:
+    """Warn of what is to be known of an answer that has no place for it."""
+    notes = json.loads(headers.get("thalweg-notes", "[]"))
+    for note in notes if isinstance(notes, list) else ():
+        warn(str(note))
 
 
 def creation(run: str, options: Mapping[str, Any]) -> Request:

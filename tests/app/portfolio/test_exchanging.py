@@ -146,7 +146,7 @@ def test_sets_of_other_numbers_of_samples_are_not_added(desk: Desk) -> None:
     put(desk, "y?form=ylt&no_of_periods=50", YLT)
     put(desk, "e?form=elt&no_of_periods=50&samples=4", ELT + b"1,0.5,100,20,10,1000\n")
     problem = desk.ask(loss_sets=[{"id": "y"}, {"id": "e"}], report="averages").json()
-    assert "loss set e is 4, and that of y is 1" in problem["detail"]
+    assert "loss set y is 1, and that of e is 4" in problem["detail"]
     assert "samples=4" in problem["hint"]
     assert '{"id": "y", "samples": "repeat"}' in problem["hint"]
 
@@ -164,7 +164,9 @@ def test_losses_of_one_sample_count_in_every_sample_if_that_is_asked_for(
         # There is nothing to repeat.
         assert "none is to be repeated" in answer.json()["detail"]
         return
-    assert answer.json()["notes"] == []
+    paired, weights = answer.json()["notes"]
+    assert "years of e and y" in paired
+    assert "blend makes a mixture" in weights
     alone = desk.ask(loss_sets=parts[:1], report="averages").json()
     rows = zip(rows_of(answer.json()), rows_of(alone), strict=True)
     means = {row["SampleType"]: row["MeanLoss"] - other["MeanLoss"] for row, other in rows}
@@ -244,7 +246,8 @@ def test_means_that_a_set_lacks_are_left_out_of_a_sum(
         answer = desk.ask(loss_sets=parts, report=report, **more).json()
         assert rows_of(answer)
         assert not any(map(of_means, rows_of(answer)))
-        (note,) = answer["notes"]
+        note, *others = answer["notes"]
+        assert [each[:20] for each in others] == ["The years of e and y"] * (len(sets) - 1)
         assert note.startswith("The loss set y has no numerical means")
     assert desk.send("GET", f"{SETS}/y").json()["means"] is False
     assert desk.send("GET", f"{SETS}/e").json()["means"] is True
