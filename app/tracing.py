@@ -20,6 +20,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
+import re
 import socket
 import threading
 import time
@@ -38,6 +40,7 @@ _FLUSH_SECONDS = 3.0
 """Time in which spans are sent when a process ends."""
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PATH = "/v1/traces"
+_TOLD = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})")
 _FAILED = 500
 
 Value = str | int | float | None
@@ -50,19 +53,22 @@ class Trace:
         tracer: makes children; None where they are not recorded.
         span: the span.
         numbers: count the children of the whole trace in this process.
+        header: its ``traceparent``, where it has no span since it is not recorded.
     """
 
-    __slots__ = ("_numbers", "_span", "_tracer")
+    __slots__ = ("_header", "_numbers", "_span", "_tracer")
 
     def __init__(
         self,
         tracer: Tracer | None = None,
         span: Span | None = None,
         numbers: Iterator[int] | None = None,
+        header: str | None = None,
     ) -> None:
         self._tracer = tracer if span is not None and span.is_recording() else None
         self._span = span
         self._numbers = numbers or itertools.count()
+        self._header = header
 
     @property
     def is_recorded(self) -> bool:
@@ -72,13 +78,13 @@ class Trace:
     @property
     def ident(self) -> str | None:
         """The id of the trace, 32 hexadecimal digits; None if there is none."""
-        return None if self._span is None else f"{self._span.get_span_context().trace_id:032x}"
+        return None if (header := self.header) is None else header[3:35]
 
     @property
     def header(self) -> str | None:
         """The ``traceparent`` of what belongs to this span elsewhere; None if there is none."""
         if self._span is None:
-            return None
+            return self._header
         context = self._span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
@@ -183,10 +189,11 @@ class Tracing:
 
     Args:
         provider: of the library; None if nothing is traced.
+        share: part of the traces that begin here that are recorded.
     """
 
-    def __init__(self, provider: TracerProvider | None = None) -> None:
-        self._provider = provider
+    def __init__(self, provider: TracerProvider | None = None, share: float = 1.0) -> None:
+        self._provider, self._share = provider, share
         self._tracer = None
         if provider is not None:
             # Once: an import takes a microsecond each time.
@@ -207,6 +214,13 @@ class Tracing:
         """
         if self._tracer is None:
             return NO_TRACE
+        # What is not recorded is passed on all the same, but costs nothing of the library's.
+        if (told := _TOLD.fullmatch(header or "")) is None:
+            if random.random() >= self._share:  # noqa: S311 - no secret
+                ids = random.getrandbits(128), random.getrandbits(64)
+                return Trace(header=f"00-{ids[0]:032x}-{ids[1]:016x}-00")
+        elif not int(told[1], 16) & 1:
+            return Trace(header=header)
         parent = self._extract({"traceparent": header} if header else {})
         return Trace(self._tracer, self._tracer.start_span(name, parent, self._kinds[served]))
 
@@ -247,7 +261,7 @@ def open_tracing(url: str | None, share: float, **described: Value) -> Tracing:
     if is_disabled or not (url or any(os.environ.get(name) for name in _ENDPOINTS)):
         return NO_TRACING
     try:
-        return Tracing(_provider(url, share, _named(described)))
+        return Tracing(_provider(url, _named(described)), share)
     except ImportError as e:
         raise ValueError(
             f"traces need what is not installed: {e}; pip install 'thalweg-server[otel]', or set"
@@ -255,9 +269,7 @@ def open_tracing(url: str | None, share: float, **described: Value) -> Tracing:
         ) from e
 
 
-def _provider(
-    url: str | None, share: float, described: dict[str, str | int | float]
-) -> TracerProvider:
+def _provider(url: str | None, described: dict[str, str | int | float]) -> TracerProvider:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
         OTLPSpanExporter,
     )
@@ -272,9 +284,8 @@ def _provider(
         # The encoder groups spans by it: its own hash is of its JSON, written anew for each span.
         __hash__ = object.__hash__
 
-    sampler = sampling.ParentBased(sampling.TraceIdRatioBased(share))
     resource = Known(merged.attributes, merged.schema_url)
-    provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+    provider = TracerProvider(sampling.DEFAULT_ON, resource, shutdown_on_exit=False)
     address = url and url.rstrip("/").removesuffix(_PATH) + _PATH
     provider.add_span_processor(export.BatchSpanProcessor(OTLPSpanExporter(endpoint=address)))
     return provider
