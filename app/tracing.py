@@ -2,8 +2,8 @@
 
 A span is begun for each request (:mod:`app.http.guard`) and each job of sealing. What is worth one
 of its own becomes a child: the body that is parsed, calls of decoders, segments that are added up,
-and whatever made the request wait, if that took five milliseconds: a span takes 0.05 to 0.1 of CPU
-time, half of it to encode and send. Nothing has a span per chunk or row, and a trace has a bounded
+and whatever made the request wait, if that took five milliseconds: a span takes some 0.06 of CPU
+time, most of it to encode and send. Nothing has a span per chunk or row, and a trace has a bounded
 number of children here, so that it costs no more than it tells::
 
     request ──▶ RequestBudget.trace ──▶ every thread that works for it: ``current_trace()``

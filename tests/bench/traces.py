@@ -17,6 +17,7 @@ import http.client
 import os
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ POSTS = ((20, 600), (70, 500), (250, 400), (1200, 150))
 WARM = 50
 LEAST = 0.25
 """Part of the posts that is compared."""
+SENT_SECONDS = 7
+"""Time until what is recorded has been sent."""
 RARELY = 0.2
 """Part of the posts that a thread works for at most, which works for none of them itself."""
 FIRST, OFF = "first", "off"
@@ -58,7 +61,7 @@ def serve(arguments: Sequence[str]) -> int:
             Path("sender").write_text(f"{os.getpid()}/task/{sender.native_id}")
         return begin(tracing, name, header, served=served)
 
-    Tracing.begin = begin_some  # type: ignore[method-assign]
+    Tracing.begin = begin_some  # type: ignore[assignment, method-assign]
     return command(arguments)
 
 
@@ -119,11 +122,13 @@ def main() -> None:
         try:
             body = random_stream(np.random.default_rng(0), events=5).encode()
             post(connect(server), body, FIRST)
+            time.sleep(SENT_SECONDS)
             sender = Path("/proc") / (Path(name) / "sender").read_text()
             for events, count in POSTS:
                 body = random_stream(np.random.default_rng(0), events=events).encode()
                 before, spans = used(sender), len(sink.spans)
                 off, again, told, recorded = measure(server, body, count)
+                time.sleep(SENT_SECONDS)
                 sent = (used(sender) - before) / (WARM + count)
                 spans = len(sink.spans) - spans
                 off, noise = (off + again) / 2, again - off
