@@ -170,22 +170,16 @@ def _named(values: dict[str, Value]) -> dict[str, str | int | float]:
     }
 
 
+@dataclass(slots=True, eq=False)
 class Tracing:
-    """Begins traces, and sends them.
+    """Begins traces, and sends them."""
 
-    Args:
-        send: gets the spans that have ended; None if nothing is traced.
-        share: part of the traces that begin here that are recorded.
-        close: sends what is left.
-    """
-
-    def __init__(
-        self,
-        send: Callable[[Trace], None] | None = None,
-        share: float = 1.0,
-        close: Callable[[], None] | None = None,
-    ) -> None:
-        self._send, self._share, self._close = send, share, close
+    _send: Callable[[Trace], None] | None = None
+    """Gets the spans that have ended; None if nothing is traced."""
+    _share: float = 1.0
+    """Part of the traces that begin here that are recorded."""
+    _close: Callable[[], None] | None = None
+    """Sends what is left."""
 
     def begin(self, name: str, header: str | None = None, *, served: bool = False) -> Trace:
         """Begin a span, which its caller ends.
