@@ -32,8 +32,8 @@ from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
-from .answering import Asked
-from .encoding import Table, draw, encode, encode_json
+from .answering import Answer, Asked
+from .encoding import draw, encode, encode_json
 from .exchanging import BLOCKS, ImportOptions, check_sample, export, export_tag
 from .making import SetBody
 from .query import Query as QueryBody
@@ -322,10 +322,10 @@ async def query_portfolio(
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
             asked = await service.threads.start(answers.ask, who, values)
-        tables = cache(partial(answers.answer, asked))
+        answer = cache(partial(answers.answer, asked))
 
         def begin() -> Iterator[bytes]:
-            return _encoded(asked, tables(), form, options.theme)
+            return _encoded(asked, answer(), form, options.theme)
 
         headers = _headers(form, asked.etag(f"{form} {options.theme}")) | {"Vary": "Accept"}
         await _send(exchange, request, service.waiting, headers, begin)
@@ -333,9 +333,10 @@ async def query_portfolio(
     return ExchangeResponse(handle)
 
 
-def _encoded(asked: Asked, tables: Sequence[Table], form: str, theme: Theme) -> Iterator[bytes]:
+def _encoded(asked: Asked, answer: Answer, form: str, theme: Theme) -> Iterator[bytes]:
+    tables = answer.tables
     if form == "json":
-        return encode_json(asked.about(), tables)
+        return encode_json(asked.about(answer.notes), tables)
     if form in PICTURE_TYPES:
         return iter([draw(tables, asked.picture(cast("PictureForm", form), theme))])
     return encode(tables, form, asked.query.report)

@@ -15,13 +15,13 @@ from core.errors import CancelledError, InputError, LimitError
 from core.portfolio import inuring
 from core.portfolio._kernels import layers as kernel
 from core.portfolio.inuring import Perils, Subject, join_parts, run_programme
-from core.portfolio.layers import Recoveries
+from core.portfolio.layers import Recoveries, cells_of
 from core.portfolio.losses import Calendar, OccurrenceLosses, Occurrences
 from core.portfolio.programme import parse_programme
 from core.slices import slices
 from tests.core.portfolio.programmes import PARTS, Case, Layers, random_case, random_layers, seeded
 from tests.core.test_slices import Counting, Leaving
-from tests.portfolio_programme_oracle import average, run_year
+from tests.portfolio_programme_oracle import Year, average, run_year
 from tests.scale import examples
 
 SEEDS = st.integers(0, 1 << 32)
@@ -33,12 +33,25 @@ def run(case: Case, layers: Layers, perils: Perils | None = None) -> Recoveries:
     return run_programme(programme, subject, case.calendar, case.samples)
 
 
+def sum_of(year: Year) -> float:
+    return sum(row.loss for row in year.rows)
+
+
 def check_against_oracle(case: Case, layers: Layers) -> None:
     """Compare every number that both sides know."""
     got = run(case, layers)
     years = {key: run_year(layers, rows) for key, rows in case.cells.items()}
     net = [x for year in years.values() for x in year.net]
     np.testing.assert_allclose(got.net, net, rtol=1e-9, atol=1e-9)
+    parts = case.subject.parts
+    joined = got.joined if len(got.joined) else got.subject.occurrences
+    together = cells_of(got.ceded_losses(), parts * 0, 1, joined)
+    largest = {key: year.largest for key, year in years.items() if sum(year.net) < sum_of(year)}
+    keys = list(zip(np.repeat(together.periods, np.diff(together.starts)).tolist(),
+                    together.samples.tolist(), strict=True))  # fmt: skip
+    most = dict(zip(keys, together.largest.tolist(), strict=True))
+    for key, wanted_most in largest.items():
+        assert most.get(key, 0.0) == pytest.approx(wanted_most, rel=1e-9, abs=1e-9)
     ordered = got.programme.layers
     for k, layer in enumerate(ordered):
         for found, name in (
