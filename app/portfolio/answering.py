@@ -58,8 +58,8 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .perils import read_perils
 from .noting import beyond, lacking, noisy
+from .perils import read_perils
 from .query import Query
 from .records import LossSet
 
@@ -68,6 +68,7 @@ _ALGORITHM = b"portfolio 4"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
+_FULL_HINT = ", or for curves of F and f, where samples of the same periods reach further"
 _WIDEST = 8
 _USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
 """Return periods of a summary that names none."""
@@ -398,7 +399,7 @@ def _check_years(query: Query, whole: Whole) -> None:
         what = "years of all samples" if full else "periods"
         raise InvalidOptionError(
             f"a return period is {longest} years, and there are {most} {what}",
-            hint=f"Ask for {most} years at most" + ("" if full else ", or for curves of F and f"),
+            hint=f"Ask for {most} years at most" + ("" if full else _FULL_HINT),
             option="return_periods",
         )
 

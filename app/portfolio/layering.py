@@ -79,13 +79,13 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
         )
     for layer in programme.layers:
         if layer.scope and not query.group_by:
-            label, hint = layer.scope[0], _grouped(layer.scope[0], query, sets)
+            label, hint = layer.scope[0], _grouped(layer.scope[0], sets)
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
             raise InvalidOptionError(fault, hint=hint, option="programme")
     return programme
 
 
-def _grouped(label: str, query: Query, sets: Sequence[OpenSet]) -> str:
+def _grouped(label: str, sets: Sequence[OpenSet]) -> str:
     """Tell how a layer may cover the group of a label."""
     columns = [found for each in sets if each.info for found in each.info.columns.items()]
     names = [name for name, texts in columns if (texts == label).any()]
@@ -174,8 +174,8 @@ def recovery_rows(recoveries: Recoveries) -> Iterator[Rows]:
                 yield as_rows(dtype, [layer.number, *columns, *amounts])
 
 
-def made(recoveries: Recoveries, of: str) -> tuple[OccurrenceLosses, Int32s]:
+def made(recoveries: Recoveries, of: str) -> tuple[OccurrenceLosses, Int32s | None]:
     """Return net or ceded losses, and with which occurrence each counts as one, if not its own."""
     if of == "net":
-        return recoveries.net_losses(), np.zeros(0, np.int32)
+        return recoveries.net_losses(), None
     return recoveries.ceded_losses(), recoveries.joined

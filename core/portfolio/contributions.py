@@ -215,8 +215,8 @@ class Amounts(NamedTuple):
     """The amounts, from 0 on, row by row of the programme's subject."""
     groups: Int32s
     """Group of each row; empty if there is one."""
-    joined: Int32s
-    """Occurrence with which each counts as one in the OEP; empty if that is its own."""
+    joined: Int32s | None
+    """Occurrence with which each counts as one in the OEP; None if that is its own."""
     without: Callable[[int], Floats]
     """Makes the same of all groups but one; 0 in the rows of that."""
 
@@ -262,14 +262,14 @@ def contribute_amounts(
     """
     rows = amounts.losses
     with Scope("contributions", _AMOUNT_BYTES * len(rows.losses)):
-        numbers, whole = _added(rows, amounts.joined if aim.kind == "oep" else _EMPTY)
+        numbers, whole = _added(rows, amounts.joined if aim.kind == "oep" else None)
         groups = amounts.groups if len(amounts.groups) else np.zeros(len(numbers), np.int32)
 
         def parts_of(weights: Floats) -> Floats:
             parts = np.zeros((2, subject.groups))
             for a, b in slices(len(groups), "contributions"):
-                for part, values in zip(parts, weights[:, a:b] * rows.losses[a:b], strict=True):
-                    part += np.bincount(groups[a:b], values, subject.groups)
+                for kind, values in enumerate(weights[:, a:b] * rows.losses[a:b]):
+                    parts[kind] += np.bincount(groups[a:b], values, subject.groups)
             return parts
 
         def without(group: int) -> Floats:
@@ -278,11 +278,11 @@ def contribute_amounts(
         return _contribute(subject, rows, whole, numbers, aim, parts_of, without, most_keys)
 
 
-def _added(rows: OccurrenceLosses, joined: Int32s) -> tuple[Indices, OccurrenceLosses]:
+def _added(rows: OccurrenceLosses, joined: Int32s | None) -> tuple[Indices, OccurrenceLosses]:
     """The rows of an occurrence added up, and the number of the sum that each row is in."""
     count, starts = len(rows.losses), rows.starts
     keys, numbers = np.empty(count, np.int64), np.empty(count, np.int64)
-    named = joined if len(joined) else rows.occurrences
+    named = rows.occurrences if joined is None else joined
     for a, b in grouped(starts, "contributions"):
         cells = np.repeat(np.arange(a, b), np.diff(starts[a : b + 1]))
         keys[starts[a] : starts[b]] = cells << 32 | named[starts[a] : starts[b]]
@@ -434,4 +434,3 @@ def _keys(
 
 _ID = 0x7FFFFFFF
 """Bits of an event id, or of the number of an occurrence, in a key."""
-_EMPTY = np.zeros(0, np.int32)

@@ -13,8 +13,9 @@ they bring in.
 Hours clauses join occurrences. A loss occurrence is of one peril and lasts at most H hours; windows
 do not overlap. With ``first-loss`` a window begins at the first loss that no earlier one has. With
 ``cedant`` windows begin at losses such that the layer, taken alone, recovers most, each when the
-one before has run its H hours at the earliest; losses in none are not recovered. H hours are H / 24 dates of the calendar if dates are
-days: with 72 hours, the day of the first loss and the two that follow.
+one before has run its H hours at the earliest; losses in none are not recovered. H hours are
+H / 24 dates of the calendar if dates are days: with 72 hours, the day of the first loss and the
+two that follow.
 """
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ def run_programme(
 
     for _ in apply(cede, grouped(losses.starts, _STAGE)):
         """Results are written where they belong."""
-    return Recoveries(programme, losses, calendar, samples, *results)
+    joined = results.joined if has_clause else None
+    return Recoveries(programme, losses, calendar, samples, *results[:-1], joined)
 
 
 def _longest(starts: Indices) -> int:

@@ -86,10 +86,10 @@ class Recoveries:
     gross_sums: Floats
     """Of each cell, shape (cells,)."""
     net_sums: Floats
-    joined: Int32s
+    joined: Int32s | None
     """Occurrence with which what is ceded of a row counts as one: the first of the window that the
-    first layer whose hours clause has it puts it in, or else its own. Shape (rows,), or empty
-    without such a layer."""
+    first layer whose hours clause has it puts it in, or else its own. Shape (rows,); None without
+    such a layer."""
 
     def net_losses(self) -> OccurrenceLosses:
         """The subject after all layers; rows may be 0."""
@@ -190,7 +190,7 @@ def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: boo
 
 
 def cells_of(
-    losses: OccurrenceLosses, parts: Int32s, groups: int, joined: Int32s = np.zeros(0, np.int32)
+    losses: OccurrenceLosses, parts: Int32s, groups: int, joined: Int32s | None = None
 ) -> Cells:
     """Return sums and largest losses by part, period and sample.
 
@@ -198,8 +198,8 @@ def cells_of(
         losses: occurrence by occurrence, of all parts; rows may be 0.
         parts: of each row; empty if there is one.
         groups: number of parts.
-        joined: occurrence with which each row counts as one in the largest loss; empty if that
-            is its own.
+        joined: occurrence with which each row counts as one in the largest loss; None if that is
+            its own.
 
     Raises:
         WorkStoppedError: they do not fit, or nobody waits for the result.
@@ -208,13 +208,13 @@ def cells_of(
     with Scope(_NETTING, _ROW_BYTES * len(losses.losses)):
         cells = np.repeat(np.arange(len(losses.periods)), np.diff(losses.starts))
         kept = np.flatnonzero(losses.losses > 0)
-        if len(joined):
+        if joined is not None:
             _, order = order_of(picked(joined, kept, _NETTING), _NETTING)
             kept = picked(kept, order, _NETTING)
         keys = picked(cells, kept, _NETTING)
         if len(parts):
             keys += picked(parts, kept, _NETTING).astype(np.int64) * len(losses.periods)
-        if groups > 1 or len(joined):
+        if groups > 1 or joined is not None:
             keys, order = order_of(keys, _NETTING)
             kept = picked(kept, order, _NETTING)
         current().check(_NETTING)
@@ -225,7 +225,7 @@ def cells_of(
             of, begins = slice(starts[a], starts[b]), starts[a:b] - starts[a]
             part = amounts[of]
             sums[a:b] = np.add.reduceat(part, begins)
-            if len(joined):
+            if joined is not None:
                 ones = np.append(True, np.diff(keys[of]) | np.diff(joined[kept[of]])).nonzero()[0]
                 part, begins = np.add.reduceat(part, ones), np.searchsorted(ones, begins)
             largest[a:b] = np.maximum.reduceat(part, begins)

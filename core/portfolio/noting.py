@@ -37,8 +37,7 @@ def notes_of(programme: Programme) -> Iterator[str]:
             lambda layer: layer.hours > 0 and "Start" not in layer.given,
         ),
         (
-            "CededPercent is taken of each loss before attachments and limits; the share of a"
-            " layer is PlacedPercent",
+            "CededPercent is of each loss, before other terms; PlacedPercent is the layer's share",
             lambda layer: layer.kind in _AFTER and layer.terms["CededPercent"] < 1,
         ),
         (

@@ -98,9 +98,9 @@ def as_cedant_chooses(
     """Choose the windows that recover most together; return the steps taken, -1 if too many.
 
     A window begins at a date with losses and has all of its peril until its length is over; only
-    then may the next one begin. So one may begin late, and losses before it be in none. Aggregate terms grow
-    with the sum of what windows recover, so the largest sum is best with them, too. Of windows
-    that recover the same but for rounding, the earliest is taken.
+    then may the next one begin. So one may begin late, and losses before it be in none. Aggregate
+    terms grow with the sum of what windows recover, so the largest sum is best with them, too. Of
+    windows that recover the same but for rounding, the earliest is taken.
     """
     steps = 0
     items.seen[:] = -1
