@@ -22,42 +22,53 @@ from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
 from app.losses.pictures.options import PictureForm, PictureOptions, Theme
-from core.arrays import Rows
+from core.arrays import Floats, Rows
 from core.budget import current
 from core.errors import InputError
 from core.losses.inputs import ReturnPeriods
 from core.losses.reports.report import RunOptions
 from core.portfolio.combining import Subject as Whole
-from core.portfolio.contributions import CONTRIBUTIONS, KEYS, Aim, contribute
+from core.portfolio.contributions import (
+    CONTRIBUTIONS,
+    KEYS,
+    Aim,
+    Amounts,
+    contribute,
+    contribute_amounts,
+)
 from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
 from core.portfolio.inuring import Subject, run_programme
 from core.portfolio.layers import Recoveries, cells_of
-from core.portfolio.programme import Programme
+from core.portfolio.noting import notes_of, notes_on
 from core.portfolio.uncertainty import BANDS, Doubt, bands
+from core.slices import slices
 
 from .contents import OpenSet, SetSource
 from .encoding import Table
+from .files import STAGE
 from .grouping import Grouping, group
 from .layering import (
     LAYERS,
-    OF,
     RECOVERIES,
     insured_values,
     join,
     layer_rows,
+    made,
     names_of,
     read_programme,
     recovery_rows,
 )
+from .noting import beyond, lacking, noisy, of_sets
 from .perils import read_perils
-from .query import Query, SetPart
+from .query import Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 3"
+_ALGORITHM = b"portfolio 4"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
+_FULL_HINT = ", or for curves of F and f, where samples of the same periods reach further"
 _WIDEST = 8
 _USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
 """Return periods of a summary that names none."""
@@ -68,13 +79,6 @@ _MEANS = {"SampleType": 1, "EPCalc": 1, "SampleId": 0}
 _MADE = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
 """Words in titles."""
 _NO_MEANS = "The loss set {} has no numerical means, so rows of means are left out"
-
-
-_PAIRED = (
-    "The years of {} are of other catalogues, and paired at random by pairing_seed={}: another seed"
-    " gives other tails"
-)
-_NO_BLEND = "Weights multiply losses, and years are added: blend makes a mixture of models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +102,16 @@ class Asked:
         own: int = max(each.value["float_width"] for each in self.sets)
         return self.query.float_width or own
 
-    def about(self) -> dict[str, Any]:
+    def about(self, notes: Sequence[str]) -> dict[str, Any]:
         """Return what is said of the answer besides its tables."""
         sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
         query = self.query
-        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": self.notes}
-
-    @property
-    def notes(self) -> list[str]:
-        """What is to be known of the answer."""
-        notes = [_NO_MEANS.format(ident) for ident in self.without_means]
-        parts, blend = self.query.loss_sets, self.query.blend
-        first: dict[str, str] = {}
-        for each in self.sets:
-            first.setdefault(each.value["catalogue"], each.id)
-        if len(first) > 1 and not blend:
-            notes.append(_PAIRED.format(" and ".join(first.values()), _seed(parts)))
-            if any(part.weight != 1 for part in parts):
-                notes.append(_NO_BLEND)
-        return notes + [
-            f"The loss set {e.id}: {n}" for e in self.sets for n in e.value.get("notes", ())
-        ]
+        return {
+            "report": query.report,
+            "of": query.of,
+            "loss_sets": sets,
+            "notes": list(notes),
+        }
 
     @property
     def without_means(self) -> list[str]:
@@ -164,6 +157,15 @@ class Layered(NamedTuple):
 
     subject: Subject
     recoveries: Recoveries
+    run: Callable[[Subject], Recoveries]
+    """Makes the same of other losses."""
+
+
+class Answer(NamedTuple):
+    """Tables, and what is said of them."""
+
+    tables: Sequence[Table]
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,30 +187,39 @@ class Answers:
         query = Query.parse(values)
         return Asked(query, [self.source.sets.find(who, part.id) for part in query.loss_sets])
 
-    def answer(self, asked: Asked) -> list[Table]:
-        """Return the tables that answer a question.
+    def answer(self, asked: Asked) -> Answer:
+        """Answer a question.
 
         Raises:
             CoreError, ServiceError: it contradicts the sets, or there is no memory for it.
         """
         try:
-            tables = list(self._tables(asked))
+            notes = [_NO_MEANS.format(ident) for ident in asked.without_means]
+            notes += of_sets(asked.query, asked.sets)
+            tables = list(self._tables(asked, notes))
         except InputError as e:
             option = e.parameter or "loss_sets"
             raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
-        return [_of_samples(table) for table in tables] if asked.without_means else tables
+        if asked.without_means:
+            tables = [_of_samples(table) for table in tables]
+        return Answer(_named(tables, asked.query.table), notes + lacking(asked.query, tables))
 
-    def _tables(self, asked: Asked) -> Iterator[Table]:
+    def _tables(self, asked: Asked, notes: list[str]) -> Iterator[Table]:
         query = asked.query
         sets = [self.source.open(record) for record in asked.sets]
         prepared = self._prepared(asked, sets)
         layered = None
-        if query.programme is not None and query.report != "contributions":
+        if query.programme is not None:
             layered = self._layered(asked, prepared, sets)
+            notes += notes_of(layered.recoveries.programme)
+            notes += notes_on(layered.recoveries)
+        notes += beyond(query, prepared.whole)
         if query.report == "contributions":
-            yield from self._contributions(asked, prepared, sets)
+            yield from self._contributions(asked, prepared, sets, layered)
         elif query.report == "uncertainty":
-            yield self._uncertainty(asked, prepared)
+            doubts = self._uncertainty(asked, prepared)
+            notes += noisy(doubts.pieces)
+            yield doubts
         else:
             yield from self._rolled(asked, prepared, layered)
         if layered is not None:
@@ -228,8 +239,8 @@ class Answers:
         if layered is None or query.of == "gross":
             rolled = roll_up(whole, question, OrderedCalls(self.engine))
         else:
-            losses = OF[query.of](layered.recoveries)
-            cells = cells_of(losses, layered.subject.parts, whole.groups)
+            losses, joined = made(layered.recoveries, query.of)
+            cells = cells_of(losses, layered.subject.parts, whole.groups, joined)
             groups = (0, whole.groups)
             of_cells = report_cells(cells, whole, groups, question)
             rolled = chain(*zip(*of_cells, strict=True))
@@ -240,27 +251,25 @@ class Answers:
             yield Table(REPORTED[name], pieces, grouping.info, asked.width)
 
     def _contributions(
-        self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]
+        self,
+        asked: Asked,
+        prepared: Prepared,
+        sets: Sequence[OpenSet],
+        layered: Layered | None,
     ) -> Iterator[Table]:
         """Yield what groups contribute to the points of the whole, and what is behind them."""
         query, (grouping, subject) = asked.query, prepared
-        losses = self._kept(asked, sets, "whole", lambda: subject.whole().occurrence_losses())
-        amounts = None
-        if query.of != "gross":
-            programme = read_programme(query, sets)
-            perils = read_perils(query.perils, programme, subject.joint)
-            recoveries = self._run(programme, Subject(losses, perils=perils), subject)
-            amounts = OF[query.of](recoveries).losses
         years = tuple(_years(query, subject) or ())
-        found = [
-            contribute(
-                subject,
-                losses,
-                Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out),
-                amounts,
-            )
+        aims = [
+            Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out)
             for kind in _kinds(query)
         ]
+        if layered is None or query.of == "gross":
+            losses = self._kept(asked, sets, "whole", lambda: subject.whole().occurrence_losses())
+            found = [contribute(subject, losses, aim) for aim in aims]
+        else:
+            amounts = _amounts(layered, query.of)
+            found = [contribute_amounts(subject, amounts, aim) for aim in aims]
         rows = [_numbered(each.rows, grouping) for each in found]
         yield Table(CONTRIBUTIONS, rows, grouping.info, _WIDEST)
         yield Table(KEYS, [each.keys for each in found], None, _WIDEST)
@@ -299,27 +308,23 @@ class Answers:
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
         subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
-        recoveries = self._run(programme, subject._replace(perils=perils), whole)
-        return Layered(subject, recoveries)
+        subject = subject._replace(perils=perils)
 
-    def _run(self, programme: Programme, subject: Subject, whole: Whole) -> Recoveries:
-        calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
-        return run_programme(programme, subject, whole.calendar, whole.samples, calls)
+        def run(subject: Subject) -> Recoveries:
+            calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
+            return run_programme(programme, subject, whole.calendar, whole.samples, calls)
+
+        return Layered(subject, run(subject), run)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
 
         def prepare() -> Prepared:
             grouping = group(asked.query, sets, self.max_groups)
-            whole = Whole(grouping.members, len(grouping.keys), _seed(asked.query.loss_sets))
+            whole = Whole(grouping.members, len(grouping.keys), asked.query.pairing_seed)
             return Prepared(grouping, whole)
 
         return self._kept(asked, sets, "groups", prepare)
-
-
-def _seed(parts: Sequence[SetPart]) -> int:
-    """Return what pairs catalogues."""
-    return next((p.pairing_seed for p in parts if p.pairing_seed is not None), 0)
 
 
 _REPORTS: Mapping[str, tuple[str, ...]] = {
@@ -329,6 +334,32 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
     "summary": ("aal", "ept"),
 }
 """Reports of groups, by what is asked for."""
+
+
+def _amounts(layered: Layered, of: str) -> Amounts:
+    """Return what contributions to net or ceded losses are of."""
+    subject, recoveries, run = layered
+    gross = subject.losses
+
+    def without(group: int) -> Floats:
+        rest = np.zeros(len(gross.losses))
+        for a, b in slices(len(subject.parts), STAGE):
+            rest[a:b] = np.where(subject.parts[a:b] == group, 0.0, gross.losses[a:b])
+        return made(run(subject._replace(losses=gross._replace(losses=rest))), of)[0].losses
+
+    losses, joined = made(recoveries, of)
+    return Amounts(losses, subject.parts, joined, without)
+
+
+def _named(tables: Sequence[Table], name: str | None) -> Sequence[Table]:
+    """Return the table of a name; all without one."""
+    found = [table for table in tables if name in {None, table.report.name}]
+    if not found:
+        names = ", ".join(table.report.name for table in tables)
+        raise InvalidOptionError(
+            f"the answer has no table {name!r:.80}", hint=f"It has {names}", option="table"
+        )
+    return found
 
 
 def _question(asked: Asked, whole: Whole) -> Question:
@@ -374,7 +405,7 @@ def _check_years(query: Query, whole: Whole) -> None:
         what = "years of all samples" if full else "periods"
         raise InvalidOptionError(
             f"a return period is {longest} years, and there are {most} {what}",
-            hint=f"Ask for {most} years at most" + ("" if full else ", or for curves of F and f"),
+            hint=f"Ask for {most} years at most" + ("" if full else _FULL_HINT),
             option="return_periods",
         )
 

@@ -180,8 +180,9 @@ def _column(each: OpenSet, name: str, option: str) -> Texts:
 
 def _check_values(wanted: Filter, sets: Sequence[OpenSet]) -> None:
     """Refuse a value that no summary of any set has."""
-    for name, values in wanted.dimensions.items():
-        option = f"filter.dimensions.{name[:_SHOWN]}"
+    named = [("dimensions", *item) for item in wanted.dimensions.items()]
+    for member, name, values in named + [("exclude", *item) for item in wanted.exclude.items()]:
+        option = f"filter.{member}.{name[:_SHOWN]}"
         known = {text for each in sets for text in _column(each, name, option).tolist()}
         if not values:
             raise InvalidOptionError(f"{option} is empty", hint="Leave it out", option=option)
@@ -211,14 +212,15 @@ def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | Non
     """Key of each summary; None where it is filtered out."""
     columns = [_column(each, name, "group_by") for name in names]
     conditions = [
-        (_column(each, name, "filter"), [str(value) for value in values])
-        for name, values in wanted.dimensions.items()
+        (_column(each, name, "filter"), [str(value) for value in values], not_these)
+        for of, not_these in ((wanted.dimensions, False), (wanted.exclude, True))
+        for name, values in of.items()
     ]
     keys: list[Key | None] = []
     for begin, end in slices(len(each.summaries), STAGE, _SUMMARIES):
         kept = np.ones(end - begin, np.bool_)
-        for texts, values in conditions:
-            kept &= np.isin(texts[begin:end], values)
+        for texts, values, not_these in conditions:
+            kept &= np.isin(texts[begin:end], values, invert=not_these)
         parts = [column[begin:end].tolist() for column in columns]
         found = zip(*parts, strict=True) if parts else iter([()] * (end - begin))
         keys += [key if keep else None for key, keep in zip(found, kept.tolist(), strict=True)]

@@ -69,6 +69,9 @@ class Filter(BaseModel):
     dimensions: dict[str, list[str | int | float]] = Field(
         {}, description="Values of each dimension, one of which a summary must have"
     )
+    exclude: dict[str, list[str | int | float]] = Field(
+        {}, description="Values of each dimension, none of which a summary may have"
+    )
     events: str | None = given("Events, as 1,5,10-20")
     periods: list[Ident] | None = given("First and last period", min_length=2, max_length=2)
     months: list[Annotated[int, Field(ge=1, le=12)]] | None = given(
@@ -123,6 +126,12 @@ class Query(BaseModel):
     band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of the tail")
     leave_one_out: bool = Field(False, description="Contributions: the whole without each group")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
+    table: str | None = given("The one table to answer with, such as ept, or keys")
+
+    @property
+    def pairing_seed(self) -> int:
+        """What pairs the periods of several catalogues."""
+        return next((p.pairing_seed for p in self.loss_sets if p.pairing_seed is not None), 0)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Query:
@@ -150,7 +159,7 @@ _USES: Mapping[str, Sequence[str]] = {
     "float_width": _GROUPS[:-1],
     "of": _GROUPS,
     **dict.fromkeys(("programme", "perils"), (*_GROUPS, "layers", "recoveries")),
-    "insured_value": (*_GROUPS[:-1], "layers", "recoveries"),
+    "insured_value": (*_GROUPS, "layers", "recoveries"),
     **dict.fromkeys(("band", "leave_one_out"), ("contributions",)),
     **dict.fromkeys(("seed", "tolerance", "confidence"), ("uncertainty",)),
 }

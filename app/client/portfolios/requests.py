@@ -69,6 +69,7 @@ class QueryOptions(TypedDict, total=False):
     tolerance: float
     band: float
     leave_one_out: bool
+    table: str
 
 
 class TableOptions(TypedDict, total=False):

@@ -242,14 +242,15 @@ def test_means_that_a_set_lacks_are_left_out_of_a_sum(
     put(desk, "y?form=ylt&no_of_periods=50", YLT)
     put(desk, "e?form=elt&no_of_periods=50&samples=1", ELT + b"1,0.5,100,20,10,1000\n")
     whole = desk.ask(loss_sets=[{"id": "e"}], report=report, **more).json()
-    assert (whole["notes"], any(map(of_means, rows_of(whole)))) == ([], True)
+    assert any(map(of_means, rows_of(whole)))
+    assert not any("means" in note for note in whole["notes"])
     for sets in (["e", "y"], ["y"]):
         parts = [{"id": name, "pairing_seed": 1} for name in sets]
         answer = desk.ask(loss_sets=parts, report=report, **more).json()
         assert rows_of(answer)
         assert not any(map(of_means, rows_of(answer)))
         note, *others = answer["notes"]
-        assert [each[:20] for each in others] == ["The years of e and y"] * (len(sets) - 1)
+        assert sum("years of e and y" in each for each in others) == len(sets) - 1
         assert note.startswith("The loss set y has no numerical means")
     assert desk.send("GET", f"{SETS}/y").json()["means"] is False
     assert desk.send("GET", f"{SETS}/e").json()["means"] is True

@@ -139,7 +139,7 @@ def test_the_command_makes_asks_prices_and_deletes(
         (["x", "--repeat", "y"], "--repeat y: it is none of the sets"),
         (["x*50%"], "x*50%: '50%' is not a number such as 0.9"),
         (["x*1_0"], "'1_0' is not a number"),
-        (["x", "--return-periods", "-100"], "years are whole numbers above 0"),
+        (["x", "--return-periods", "-100"], "are no return periods: whole years from 1 on"),
         (["x"], "thalweg portfolio list prints those there are"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import InputError
+from core.portfolio.noting import notes_of
 from core.portfolio.programme import FIELDS, KINDS, REFUSED, TERMS, parse_programme
 
 CXL = {"ReinsNumber": 1, "ReinsType": "CXL", "OccLimit": 10}
@@ -119,6 +120,11 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
     ({**CXL, "OccAttachment": -1}, "OccAttachment is -1. Give an amount of 0 to 1e+18, or"),
     ({**CXL, "PlacedPercent": 12}, "PlacedPercent is 12. Give a proportion of 0 to 1, such as"),
     ({**CXL, "TreatyShare": math.nan}, "TreatyShare is nan."),
+    ({**CXL, "ReinsCurrency": "eur"}, "ReinsCurrency is 'eur'. Give a code such as EUR."),
+    ({"ReinsNumber": 1, "ReinsType": "SL", "AggAttachment": 80, "AggLimit": 0.5},
+     "AggLimit is 0.5, and a stop loss has amounts, no ratios. Multiply it by the premium that"),
+    ({**CXL, "OccLimit": 1e6, "ReinsPremium": 0.15},
+     "ReinsPremium is 0.15, and the limit 1e+06. Give an amount: a rate on line of 0.15 is 150000"),
     ({**CXL, "ReinsName": 5}, "ReinsName is 5. Give up to 200 printable characters."),
     ({**CXL, "ReinsName": "a\nb"}, "ReinsName is 'a\\nb'."),
     ({**CXL, "ReinsPeril": "WTC;;XHL"}, "ReinsPeril is ['WTC', '', 'XHL']. Give 1 to"),
@@ -170,7 +176,7 @@ def test_no_layer(given: dict[str, Any], message: str) -> None:
 def test_each_type_takes_what_it_needs_alone() -> None:
     for name, kind in KINDS.items():
         for field in kind.needs.split():
-            layer = {"ReinsNumber": 1, "ReinsType": name, field: 0.5}
+            layer = {"ReinsNumber": 1, "ReinsType": name, field: 1 if name == "SL" else 0.5}
             assert len(parse_programme({"layers": [layer]}).layers) == 1
 
 
@@ -193,6 +199,27 @@ def test_every_field_of_oed_is_used_or_refused_for_a_reason() -> None:
             InputError, match=re.escape(f"layers[0].{field} is not supported. {reason}")
         ):
             parse_programme({"layers": [{**CXL, field: 1}]})
+
+
+def notes(*layers: dict[str, Any]) -> list[str]:
+    return list(notes_of(parse_programme({"layers": list(layers)})))
+
+
+def test_defaults_that_change_what_a_programme_costs_are_named_once() -> None:
+    clause = {**CXL, "ReinsNumber": 2, "AggLimit": 5, "HoursClause": {"Hours": 72}}
+    found = notes(CXL, {**clause, "ReinsPremium": 11, "CededPercent": 0.3})
+    for note, start in zip(found, (
+        "layers[0], layers[1]: without InuringPriority it is 1, and layers of one priority apply",
+        "layers[0]: without Reinstatement and AggLimit the limit is paid for every loss",
+        "layers[1]: without Start an hours clause begins with the first loss",
+        "layers[1]: CededPercent is of each loss, before other terms; PlacedPercent is",
+        "layers[1]: ReinsPremium is more than the limit",
+    ), strict=True):  # fmt: skip
+        assert note.startswith(start)
+    said = {**clause, "HoursClause": {"Hours": 72, "Start": "first-loss"}}
+    assert notes(said) == []
+    assert len(notes(*({**said, "ReinsNumber": k} for k in range(1, 9)))) == 1
+    assert "layers[4], …: " in notes(*({**said, "ReinsNumber": k} for k in range(1, 9)))[0]
 
 
 JUNK = [

@@ -428,7 +428,7 @@ def test_labels_have_no_blanks_at_their_ends_and_what_looks_wrong_is_told() -> N
     assert index.startswith("index has another number in each row")
     assert case == "Region has 'N' and 'n', which are groups apart"
     assert empty == "Region is empty in 1 of 4 summaries"
-    with pytest.raises(InputError, match="line 3: .* is already in line 2"):
+    with pytest.raises(InputError, match=r"line 3: .* is already in line 2"):
         import_table("ylt", b"Period,Loss,Region\n1,2,N\n1,2,N \n", Given(periods=1))
 
 
