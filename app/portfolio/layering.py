@@ -34,7 +34,11 @@ LAYERS = Report(
         _money("ExpectedLoss", description="Mean of what the placed share recovers in a period"),
         _money("SDLoss", description="Standard deviation of that"),
         _share("Attachment", description="Probability that it recovers anything in a period"),
-        _share("Exhaustion", description="Probability that it pays its limit of a period"),
+        _share(
+            "Exhaustion",
+            description="Probability that a period takes its annual limit or, if it has none, an"
+            " occurrence its limit",
+        ),
         _money("Premium", description="Premium of the placed share"),
         _money("ReinstatementPremium", description="Expected premium of reinstatements"),
         _share("RateOnLine", description="Premium over limit"),

@@ -50,13 +50,13 @@ class SetPart(BaseModel):
 
     model_config = _STRICT
 
-    id: str
+    id: str = Field(description="Its name")
     weight: float = Field(1.0, gt=0, le=1e12, description="Factor of its losses")
     samples: Literal["repeat"] | None = given(
         "Of a set with one sample: every sample of the others has its losses"
     )
     pairing_seed: Seed | None = given(
-        "Pairs its periods with those of the first set, of another catalogue, at random"
+        "Pairs its periods at random with those of another catalogue; 0 without"
     )
     model: str | None = given("Of a blend: the model that it is of; its id without")
 
@@ -90,8 +90,10 @@ class Query(BaseModel):
 
     model_config = _STRICT
 
-    loss_sets: list[SetPart] = Field(min_length=1, max_length=MAX_SETS)
-    report: ReportName = "summary"
+    loss_sets: list[SetPart] = Field(
+        min_length=1, max_length=MAX_SETS, description="Whose losses are added, or blended"
+    )
+    report: ReportName = Field("summary", description="What is asked for")
     currency: Currency | None = given("Currency of the answer")
     rates: dict[str, Annotated[float, Field(gt=0, le=1e12)]] = Field(
         {}, description="What one unit of each currency is in that of the answer"
@@ -99,7 +101,9 @@ class Query(BaseModel):
     blend: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
         {}, description="Share of each model in the years: a mixture of them instead of a sum"
     )
-    filter: Filter = Field(default_factory=lambda: Filter.model_validate({}))
+    filter: Filter = Field(
+        default_factory=lambda: Filter.model_validate({}), description="Which losses count"
+    )
     group_by: list[str] = Field(
         [], max_length=16, description=f"Dimensions, or {SUMMARY}; one group without"
     )
@@ -152,7 +156,7 @@ class Query(BaseModel):
 
 
 _GROUPS = ("averages", "curves", "periods", "summary", "contributions")
-_USES: Mapping[str, Sequence[str]] = {
+USES: Mapping[str, Sequence[str]] = {
     "curves": ("curves", "summary", "contributions"),
     "return_periods": ("curves", "summary", "contributions", "uncertainty"),
     "tvar": ("curves", "summary"),
@@ -176,9 +180,9 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
         if len(set(values)) < len(values):
             yield name, f"{name} names one twice", "Name each once"
     given = _given(query)
-    for name in sorted(given & _USES.keys()):
-        if query.report not in _USES[name]:
-            hint = f"Leave it out; it is for {', '.join(_USES[name])}"
+    for name in sorted(given & USES.keys()):
+        if query.report not in USES[name]:
+            hint = f"Leave it out; it is for {', '.join(USES[name])}"
             yield name, f"the report {query.report} does not use {name}", hint
     yield from _of_programme(query, given)
     letters = query.curves if "curves" in given and query.report == "contributions" else ""

@@ -9,7 +9,7 @@ of lower ``InuringPriority`` apply first, those of equal ones to the same losses
 ====================================  ==============================================================
 ReinsNumber, ReinsName                which layer; numbers are unique
 ReinsType                             FAC, QS, SS, PR, CXL, AXL of OED; SL, a stop loss, is ours
-InuringPriority                       1 unless given
+InuringPriority                       lower ones first, equal ones at once; 1 unless given
 ReinsPeril                            perils, split by ``;``, as the events have them; AA1 is any
 CededPercent                          proportion of each loss that is brought into the layer, before
                                       its other terms, as at Oasis; 1 unless given
