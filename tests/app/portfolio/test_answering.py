@@ -487,8 +487,8 @@ def test_noise_of_samples_beyond_a_band_is_noted(desk: Desk) -> None:
 
 
 def test_parts_of_scoped_layers_are_taken_from_the_groups_they_cover(desk: Desk) -> None:
-    asked = {"group_by": ["Region"], "programme": SCOPED, "return_periods": [1], "curves": "F"}
-    asked |= {"report": "contributions", "leave_one_out": True}
+    asked: dict[str, Any] = {"group_by": ["Region"], "programme": SCOPED, "return_periods": [1]}
+    asked |= {"curves": "F", "report": "contributions", "leave_one_out": True}
     gross, net, ceded = [
         {
             row["Region"]: row

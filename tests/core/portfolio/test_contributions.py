@@ -156,15 +156,15 @@ def test_parts_of_what_a_programme_makes_equal_the_oracle(
         )
         for k in (0, 1)
     ]  # fmt: skip
-    for i, rows in enumerate((found.rows[:2], found.rows[2:])):
-        scale = 1e-6 * max(wanted[i], 1.0)
-        np.testing.assert_allclose(rows["Whole"], wanted[i], 1e-6, scale)
-        np.testing.assert_allclose(
-            rows["Loss"], [wanted[2 + i].get(g, 0) for g in (0, 1)], 1e-6, scale
-        )
-        np.testing.assert_allclose(
-            rows["Whole"] - rows["LeaveOneOut"], [rest[i] for rest in rests], 1e-6, scale
-        )
+    points = ((wanted[0], wanted[2]), (wanted[1], wanted[3]))
+    lefts = ([rest[0] for rest in rests], [rest[1] for rest in rests])
+    for rows, (point, of_point), left in zip(
+        (found.rows[:2], found.rows[2:]), points, lefts, strict=True
+    ):
+        scale = 1e-6 * max(point, 1.0)
+        np.testing.assert_allclose(rows["Whole"], point, 1e-6, scale)
+        np.testing.assert_allclose(rows["Loss"], [of_point.get(g, 0) for g in (0, 1)], 1e-6, scale)
+        np.testing.assert_allclose(rows["Whole"] - rows["LeaveOneOut"], left, 1e-6, scale)
 
 
 @given(SEEDS, KINDS)
