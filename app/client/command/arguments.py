@@ -139,7 +139,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise _TwiceError(f"{name[:80]!r} twice: give it once")
+            raise _TwiceError(f"{name[:80]!r} is given twice: give it once")
         found[name] = value
     return found
 
@@ -166,7 +166,7 @@ def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
     try:
         value = json.loads(text if inline else Path(text).read_bytes(), object_pairs_hook=_once)
     except _TwiceError as e:
-        raise ValueError(f"{name} has {e}") from e
+        raise ValueError(f"{name}: {e}") from e
     except ValueError as e:
         found = "but bytes" if isinstance(e, UnicodeDecodeError) else str(e)
         if inline and "'" in text and '"' not in text:

@@ -460,7 +460,7 @@ def test_points_beyond_what_periods_tell_are_noted(desk: Desk) -> None:
 
 
 def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
-    weights = "period_no,weight\n" + "".join(f"{p},0.05\n" for p in range(1, 21))
+    weights = "period_no,weighting\n" + "".join(f"{p},0.05\n" for p in range(1, 21))
     put = desk.parts.losses.inputs.put
     digest = put(SINGLE_USER, "periods", weights.encode(), 20).digest
     assert desk.make(desk.run(Book(), periods=digest), name="weighted").status_code == 201
@@ -476,10 +476,8 @@ def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
 def test_defaults_and_odd_terms_of_a_programme_are_noted(desk: Desk) -> None:
     layer = {**TOWER["layers"][0], "OccAttachment": 2e-4}
     found = notes_of(desk.ask(report="layers", programme={"layers": [layer]}))
-    assert [note.split(" ")[:2] for note in found] == [
-        ["layers[0]:", "without"],
-        ["layers[0]:", "an"],
-    ]
+    assert len(found) == 2
+    assert found[0].startswith("layers[0]: without Reinstatement")
     assert "below a millionth of the largest annual loss" in found[1]
 
 
@@ -489,8 +487,8 @@ def test_noise_of_samples_beyond_a_band_is_noted(desk: Desk) -> None:
 
 
 def test_parts_of_scoped_layers_are_taken_from_the_groups_they_cover(desk: Desk) -> None:
-    asked = {"group_by": ["Region"], "programme": SCOPED, "return_periods": [1], "curves": "F"}
-    asked |= {"report": "contributions", "leave_one_out": True}
+    asked: dict[str, Any] = {"group_by": ["Region"], "programme": SCOPED, "return_periods": [1]}
+    asked |= {"curves": "F", "report": "contributions", "leave_one_out": True}
     gross, net, ceded = [
         {
             row["Region"]: row

@@ -17,7 +17,7 @@ from app.http.identity import SINGLE_USER
 from tests.app.portfolio.book import SETS, Book, Desk, losses_of
 
 YLT = b"Period,Loss,Region\n1,5.5,N\n1,2,S\n7,3,N\n"
-TOWER = {"layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1, "OccLimit": 500}]}
+TOWER = {"layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1, "AggLimit": 500}]}
 SELT = b"EventId,SummaryId,SampleId,Loss\n1,1,1,5\n"
 ELT = b"EventId,rate,mean,sd_independent,sd_correlated,exposed_value\n"
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from core.errors import InputError
-from core.portfolio.noting import notes_of
 from core.portfolio.programme import FIELDS, KINDS, REFUSED, TERMS, parse_programme
 
 CXL = {"ReinsNumber": 1, "ReinsType": "CXL", "OccLimit": 10}
@@ -199,27 +198,6 @@ def test_every_field_of_oed_is_used_or_refused_for_a_reason() -> None:
             InputError, match=re.escape(f"layers[0].{field} is not supported. {reason}")
         ):
             parse_programme({"layers": [{**CXL, field: 1}]})
-
-
-def notes(*layers: dict[str, Any]) -> list[str]:
-    return list(notes_of(parse_programme({"layers": list(layers)})))
-
-
-def test_defaults_that_change_what_a_programme_costs_are_named_once() -> None:
-    clause = {**CXL, "ReinsNumber": 2, "AggLimit": 5, "HoursClause": {"Hours": 72}}
-    found = notes(CXL, {**clause, "ReinsPremium": 11, "CededPercent": 0.3})
-    for note, start in zip(found, (
-        "layers[0], layers[1]: without InuringPriority it is 1, and layers of one priority apply",
-        "layers[0]: without Reinstatement and AggLimit the limit is paid for every loss",
-        "layers[1]: without Start an hours clause begins with the first loss",
-        "layers[1]: CededPercent is of each loss, before other terms; PlacedPercent is",
-        "layers[1]: ReinsPremium is more than the limit",
-    ), strict=True):  # fmt: skip
-        assert note.startswith(start)
-    said = {**clause, "HoursClause": {"Hours": 72, "Start": "first-loss"}}
-    assert notes(said) == []
-    assert len(notes(*({**said, "ReinsNumber": k} for k in range(1, 9)))) == 1
-    assert "layers[4], …: " in notes(*({**said, "ReinsNumber": k} for k in range(1, 9)))[0]
 
 
 JUNK = [
