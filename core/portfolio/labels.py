@@ -41,6 +41,8 @@ def currency_of(
     found: str | None = None
     for name in filter(is_currency, columns):
         texts = columns[name]
+        if (texts == "").all():
+            continue
         first = found or str(texts[0])
         other = texts != first
         if other.any():

@@ -14,6 +14,7 @@ from core.portfolio.tables import Given
     [
         ("ylt", "Period,Loss,CURRENCY,LOB\n1,2,EUR,a\n1,3,EUR ,b\n", "EUR"),
         ("splt", "Period,EventId,SummaryId,SampleId,Loss,ccy\n1,1,1,1,5,USD\n", "USD"),
+        ("ylt", "Period,Loss,AccCurrency,LocCurrency\n1,2,,GBP\n", "GBP"),
         ("ylt", "Period,Loss,OriginalCurrency\n1,2,EUR\n1,3,USD\n", None),
         ("ylt", "Period,Loss,ReinsCurrency\n1,2,EUR\n1,3,USD\n", "line 3: .*'USD' is not 'EUR'"),
         ("ylt", "Period,Loss,Loc_Currency\n1,2,eur\n", "line 2: .*'eur' is no currency"),
