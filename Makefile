@@ -95,11 +95,14 @@ lint: $(TOOLS)  ## format, lint, types, import directions, amount of code, the b
 unit: $(TOOLS) install  ## the test suite as users run the code
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
+# Compiled with little optimisation: an index is wrong or right without it.
+BOUNDS := NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1
+
 warm-bounds: $(RUNTIME)
-	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
+	$(BOUNDS) $(BIN)/thalweg-server warmup
 
 bounds: $(TOOLS) warm-bounds  ## the engine's tests with every array index checked
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
+	$(BOUNDS) $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
 nojit: $(TOOLS)  ## the engine's tests as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)

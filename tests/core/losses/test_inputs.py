@@ -20,7 +20,7 @@ from core.losses.inputs import (
     quantiles_from_text,
 )
 from tests.auxiliary import conformance, packed_occurrence
-from tests.scale import PURE_PYTHON
+from tests.scale import PURE_PYTHON, examples
 
 OCCURRENCE_HEADER = b"event_id,period_no,occ_year,occ_month,occ_day"
 GRANULAR_HEADER = OCCURRENCE_HEADER + b",occ_hour,occ_minute"
@@ -200,7 +200,7 @@ FUZZ = st.one_of(
 @given(FUZZ)
 @example(b"0.1\r\r\n0.2")
 @example(b"0.1\x85\n0.2")
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_bytes_give_quantiles_or_an_input_error(data: bytes) -> None:
     with suppress(InputError):
         quantiles = parse_quantiles(data)
@@ -209,7 +209,7 @@ def test_any_bytes_give_quantiles_or_an_input_error(data: bytes) -> None:
 
 
 @given(FUZZ)
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_bytes_give_event_rates_or_an_input_error(data: bytes) -> None:
     with suppress(InputError):
         rates = parse_event_rates(data)
@@ -218,7 +218,7 @@ def test_any_bytes_give_event_rates_or_an_input_error(data: bytes) -> None:
 
 
 @given(FUZZ, st.sampled_from([None, 1, 10]))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_bytes_give_occurrences_or_an_input_error(data: bytes, periods: int | None) -> None:
     with suppress(InputError):
         occurrence = parse_occurrence(data, periods)
