@@ -24,7 +24,6 @@ from app.client.files import state as state_file
 from app.client.files.outputs import Mark
 from app.client.files.state import StateFile
 from app.client.losses.saving import MEMBER, State
-
 from tests.scale import SOAK
 
 from ..conftest import Connect
