@@ -9,6 +9,8 @@ PURE_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 SOAK = os.environ.get("THALWEG_SOAK", "0") not in {"", "0"}
 CHANGED = os.environ.get("THALWEG_CHANGED", "0") not in {"", "0"}
 """Whether the tests are to notice a change: see :mod:`tests.mutants`."""
+THOROUGH = SOAK or CHANGED
+"""Whether cases that go nearly the same way are all run: a normal run takes some of them."""
 BOUNDS_CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in {"", "0"}
 """Whether kernels check every index: what they compute was shown without."""
 

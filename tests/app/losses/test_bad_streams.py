@@ -33,7 +33,7 @@ from tests.app.harness import (
 )
 from tests.app.losses.posts import AFTER, INT_MAX, INT_MIN, SAMPLES, WAYS, good
 from tests.frames import Frame, read_frames, rows_of_frames
-from tests.scale import SOAK
+from tests.scale import THOROUGH
 from tests.streams import LETTERS, TYPES, Block, Collector, Stream, feed
 from tests.tokens import undated
 
@@ -164,7 +164,7 @@ OTHER_FAULTS = [
     fault
     for place, (kind, width) in enumerate(_OTHER)
     for number, fault in enumerate(faults(good(kind, width)))
-    if SOAK or (number - place) % 3 == 0
+    if THOROUGH or (number - place) % 3 == 0
 ]
 
 

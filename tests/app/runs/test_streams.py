@@ -23,7 +23,7 @@ from app.state.ownership import OwnedRecord
 from tests.app.runs.test_store import ALICE, SPEC, template
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
-from tests.scale import SOAK
+from tests.scale import THOROUGH
 
 WHOLE = b"12345678"
 NOW = 1e9
@@ -262,7 +262,7 @@ def met_by(name: str) -> list[Request]:
     Pairs are explored in every order of both in ``tests/interleavings``, too.
     """
     first = list(REQUESTS).index(name)
-    step = 1 if SOAK else 3
+    step = 1 if THOROUGH else 3
     return list(REQUESTS.values())[first % step :: step]
 
 

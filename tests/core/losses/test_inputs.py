@@ -20,7 +20,7 @@ from core.losses.inputs import (
     quantiles_from_text,
 )
 from tests.auxiliary import conformance, packed_occurrence
-from tests.scale import PURE_PYTHON, examples
+from tests.scale import BOUNDS_CHECKED, PURE_PYTHON, examples
 
 OCCURRENCE_HEADER = b"event_id,period_no,occ_year,occ_month,occ_day"
 GRANULAR_HEADER = OCCURRENCE_HEADER + b",occ_hour,occ_minute"
@@ -178,7 +178,7 @@ def test_the_last_day_of_every_month_is_accepted_and_no_later_one() -> None:
 
 
 def test_a_million_lines_are_read_and_the_bad_one_is_found() -> None:
-    count = 50_000 if PURE_PYTHON else 1_000_000
+    count = 50_000 if PURE_PYTHON or BOUNDS_CHECKED else 1_000_000
     lines = [f"{event},0.25" for event in range(1, count + 1)]
     assert len(parse_event_rates("\n".join(lines).encode()).rates) == count
     bad = count // 4 * 3 + 1
