@@ -126,7 +126,9 @@ def test_prefetched_items_come_in_order_from_one_other_process(in_main: bool) ->
 
 @pytest.mark.parametrize(
     ("size", "in_main"),
-    product([1, 5, 40], VARIANTS) if SOAK else [(1, True), (5, False), (5, True), (40, False)],
+    list(product([1, 5, 40], VARIANTS))
+    if SOAK
+    else [(1, True), (5, False), (5, True), (40, False)],
 )
 def test_every_place_among_prefetched_items_can_be_gone_back_to(size: int, in_main: bool) -> None:
     def make() -> PrefetchIterator:
