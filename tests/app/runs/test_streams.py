@@ -23,7 +23,6 @@ from app.state.ownership import OwnedRecord
 from tests.app.runs.test_store import ALICE, SPEC, template
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
-from tests.scale import THOROUGH
 
 WHOLE = b"12345678"
 NOW = 1e9
@@ -256,22 +255,12 @@ def orders(start: str, request: Request, other: Request | None) -> Iterator[Worl
         at += 1
 
 
-def met_by(name: str) -> list[Request]:
-    """Requests that come at its calls: a third of them, others for each, or all in a soak.
-
-    Pairs are explored in every order of both in ``tests/interleavings``, too.
-    """
-    first = list(REQUESTS).index(name)
-    step = 1 if THOROUGH else 3
-    return list(REQUESTS.values())[first % step :: step]
-
-
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", REQUESTS)
 def test_two_requests_in_any_order_leave_a_run_that_agrees_with_their_answers(
     name: str, start: str
 ) -> None:
-    for other in met_by(name):
+    for other in REQUESTS.values():
         for world in orders(start, REQUESTS[name], other):
             check(world)
 
@@ -279,7 +268,7 @@ def test_two_requests_in_any_order_leave_a_run_that_agrees_with_their_answers(
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", REQUESTS)
 def test_what_a_death_leaves_is_repaired_by_whoever_comes_next(name: str, start: str) -> None:
-    for other in met_by(name):
+    for other in REQUESTS.values():
         for world in orders(start, REQUESTS[name], None):
             ask(world.process(), other)
             check(world)
