@@ -74,7 +74,6 @@ def put(page: Page, selector: str, value: str, event: str = "input") -> None:
     )
 
 
-@pytest.mark.browser_core
 def test_a_run_becomes_a_loss_set_by_one_click_and_its_parts_are_bars(
     page: Page, server: Service, run: str
 ) -> None:
@@ -128,7 +127,6 @@ def add_a_layer(page: Page, **values: str) -> dict[str, Any]:
 TERMS = {"OccAttachment": 10_000, "OccLimit": 200_000, "ReinsPremium": 3000, "Reinstatement": 1}
 
 
-@pytest.mark.browser_core
 def test_a_programme_has_its_curves_and_its_price(page: Page, server: Service, chosen: str) -> None:
     page.open(chosen)
     drawn(page, [])
