@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -152,7 +153,10 @@ def chromium(browser: str) -> Iterator[Page]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         profile = Path(name)
         command = [browser, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        output = subprocess.DEVNULL
+        # What it leaves behind when it is ended goes with its profile.
+        environ = {**os.environ, "TMPDIR": name}
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
         try:
             socket = _address(profile)
             with connect(socket, max_size=None, ping_interval=None) as connection:
