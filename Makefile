@@ -201,7 +201,7 @@ interop: install $(TOOLS) $(DOORS) $(TORCH) docs  ## uploads by Node and Chromiu
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
 
 browser: $(TOOLS)  ## every page in Chromium, where it is: looks, keyboard, axe where npm brought it
-	$(IN_BROWSER) tests/interop/console/test_every_page.py
+	$(IN_BROWSER) --exitfirst tests/interop/console/test_every_page.py
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
 	$(BIN)/python -m tests.mutants
