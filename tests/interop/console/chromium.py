@@ -89,9 +89,13 @@ class Page:
             self.errors.append(str(parameters["args"]))
 
     def open(self, url: str) -> Self:
-        """Load a page."""
+        """Load a page, which may have changed the query of its address by then."""
+        self.run("window.isLeft = true")
         self.send("Page.navigate", url=url)
-        self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+        is_there = (
+            f"!window.isLeft && location.href.startsWith({json.dumps(url.partition('?')[0])})"
+        )
+        self.wait(f"{is_there} && document.readyState === 'complete'")
         return self
 
     def run(self, script: str) -> Any:  # noqa: ANN401 - JSON
