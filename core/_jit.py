@@ -8,8 +8,10 @@ such as ``NUMBA_BOUNDSCHECK``, and two processes that save different
 specialisations of one function at the same moment can each be handed the
 other's code. So the cache here is a directory per *build*:
 
-* its name is a digest of every source file of the engine, the versions that
-  generate code, the code-generation flags and the CPU;
+* its name is a digest of the versions that generate code, the code-generation flags and the
+  CPU, and another one of every source file of the engine;
+* a kernel's name has a digest of the files that its code comes from (:mod:`._sources`), so a new
+  build begins with the kernels of earlier ones that no change has touched;
 * a process saves what it compiles, under a lock, and loads what others have saved;
   so whoever needs a few kernels compiles these, and the next one finds them;
 * once :func:`publish` says that it is complete, it never changes;
@@ -26,6 +28,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import stat
 import tempfile
 import threading
@@ -41,6 +44,7 @@ import numba
 import numpy as np
 from numba.extending import is_jitted
 
+from . import _sources
 from ._linking import KERNELS, ForeignCompiler, KernelCompiler, PartCompiler
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,8 +79,12 @@ _LEVELS = {
 }
 """Features that each level of the architecture adds, by LLVM's names, as its psABI has them."""
 
+_HALF = 16
+"""Digits of a build's name that its environment has, and its sources."""
 _COMPLETE = "complete"
 """A file that complete builds have."""
+_KERNEL = re.compile(r"-([\w.]+)-\d+-([0-9a-f]+)\.")
+"""Module and digest in the name of a kernel's index."""
 _decorating = threading.Lock()
 
 
@@ -114,7 +122,7 @@ def build_digest(target: tuple[str, str] | None = None) -> str:
         target: name and features of the other one.
 
     Returns:
-        32 hexadecimal digits.
+        32 hexadecimal digits, of which builds that differ in sources share the first 16.
     """
     parts = [
         platform.python_implementation(),
@@ -125,20 +133,9 @@ def build_digest(target: tuple[str, str] | None = None) -> str:
         platform.machine(),
         *(target or _target()),
         _flags(),
-        _sources(),
     ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
-@cache
-def _sources() -> str:
-    """Digest of all source files of the engine."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        digest.update(f"\0{path.relative_to(package)}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    environment = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return environment[:_HALF] + _sources.digest_all()[:_HALF]
 
 
 def cache_roots() -> Iterator[Path]:
@@ -195,10 +192,32 @@ def _find_build() -> Path | None:
         build = root / build_digest()
         with contextlib.suppress(OSError):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = not build.exists()
             build.mkdir(mode=0o700, exist_ok=True)
             if _are_ours_alone(build) and os.access(build, os.W_OK):
+                if is_new:
+                    with contextlib.suppress(OSError):
+                        _inherit(build)
                 return build
     return None
+
+
+def _inherit(build: Path) -> None:
+    """Begin a build with the kernels of earlier ones whose names say that they still hold."""
+    with (build / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for earlier in filter(_is_ours_alone, build.parent.glob(f"{build.name[:_HALF]}*")):
+            for index in earlier.glob("*.nbi"):
+                named = _KERNEL.search(index.name)
+                if named and named[2] == _sources.digest_of(named[1])[:_HALF]:
+                    _link(build, index)
+
+
+def _link(build: Path, index: Path) -> None:
+    """Take a function's files over, all of the same build: the index numbers the others."""
+    if not (build / index.name).exists():
+        for file in (*index.parent.glob(f"{index.stem}.*.nbc"), index):
+            (build / file.name).hardlink_to(file)
 
 
 def _is_complete(build: Path) -> bool:
@@ -263,13 +282,13 @@ class BuildLocator:
         return str(_build().path)
 
     def get_source_stamp(self) -> str:
-        """Freshness of the source: the whole build's name, no time stamps."""
+        """Freshness of the source: that of its environment, as its name tells the rest."""
         path = _build().path
-        return build_digest() if path is None else path.name
+        return (build_digest() if path is None else path.name)[:_HALF]
 
     def get_disambiguator(self) -> str:
         """What tells equally named functions apart."""
-        return f"{self._module}-{self._line}"
+        return f"{self._module}-{self._line}-{_sources.digest_of(self._module)[:_HALF]}"
 
     def ensure_cache_path(self) -> None:
         """Called before a save; the directory exists since the build was opened."""

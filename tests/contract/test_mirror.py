@@ -174,6 +174,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/tiles/routes_reductions.py": _DATASETS,
     "app/tiles/routes_zarr.py": _DATASETS,
     "app/tiles/service.py": _PARTS,
+    "core/_sources.py": ("tests/core/test_jit.py",),
     "core/_linking.py": ("tests/core/test_jit.py", "tests/core/tiles/test_decoders.py"),
     "core/arrays.py": _TYPES,
     "core/compat/checkpoints.py": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import platform
 import shutil
@@ -15,7 +16,7 @@ import llvmlite.binding
 import numpy as np
 import pytest
 
-from core import _jit
+from core import _jit, _sources
 from core._jit import build_digest, portable_targets
 from core._linking import KERNELS
 from core.losses._kernels.seen import fill_table
@@ -214,6 +215,67 @@ def test_touching_a_source_changes_nothing_editing_one_does(package: Path, cache
     # A constant imported by the kernel: numba's own cache would not notice.
     layout.write_text(layout.read_text().replace("SEEN_PAGE_BITS = 12", "SEEN_PAGE_BITS = 11"))
     assert answers(probe(package, cache)) == ["True", "False", "False"]
+
+
+def test_a_new_build_begins_with_the_kernels_that_no_change_has_touched(
+    package: Path, cache: Path
+) -> None:
+    (earlier,) = cache.iterdir()
+    kept = {file.name: file.read_bytes() for file in earlier.glob("*.nb[ci]")}
+    for source in ("units.py", "losses/__init__.py"):
+        with (package / "core" / source).open("a") as file:
+            file.write("# Another revision.\n")
+        loaded = probe(package, cache, "publish", NUMBA_DEBUG_CACHE="1").stdout
+        assert "data loaded from" in loaded
+        assert "data saved to" not in loaded
+        assert answers(probe(package, cache)) == ["True", "False", "True"]
+    builds = set(cache.iterdir())
+    assert len(builds) == 3
+    # What a change has touched is made anew, in its own build alone.
+    with (package / "core" / "losses" / "_kernels" / "layout.py").open("a") as file:
+        file.write("# Another layout.\n")
+    changed = probe(package, cache, NUMBA_DEBUG_CACHE="1").stdout
+    assert "data loaded from" not in changed
+    assert "data saved to" in changed
+    (newest,) = set(cache.iterdir()) - builds
+    assert not kept.keys() & {file.name for file in newest.iterdir()}
+    for build in builds:
+        assert {file.name: file.read_bytes() for file in build.glob("*.nb[ci]")} == kept
+
+
+def test_kernels_of_two_builds_are_not_mixed(tmp_path: Path) -> None:
+    # The index of one tells of a file that only the other one has.
+    for build, files in {"a": ["f.nbi"], "b": ["f.nbi", "f.1.nbc"], "new": []}.items():
+        (tmp_path / build).mkdir()
+        for file in files:
+            (tmp_path / build / file).write_text(build)
+    new = tmp_path / "new"
+    for build in "ab":
+        _jit._link(new, tmp_path / build / "f.nbi")
+    assert {file.name: file.read_text() for file in new.iterdir()} == {"f.nbi": "a"}
+
+
+def test_the_files_of_a_kernel_are_those_of_all_that_it_names() -> None:
+    """A value that came in without an import would leave its code stale."""
+    import core.warmup  # noqa: F401 - imports all kernels
+
+    for name, compiled in KERNELS.items():
+        function = getattr(compiled, "py_func", compiled)
+        files = _sources.files_of(function.__module__)
+        for used in function.__code__.co_names:
+            value = function.__globals__.get(used)
+            module = getattr(value, "__module__", None) or ""
+            if module.partition(".")[0] == "core":
+                assert Path(sys.modules[module].__file__ or "") in files, (name, used)
+
+
+def test_the_engine_imports_itself_in_the_one_way_that_is_looked_for() -> None:
+    for path in (ROOT / "core").rglob("*.py"):
+        tree = ast.walk(ast.parse(path.read_bytes()))
+        assert not any(
+            isinstance(node, ast.Import) and any(n.name.startswith("core") for n in node.names)
+            for node in tree
+        )
 
 
 @pytest.mark.parametrize("flag", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME"])
