@@ -14,7 +14,7 @@ import re
 import selectors
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -186,18 +186,32 @@ class Connection:
             if request.stream is not None:
                 self._sender = _Sender(self._http, request.stream)
                 self._sender.start() if request.duplex else self._sender.run()
-            self._response = self._http.getresponse()
+            with self._patient(request.patience):
+                self._response = self._http.getresponse()
             if self._response.length is None and not self._response.chunked:
                 raise ConnectionError("the answer does not say how long it is")
         except (OSError, HTTPException) as e:
             raise self._failed(e) from e
         return Head(self._response.status, _lowered(self._response.getheaders()))
 
+    @contextlib.contextmanager
+    def _patient(self, seconds: float) -> Iterator[None]:
+        """Wait that long for the next byte, where it is longer than usual."""
+        sock, usual = self._http.sock, self._address.timeout
+        if sock is not None and seconds > usual:
+            sock.settimeout(seconds)
+        yield
+        if sock is not None and seconds > usual:
+            sock.settimeout(usual)
+
     def _send_head(self, request: Request) -> None:
         http, body = self._http, request.stream
         self._whole = False
         if http.sock is None:
             http.connect()
+            if http.sock is not None:
+                # Who waits long for an answer notices a machine that is gone.
+                http.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         target = self._address.path + request.target
         http.putrequest(request.method, target, skip_accept_encoding=True)
         for name, value in {**self._address.headers, **request.headers}.items():
