@@ -198,20 +198,20 @@ class Connection:
     def _patient(self, seconds: float) -> Iterator[None]:
         """Wait that long for the next byte, where it is longer than usual."""
         sock, usual = self._http.sock, self._address.timeout
-        if sock is not None and seconds > usual:
-            sock.settimeout(seconds)
+        if sock is None or seconds <= usual:
+            yield
+            return
+        # Meanwhile a machine that is gone is noticed by the system.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.settimeout(seconds)
         yield
-        if sock is not None and seconds > usual:
-            sock.settimeout(usual)
+        sock.settimeout(usual)
 
     def _send_head(self, request: Request) -> None:
         http, body = self._http, request.stream
         self._whole = False
         if http.sock is None:
             http.connect()
-            if http.sock is not None:
-                # Who waits long for an answer notices a machine that is gone.
-                http.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         target = self._address.path + request.target
         http.putrequest(request.method, target, skip_accept_encoding=True)
         for name, value in {**self._address.headers, **request.headers}.items():
