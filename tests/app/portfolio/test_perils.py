@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,3 +130,13 @@ def test_perils_have_so_many_events(desk: Desk) -> None:
     answer = desk.ask(**asked, perils={**lists, "FL": f"{perils.MAX_EVENTS + 1}"})
     assert answer.status_code == 422
     assert "perils has more than 1,000,000 events" in answer.json()["detail"]
+
+
+def test_what_is_ceded_of_a_window_counts_as_one_in_the_largest_loss(desk: Desk) -> None:
+    rows = table(desk, "plt", report="periods", of="ceded")
+    found = {(row["Period"], row["SampleId"]): row["MaxLoss"] for row in rows}
+    ceding = {cell: year for cell, year in years().items() if sum(year.ceded.values())}
+    expected = {cell: year.largest for cell, year in ceding.items()}
+    assert found == pytest.approx(expected)
+    apart = {cell: replace(year, joined={}).largest for cell, year in ceding.items()}
+    assert any(apart[cell] < most * 0.99 for cell, most in expected.items())
