@@ -16,6 +16,8 @@ from ..runs.requests import Perspective
 from ..transport.requests import OCTETS, Reply, Request, json_request, path_of
 
 SETS = "/v1/portfolios/loss-sets"
+_PATIENCE = 3600.0
+"""Seconds that an answer may take: to make a set of 10⁹ losses takes minutes without a word."""
 FORMATS = ("json", "csv", "ndjson", "arrow", "parquet", "bin", "svg", "png")
 
 
@@ -132,7 +134,7 @@ def query_request(content: Mapping[str, Any], form: str = "json") -> Request:
     """
     if form not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")
-    return json_request(f"/v1/portfolios/query?format={form}", content)
+    return json_request(f"/v1/portfolios/query?format={form}", content, patience=_PATIENCE)
 
 
 def set_request(method: str, one: str | LossSet, below: str = "") -> Request:
@@ -144,7 +146,13 @@ def table_request(name: str, data: bytes, options: Mapping[str, Any]) -> Request
     """Make a loss set of a table."""
     given = {each: value for each, value in options.items() if value is not None}
     query = {each: str(v).lower() if isinstance(v, bool) else v for each, v in given.items()}
-    return Request("PUT", f"{set_request('PUT', name).target}?{urlencode(query)}", OCTETS, data)
+    return Request(
+        "PUT",
+        f"{set_request('PUT', name).target}?{urlencode(query)}",
+        OCTETS,
+        data,
+        patience=_PATIENCE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,4 +213,4 @@ def _column(values: Sequence[Any]) -> np.ndarray[Any, Any]:
 def creation(run: str, options: Mapping[str, Any]) -> Request:
     """Make a loss set of a run."""
     given = {name: value for name, value in options.items() if value is not None}
-    return json_request(SETS, {"run": run, **given})
+    return json_request(SETS, {"run": run, **given}, patience=_PATIENCE)
