@@ -73,7 +73,7 @@ KEYS = Report(
 Kind = Literal["oep", "aep"]
 _TYPES = {"oep": OEP, "aep": AEP}
 _CELL_BYTES = 64
-_ROW_BYTES, _AMOUNT_BYTES = 24, 80
+_ROW_BYTES, _AMOUNT_BYTES = 24, 48
 _CLOSE = 1e-6
 """Relative difference between the parts and the whole that rounding explains."""
 
@@ -325,7 +325,7 @@ def _contribute(  # noqa: PLR0913, PLR0917 - what losses and amounts differ in
             tail = ranked.tail(years)
             weights = _of_rows(whole, ranked, aim, tail)
             if numbers is not None:
-                weights = np.stack([_picked(of_point, numbers) for of_point in weights])
+                weights = _spread(weights, numbers)
             parts = parts_of(weights)
             _check_parts(parts, tail)
             tables += _table(aim, years, tail, parts, None if alone is None else alone[:, :, k])
@@ -333,6 +333,14 @@ def _contribute(  # noqa: PLR0913, PLR0917 - what losses and amounts differ in
                 at = (_TYPES[aim.kind] + i, years)
                 keys += _keys(subject, rows.occurrences, at, of_point * rows.losses, most_keys)
     return Contributions(np.concatenate(tables), np.concatenate(keys))
+
+
+def _spread(weights: Floats, numbers: Indices) -> Floats:
+    """The weights of rows that are of sums; shape (2, rows)."""
+    spread = np.empty((2, len(numbers)))
+    for a, b in slices(len(numbers), "contributions", SLICE >> 2):
+        spread[:, a:b] = weights[:, numbers[a:b]]
+    return spread
 
 
 def _of_rows(whole: OccurrenceLosses, ranked: Ranked, aim: Aim, tail: Tail) -> Floats:
