@@ -228,8 +228,8 @@ def _add_joined(
         window = items.windows[items.rows[r]] if items.rows[r] >= 0 else -1
         if window >= 0:
             scratch.taken[r] += scratch.brought[r] * items.totals[window]
-            if length > 0 and joined[r] < 0:
-                joined[r] = items.occurrences[window]
+            if length > 0 and joined[first + r] < 0:
+                joined[first + r] = items.occurrences[window]
     return recovered, exhausted, steps
 
 
@@ -280,12 +280,13 @@ def cede(
         The cell after the last that was run.
     """
     state[0] = DONE
+    joined = results.joined
     work = 0
     while cell < last and work < most:
         first, end = rows.starts[cell], rows.starts[cell + 1]
         net, taken = results.net[first:end], scratch.taken[: end - first]
-        joined = results.joined[first:end]
-        joined[:] = -1
+        if len(joined):
+            joined[first:end] = -1
         gross = 0.0
         for r in range(end - first):
             net[r] = rows.losses[first + r]
@@ -318,9 +319,9 @@ def cede(
         left = 0.0
         for r in range(end - first):
             left += net[r]
-        for r in range(len(joined)):
-            if joined[r] < 0:
-                joined[r] = rows.occurrences[first + r]
+        for row in range(first, end if len(joined) else first):
+            if joined[row] < 0:
+                joined[row] = rows.occurrences[row]
         results.gross_sums[cell], results.net_sums[cell] = gross, left
         cell += 1
     return cell
