@@ -35,9 +35,12 @@ BATCH_FORMATS = ("frames", "arrow", "npy")
 """Formats of a single batch, the default first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # frozen, it would take five times as long to make
 class Batch:
-    """A batch as a frame, without the step that it is of, whose arrays may have been copied."""
+    """A batch as a frame, without the step that it is of, whose arrays may have been copied.
+
+    Nothing changes it.
+    """
 
     header: dict[str, Any]
     payload: Sequence[bytes | memoryview]
