@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import OrderedDict
+from operator import mod
 from typing import Any
 
 import h5py
@@ -52,6 +53,11 @@ class Chunks:
     def read(self, starts: tuple[int, ...], values: Any) -> bool:  # noqa: ANN401 - an array
         """Read a box of the shape of ``values``; False if the library has to."""
         try:
+            if values.shape == self._shape and not any(map(mod, starts, self._shape)):
+                chunk = self._chunk(starts)
+                if chunk is not None:
+                    values[...] = chunk
+                return chunk is not None
             shape, stops = self._shape, [a + n for a, n in zip(starts, values.shape, strict=True)]
             corners = [range(a - a % n, b, n) for a, b, n in zip(starts, stops, shape, strict=True)]
             for corner in itertools.product(*corners):
