@@ -103,7 +103,7 @@ class Settings(BaseSettings):
     traces: str | None = None
     """URL of an OTLP/HTTP receiver of traces, such as ``http://collector:4318``; default: as
     ``OTEL_EXPORTER_OTLP_ENDPOINT`` says."""
-    traces_sample: float = Field(default=1.0, ge=0, le=1)
+    traces_sample: float = Field(default=0.1, ge=0, le=1)
     """Part of the requests that are traced, where a request does not say so by ``traceparent``."""
 
     dataset_roots: str = ""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..arrays import Array, Floats, Indices
 from ..budget import Scope, current
 from ..errors import BudgetExceededError, InputError, LimitError
-from ..losses._kernels.cells import Cells
+from ..losses._kernels.cells import WHOLES, Cells
 from ..losses.finishing import ParallelMap
 from ..losses.reports.tallying import Repeated
 from ..slices import grouped, slices
@@ -166,8 +166,8 @@ class Subject:
         occurrences, blocks = self._occurrences[begin:end], self._blocks[begin:end]
         return Pairs(starts, groups, periods[occurrences[starts[:-1]]], rows, occurrences, blocks)
 
-    def _distinct(self, pairs: Pairs) -> tuple[Pairs, Repeated]:
-        """Pairs of one group whose losses differ, and how often each is there.
+    def _distinct(self, pairs: Pairs) -> tuple[Pairs, Indices, int]:
+        """Pairs of one group whose losses differ, how often each is there, and how many are alone.
 
         Where an event is all that happens in a period, it is the same in all such periods.
         """
@@ -193,7 +193,7 @@ class Subject:
             pairs.blocks[references],
         )
         alone = np.count_nonzero(keys[starts[:-1]] < len(self._counts))
-        return distinct, Repeated(np.diff(starts), int(alone))
+        return distinct, np.diff(starts), int(alone)
 
     # -- sums ---------------------------------------------------------------------
 
@@ -214,7 +214,8 @@ class Subject:
             InputError: a loss is beyond float64.
             WorkStoppedError: the cells do not fit, or nobody waits for the result.
         """
-        return self._cells(self.pairs(first, self.groups if last is None else last), apply)
+        pairs = self.pairs(first, self.groups if last is None else last)
+        return self._cells(pairs, apply)[0]
 
     def distinct_cells(
         self, group: int, apply: ParallelMap[Any, Any] = map
@@ -226,36 +227,46 @@ class Subject:
             apply: as for :meth:`cells`.
 
         Returns:
-            Cells as :meth:`cells` does, of one period for all with the same losses, and how
-            many these are.
+            Cells as :meth:`cells` does, of one period for all with the same losses, and of
+            these periods. Of those alone, ``largest`` is not written: it is as ``sums``.
 
         Raises:
             InputError, WorkStoppedError: as :meth:`cells`.
         """
-        pairs, repeated = self._distinct(self.pairs(group, group + 1))
-        return self._cells(pairs, apply), repeated
+        pairs, times, alone = self._distinct(self.pairs(group, group + 1))
+        cells, wholes = self._cells(pairs, apply, alone)
+        return cells, Repeated(times, alone, wholes)
 
-    def _cells(self, pairs: Pairs, apply: ParallelMap[Any, Any]) -> Cells:
+    def _cells(
+        self, pairs: Pairs, apply: ParallelMap[Any, Any], alone: int = 0
+    ) -> tuple[Cells, Floats]:
+        """Add up pairs; ``largest`` is left out of the first ones, which are ``alone``."""
         most = np.minimum(np.diff(pairs.rows), self.samples + 1)
         places = np.append(0, most.cumsum())
         _hold("cells", _CELL_BYTES * int(places[-1]))
         samples = np.empty(places[-1], np.int32)
         sums, largest = np.empty(places[-1]), np.empty(places[-1])
         sizes = np.empty(len(most), np.int64)
+        current().hold("cells", 8 * WHOLES * len(most))
+        wholes = np.empty((len(most), WHOLES))
         ordered = self.joint.in_order
 
         def add(task: tuple[int, int]) -> slice:
             begin = end = int(places[task[0]])
             for a, b, load, scratch in self._loads(pairs, task):
-                of = (samples[end:], sums[end:], largest[end:])
+                peaks = sums if b <= alone else largest
+                of = (samples[end:], sums[end:], peaks[end:], wholes[a:b])
                 count = adding.add_up(load, ordered, scratch, sizes[a:b], *of)
                 _check_finite(sums[end : end + count])
                 end += count
             return slice(begin, end)
 
-        written = list(apply(add, grouped(pairs.rows, "rows", _TASK)))
+        # With one thread all cells are written to their places at once.
+        whole = apply is map and len(most)
+        tasks = [(0, len(most))] if whole else grouped(pairs.rows, "rows", _TASK)
+        written = list(apply(add, tasks))
         columns = [_moved(column, written) for column in (samples, sums, largest)]
-        return Cells(pairs.groups, pairs.periods, np.append(0, sizes.cumsum()), *columns)
+        return Cells(pairs.groups, pairs.periods, np.append(0, sizes.cumsum()), *columns), wholes
 
     def _count(self, pairs: Pairs) -> tuple[Indices, Indices]:
         """First cell, and first loss of an occurrence, of each pair, and the numbers of all."""

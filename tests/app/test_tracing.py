@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import time
@@ -43,7 +44,7 @@ def sink() -> Iterator[Sink]:
 
 @contextmanager
 def traced(directory: Path, url: str, **settings: object) -> Iterator[Service]:
-    service = Service(directory, traces=url, **settings)
+    service = Service(directory, traces=url, traces_sample=1, **settings)
     try:
         yield service
         assert service.stop() == 0
@@ -115,7 +116,9 @@ def test_whoever_calls_decides_whether_a_trace_is_recorded(sink: Sink) -> None:
             assert str(told.header).startswith(f"00-{TRACE}-")
             assert int(str(told.header)[-2:], 16) & 1 == int(flags)
             assert told.is_recorded is (flags == "01")
-            told.end()
+            told.set(a=1)
+            told.past("part", 1.0)
+            told.end_request("GET", f"/{share:g}", 200)
         own = opened.begin(f"{share} own")
         assert own.ident != TRACE
         with own.child("part") as part:
@@ -123,7 +126,42 @@ def test_whoever_calls_decides_whether_a_trace_is_recorded(sink: Sink) -> None:
             assert int(str(part.header)[-2:], 16) & 1 == share
         own.end_request("GET", "/", 200)
         opened.close()
-    assert {span.name for span in sink.spans} == {"0.0 01", "1.0 01", "part", "GET /"}
+    requests = [span for span in sink.spans if span.name.startswith("GET")]
+    assert sorted(span.name for span in requests) == ["GET /", "GET /0", "GET /1"]
+    assert sorted(span.parent for span in requests) == ["", PARENT, PARENT]
+    parts = [span.parent for span in sink.named("part")]
+    assert sorted(parts) == sorted(span.id for span in requests)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *["", "00", f"00-{'0' * 32}-{PARENT}-00", f"00-{TRACE}-{'0' * 16}-00"],
+        *[
+            f"ff-{TRACE}-{PARENT}-00",
+            f"00-{TRACE}-{PARENT}-00-more",
+            f"00-{TRACE.upper()}-{PARENT}-00",
+        ],
+    ],
+)
+def test_a_traceparent_that_is_none_begins_a_trace(sink: Sink, told: str) -> None:
+    recorded, other = open_tracing(sink.url, 1.0), open_tracing(sink.url, 0.0)
+    for opened in (recorded, other):
+        begun = opened.begin("a", told)
+        assert begun.is_recorded is (opened is recorded)
+        assert begun.ident not in {TRACE, "0" * 32}
+        assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-0[0-3]", str(begun.header))
+        begun.end()
+        opened.close()
+    assert [span.parent for span in sink.spans] == [""]
+
+
+def test_a_part_of_the_traces_is_recorded(sink: Sink) -> None:
+    opened = open_tracing(sink.url, 0.3)
+    begun = [opened.begin("a") for _ in range(2000)]
+    assert 400 < sum(trace.is_recorded for trace in begun) < 800
+    assert len({trace.ident for trace in begun}) == len(begun)
+    opened.close()
 
 
 @pytest.mark.parametrize("how", ["gone", "failing", "hanging"])

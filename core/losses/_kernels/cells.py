@@ -40,6 +40,16 @@ class Sums(NamedTuple):
     """The same memory as a float."""
 
 
+MEAN_SUM = 0
+MEAN_LARGEST = 1
+"""Sum and largest loss of the numerical mean, 0 without one."""
+TOTAL_SUM = 2
+TOTAL_LARGEST = 3
+"""Totals over the samples of their sums and largest losses."""
+WHOLES = 4
+"""Columns of all that a group has."""
+
+
 class Cells(NamedTuple):
     """Sums and largest losses of several summaries, by summary, period and sample."""
 

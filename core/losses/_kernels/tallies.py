@@ -85,10 +85,14 @@ def make_kept(size: int, longest: int) -> Kept:
 @kernel
 def find_bounds(bits: Indices, bounds: Indices) -> None:
     """Find the least and the most bits of losses above 0, those so far included."""
-    for x in bits:
-        if x > 0:
-            bounds[0] = min(bounds[0], x)
-            bounds[1] = max(bounds[1], x)
+    least, most = bounds
+    # Without a branch, so that it is done in vectors.
+    for j in range(len(bits)):
+        x = bits[j]
+        least = min(least, x if x > 0 else MOST_BITS)
+        most = max(most, x)
+    bounds[0] = least
+    bounds[1] = most
 
 
 @kernel

@@ -8,6 +8,7 @@ everything about the next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from ...arrays import Floats, Indices, Rows
 from ...budget import current
 from ...slices import slices
+from .._kernels.cells import MEAN_SUM, TOTAL_SUM
 from .._kernels.exceedance import (
     ANY_ROW,
     FULL,
@@ -126,6 +128,8 @@ class _ExceedanceTable(Calculator):
                 if calculation == FULL and kind in tallied:
                     full = tallied[kind].full
                     curves = self._read(full, np.full(len(full), FULL), full=True)
+                elif REPEATED in batch.shared:
+                    curves = self._repeat(batch.shared[REPEATED], calculation, kind)
                 else:
                     curves = self._gather_summaries(batch, losses, calculation, room)
                 ept += _blocks(calculation, kind, self._drawing.draw(curves))
@@ -163,14 +167,27 @@ class _ExceedanceTable(Calculator):
         samples = self._periods if chosen & _OF_SAMPLES else 0
         return Wanted(losses, self._drawing.first(full), self._drawing.first(samples))
 
+    def _repeat(self, repeated: Repeated, calculation: int, kind: int) -> Curves:
+        """The curve of one summary whose groups are known as wholes."""
+        column = (MEAN_SUM if calculation == MEAN_DAMAGE else TOTAL_SUM) + int(kind == OEP)
+        wholes = repeated.wholes[:, column]
+        there = wholes > 0
+        values = wholes[there] / (1 if calculation == MEAN_DAMAGE else self._samples)
+        values = np.repeat(values, repeated.times[there])
+        curves = self._of_one(np.full(min(len(values), 1), calculation))
+        return replace(curves, values=values, starts=np.array([0, len(values)][: len(curves) + 1]))
+
     def _read(self, found: Floats, labels: Indices, *, full: bool = False) -> Curves:
         """Curves of one summary of which the losses are found."""
-        owners = np.zeros(len(labels), np.int64)
-        years = self._periods * (self._samples if full else 1)
-        starts = np.zeros(len(labels) + 1, np.int64)
-        return Curves(
-            np.empty(0), _NONE, starts, labels, owners, _NO_YEARS, _NONE, years, 1.0, found
-        )
+        curves = self._of_one(labels)
+        return replace(curves, count=curves.count * (self._samples if full else 1), found=found)
+
+    def _of_one(self, labels: Indices) -> Curves:
+        """Curves of one summary, of equally likely years."""
+        count = len(labels)
+        owners, starts = np.zeros(count, np.int64), np.zeros(count + 1, np.int64)
+        used = _NO_YEARS, _NONE
+        return Curves(np.empty(0), _NONE, starts, labels, owners, *used, self._periods, 1.0)
 
     def _gather_summaries(
         self, batch: Batch, losses: Floats, calculation: int, room: _Room
@@ -178,20 +195,12 @@ class _ExceedanceTable(Calculator):
         """A curve for each summary."""
         count = len(batch.summaries)
         values = self._values(room)
-        repeated = batch.shared.get(REPEATED)
         cells, flags = batch.cells, self._flags
-        if repeated is not None:
-            # The "years" tell which group each loss is of.
-            cells = cells._replace(periods=np.arange(len(cells.periods), dtype=np.int32))
-            flags |= WITH_YEARS
         years = np.empty(len(values) if flags & WITH_YEARS else 0, np.int64)
         starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         used, drawn = np.empty(len(cells.periods), np.int32), np.zeros(count, np.uint8)
         given = (cells, losses, batch.groups, room.middles, calculation, self._samples, flags)
         gather_summaries(*given, values, years, starts, used, used_starts, drawn)
-        if repeated is not None:
-            values = np.repeat(values[: starts[-1]], repeated.times[years[: starts[-1]]])
-            starts[-1] = len(values)
         chosen = np.flatnonzero(drawn)
         # Summaries without a row have no losses either, so that starts stay contiguous.
         begins = np.append(starts[chosen], starts[-1])

@@ -15,7 +15,7 @@ from ...arrays import Array, Floats, Indices, Mask
 from ...budget import Scope, current
 from ...slices import SLICE, grouped, slices
 from .._kernels import tallies as kernel
-from .._kernels.cells import Cells
+from .._kernels.cells import WHOLES, Cells
 
 _MOST_BUCKETS = 256
 """Few enough that those of a hundred samples fit into a second-level cache."""
@@ -55,7 +55,9 @@ class Repeated(NamedTuple):
     times: Indices
     """Periods that each group stands for, shape (groups,)."""
     alone: int
-    """Groups, the first ones, whose sums are their largest losses."""
+    """Groups, the first ones, whose sums are their largest losses, which are left out."""
+    wholes: Floats = np.empty((0, WHOLES))
+    """WHOLES of each group; shape (groups, WHOLES), or empty where curves gather them."""
 
 
 def pays(cells: int, samples: int) -> bool:

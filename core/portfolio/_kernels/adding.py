@@ -20,9 +20,10 @@ import numpy.typing as npt
 from ..._jit import kernel, subkernel
 from ..._vectors import ask_for
 from ...arrays import Array, Floats, Indices
+from ...losses._kernels.cells import MEAN_LARGEST, MEAN_SUM, TOTAL_LARGEST, TOTAL_SUM
 from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
-from ...sorting import copy, sort_slice
+from ...sorting import sort_slice
 from ..losses import LossTable
 
 # See core/losses/_kernels/unpacking.py.
@@ -264,6 +265,73 @@ def _add_occurrences(
         i, at, found = _add_occurrence(i, at, last, load, scratch)
 
 
+@subkernel
+def _write_occurrence(
+    n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
+) -> float:
+    """Write the listed samples of one occurrence; return the total of all but the mean."""
+    now, listed = scratch.now, scratch.listed
+    total = 0.0
+    if n * _SPARSE < len(now):
+        _in_order(listed, n, now, scratch)
+        for k in range(n):
+            s = _U(listed[k])
+            x = now[s]
+            samples[k] = listed[k]
+            sums[k] = x
+            largest[k] = x
+            total += x if listed[k] else 0.0
+            now[s] = 0.0
+        return total
+    k = ZERO
+    for sample in range(len(now)):
+        if k == n:
+            break
+        # Written for every sample, and kept if it is there: no branch to mispredict.
+        x = now[sample]
+        samples[_U(k)] = sample
+        sums[_U(k)] = x
+        largest[_U(k)] = x
+        k += int(x != 0.0)
+        total += x if sample else 0.0
+    now[:] = 0.0
+    return total
+
+
+@subkernel
+def _write_pair(
+    n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
+) -> tuple[float, float]:
+    """Write the listed samples of a pair; return the totals of all but the mean."""
+    high, low, most = scratch.high, scratch.low, scratch.largest
+    _in_order(scratch.all, n, high, scratch)
+    total = peaks = 0.0
+    for k in range(n):
+        s = _U(scratch.all[k])
+        samples[k] = scratch.all[k]
+        sums[k] = high[s] + low[s]
+        largest[k] = most[s]
+        total += sums[k] if scratch.all[k] else 0.0
+        peaks += most[s] if scratch.all[k] else 0.0
+        high[s] = 0.0
+        low[s] = 0.0
+        most[s] = 0.0
+    return total, peaks
+
+
+@subkernel
+def _copy_block(load: Load, at: int, samples: Int32s, sums: Floats, largest: Floats) -> float:
+    """Write the rows of a block from ``at`` on; return the total of all but the mean."""
+    total = 0.0
+    for k in range(len(samples)):
+        x = load.losses[at + k]
+        samples[k] = load.samples[at + k]
+        sums[k] = x
+        largest[k] = x
+        total += x if samples[k] else 0.0
+    return total
+
+
 @kernel
 def add_up(
     load: Load,
@@ -273,6 +341,7 @@ def add_up(
     samples: Int32s,
     sums: Floats,
     largest: Floats,
+    wholes: Floats,
 ) -> int:
     """Write the cells of pairs, one after the other.
 
@@ -283,49 +352,39 @@ def add_up(
         sizes: receives the cells of each pair.
         samples: receives the sample of each cell, ascending within a pair.
         sums: receives the sum over the occurrences of its period.
-        largest: receives the largest of them.
+        largest: receives the largest of them; the same memory as ``sums`` where pairs have one.
+        wholes: receives WHOLES of each pair.
 
     Returns:
         The number of cells.
     """
     at = ZERO
     to = ZERO
-    now, high, low, most = scratch.now, scratch.high, scratch.low, scratch.largest
     for pair in range(len(sizes)):
         first = load.starts[pair]
         last = load.starts[pair + 1]
         begin = to
         if ordered and last == first + 1:
-            count = load.counts[first]
-            copy(load.samples[at : at + count], samples[to : to + count])
-            copy(load.losses[at : at + count], sums[to : to + count])
-            copy(load.losses[at : at + count], largest[to : to + count])
-            to += count
-            at += count
-            sizes[pair] = count
-            continue
-        i, at, n = _add_occurrence(first, at, last, load, scratch)
-        if i == last:
-            _in_order(scratch.listed, n, now, scratch)
-            for k in range(n):
-                s = _U(scratch.listed[k])
-                samples[to] = scratch.listed[k]
-                sums[to] = now[s]
-                largest[to] = now[s]
-                now[s] = 0.0
-                to += 1
+            to = begin + load.counts[first]
+            out = samples[begin:to], sums[begin:to], largest[begin:to]
+            total = peaks = _copy_block(load, at, *out)
+            at += load.counts[first]
         else:
-            at, n = _add_occurrences(i, at, last, load, scratch, n)
-            _in_order(scratch.all, n, high, scratch)
-            for k in range(n):
-                s = _U(scratch.all[k])
-                samples[to] = scratch.all[k]
-                sums[to] = high[s] + low[s]
-                largest[to] = most[s]
-                high[s] = 0.0
-                low[s] = 0.0
-                most[s] = 0.0
-                to += 1
+            i, at, n = _add_occurrence(first, at, last, load, scratch)
+            if i == last:
+                to = begin + n
+                out = samples[begin:to], sums[begin:to], largest[begin:to]
+                total = peaks = _write_occurrence(n, scratch, *out)
+            else:
+                at, n = _add_occurrences(i, at, last, load, scratch, n)
+                to = begin + n
+                out = samples[begin:to], sums[begin:to], largest[begin:to]
+                total, peaks = _write_pair(n, scratch, *out)
+        has_mean = to > begin and samples[begin] == 0
+        wholes[pair, MEAN_SUM] = sums[begin] if has_mean else 0.0
+        wholes[pair, MEAN_LARGEST] = largest[begin] if has_mean else 0.0
+        wholes[pair, TOTAL_SUM] = total
+        wholes[pair, TOTAL_LARGEST] = peaks
         sizes[pair] = to - begin
     return to
 

@@ -80,7 +80,7 @@ def service(
 ) -> Iterator[Uploads]:
     """The service of the store that the workers use."""
     shared = {"shared_roots": settings["dataset_roots"], "engine": dask.engine}
-    shared["traces"] = sink.url
+    shared |= {"traces": sink.url, "traces_sample": 1}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "REGISTRY", REGISTRY)
         for name, value in AT_ONCE.items():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.losses.inputs import ReturnPeriods
+from core.losses.reports import exceedance
 from core.losses.reports.report import RunOptions, TailMean
 from core.portfolio import curves as portfolio_curves
 from core.portfolio.combining import Subject
@@ -60,8 +61,14 @@ def test_curves_of_large_groups_are_those_of_small_ones(
     subject = Subject(sets, len(case.summaries))
     listed = list(roll_up(subject, question))
     with mock.patch.multiple(portfolio_curves, pays=lambda *_: True, _CURVE_CELLS=1):
+        distinct = list(roll_up(subject, question))
+    with (
+        mock.patch.object(exceedance, "pays", return_value=True),
+        mock.patch.object(portfolio_curves, "_CURVE_CELLS", 1),
+    ):
         tallied = list(roll_up(subject, question))
     for name in question.reports:
-        rows = [[of.rows for of in rolled if of.report == name] for rolled in (listed, tallied)]
-        wanted, found = (np.concatenate(each) for each in rows)
-        assert found.tobytes() == wanted.tobytes(), name
+        for rolled in (distinct, tallied):
+            rows = [[of.rows for of in each if of.report == name] for each in (listed, rolled)]
+            wanted, found = (np.concatenate(each) for each in rows)
+            assert found.tobytes() == wanted.tobytes(), name

@@ -49,7 +49,7 @@ def test_what_is_added_up_belongs_to_the_request_that_asked_for_it(
     case = random_run(np.random.default_rng(9))
     monkeypatch.setattr("app.losses.sections._WINDOW", 256)
     sink = Sink()
-    service = Uploads(tmp_path, traces=sink.url)
+    service = Uploads(tmp_path, traces=sink.url, traces_sample=1)
     service.sealer.sealing.segment = 400
     inputs = {"occurrence": service.occurrence(case)}
     run = service.run(["aal"], inputs, no_of_periods=case.periods)

@@ -44,8 +44,11 @@ def test_losses_at_ranks_are_those_of_sorted_curves(shape: str, size: int) -> No
     largest = sums.copy()
     largest[counts[:alone].sum() :] *= rng.choice([0.25, 1.0])
     nothing = np.zeros(size, np.int32)
+    # Those of groups that are alone are not there.
+    given = largest.copy()
+    given[: counts[:alone].sum()] = np.nan
     # Room for cells may be more than there are.
-    room = [np.append(column, column.dtype.type(-1)) for column in (samples, sums, largest)]
+    room = [np.append(column, column.dtype.type(-1)) for column in (samples, sums, given)]
     room[1][-1] = np.nan
     cells = Cells(nothing, nothing, np.append(0, counts.cumsum()), *room)
     times = rng.integers(1, 4, size)
