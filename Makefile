@@ -95,11 +95,14 @@ lint: $(TOOLS)  ## format, lint, types, import directions, amount of code, the b
 unit: $(TOOLS) install  ## the test suite as users run the code
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
+# Compiled with little optimisation: an index is wrong or right without it.
+BOUNDS := NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1
+
 warm-bounds: $(RUNTIME)
-	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
+	$(BOUNDS) $(BIN)/thalweg-server warmup
 
 bounds: $(TOOLS) warm-bounds  ## the engine's tests with every array index checked
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
+	$(BOUNDS) $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
 nojit: $(TOOLS)  ## the engine's tests as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
@@ -188,18 +191,20 @@ $(VENV)-doors/bin/python: deploy/requirements-doors.txt $(CLIENT)
 	$(VENV)-doors/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/client/*.whl
 	@touch $@
 
+IN_BROWSER := THALWEG_BROWSER=1 THALWEG_AXE=$(VENV)-node/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -q
+
 interop: install $(TOOLS) $(DOORS) $(TORCH) docs  ## uploads by Node and Chromium; notebooks, recipes, plugins, a tutorial under PyTorch
 	@command -v npm > /dev/null || { echo "Node is missing: apt-get install nodejs npm chromium"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1 \
 		@uppy/core@6.3.1 @uppy/tus@6.0.0 esbuild@0.28.2 axe-core@4.10.3
-	THALWEG_BROWSER=1 THALWEG_AXE=$(VENV)-node/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -q tests/app/runs/test_uploading_page.py tests/interop/console
+	$(IN_BROWSER) tests/app/runs/test_uploading_page.py tests/interop/console
 	THALWEG_DOORS_PYTHON=$(DOORS) $(BIN)/python -m pytest -q tests/examples
 	THALWEG_TORCH_PYTHON=$(abspath $(TORCH)) $(BIN)/python -m pytest -q tests/docs/test_tutorials.py -k torch
 	$(DOORS) -m npe2 validate app/client/doors/napari.yaml
 	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
 
-browser: $(TOOLS)  ## the pages that show most, in Chromium, where it is
-	THALWEG_BROWSER=1 $(BIN)/python -m pytest -q -m browser_core tests/interop/console
+browser: $(TOOLS)  ## every page in Chromium, where it is: looks, keyboard, axe where npm brought it
+	$(IN_BROWSER) --exitfirst tests/interop/console/test_every_page.py
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
 	$(BIN)/python -m tests.mutants

@@ -9,18 +9,25 @@ PURE_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 SOAK = os.environ.get("THALWEG_SOAK", "0") not in {"", "0"}
 CHANGED = os.environ.get("THALWEG_CHANGED", "0") not in {"", "0"}
 """Whether the tests are to notice a change: see :mod:`tests.mutants`."""
+THOROUGH = SOAK or CHANGED
+"""Whether cases that go nearly the same way are all run: a normal run takes some of them."""
 BOUNDS_CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in {"", "0"}
 """Whether kernels check every index: what they compute was shown without."""
 
 
 def examples(n: int) -> int:
-    """Examples to try where a normal run tries ``n``."""
+    """Examples to try where a change is looked for with ``n``: half of them in a normal run.
+
+    A few where kernels check every index or are plain Python: what is computed was shown without.
+    """
     if SOAK:
         n *= 20
     if PURE_PYTHON:
-        n //= 5 if CHANGED else 20
+        n //= 5 if CHANGED else 40
     elif BOUNDS_CHECKED:
-        n //= 5
+        n //= 10
+    elif not (SOAK or CHANGED):
+        n //= 2
     return max(n, 3)
 
 

@@ -258,10 +258,18 @@ def _run(session: pytest.Session, channel: Connection, reports: _Reports) -> Non
     # The next file is asked for before the last test of one: what both use is not made anew.
     for item, following in pairwise(chain(_tests(session, channel), [None])):
         assert item is not None
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        # What all tests of a folder share ends with them: servers that nobody asks take time, too.
+        stays = following is not None and _folder(following) == _folder(item)
+        nextitem = following if stays else None
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
         channel.send(reports.take())
         if session.shouldfail or session.shouldstop:
             break
+
+
+def _folder(item: pytest.Item) -> tuple[str, ...]:
+    """The folder of the tests that a test is in."""
+    return item.path.relative_to(item.config.rootpath).parts[:2]
 
 
 def _tests(session: pytest.Session, channel: Connection) -> Iterator[pytest.Item | None]:

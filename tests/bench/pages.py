@@ -1,7 +1,8 @@
 """Pages of the console in Chromium: from a choice to the curve, and how long a drawing takes.
 
 ``python -m tests.bench.pages`` starts a service and a browser; all times are the browser's own, in
-milliseconds. Where a choice needs the service, it tells how long the page waited, too.
+milliseconds. Where a choice needs the service, it tells how long the page waited, too. With
+``--large`` the scan has 4 GiB, and a detector is dragged over its frames.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from tests.server_process import ServerProcess
 CHOICES = 60
 SPEC = SampleSpec(events=2000, summaries=12, samples=50)
 SCAN = (256, 256, 8, 8)
+LARGE = (256, 256, 256, 128)
+LOADS = 20
+PATIENCE = 600.0
 TIMED = """(async () => {
     performance.clearResourceTimings();
     const canvas = document.querySelector('.canvas'), before = canvas.chart;
@@ -54,7 +58,8 @@ def curves(page: Page, url: str) -> None:
         found.append(page.run(TIMED % script))
     total, _, drawn = np.array(found).T
     shown("choice among curves it has", list(total))
-    shown("  of which drawing", list(drawn))
+    points = page.run("document.querySelector('.canvas').chart.data[0].length")
+    shown(f"  of which drawing, {points} points", list(drawn))
     page.run("document.querySelector('.picker input').focus()")
     found = []
     for number in range(2, 1 + SPEC.summaries):
@@ -90,6 +95,44 @@ def slider(page: Page, url: str) -> None:
     shown("slider of a layer, to the net curve", found)
 
 
+def paint(page: Page, urls: dict[str, str]) -> None:
+    """From the beginning of a navigation to the first paint."""
+    for name, url in urls.items():
+        found = []
+        for _ in range(LOADS):
+            page.open("about:blank").open(url)
+            found.append(page.wait("performance.getEntriesByType('paint')[0]?.startTime"))
+        shown(f"first paint of {name}", found)
+
+
+def dragged(page: Page, url: str) -> None:
+    """From a move of the pointer to the preview that is drawn, and from release to the image."""
+    exact = "document.querySelector('#scan figcaption')?.textContent.startsWith('Exact:')"
+    page.open(f"{url}?detector=disk:128,64,30")
+    page.wait("!!document.querySelector('#compute:not([hidden])')")
+    page.run("document.getElementById('compute').click()")
+    page.wait(exact, PATIENCE)
+    copied = "document.querySelector('#copying').hidden"
+    page.wait(f"!({copied})")
+    page.wait(copied, PATIENCE)
+    stage = "document.querySelector('#frame .stage')"
+    page.run(f"{stage}.scrollIntoView({{block: 'center'}})")
+    box = page.run(f"(({{x, y, width, height}}) => [x, y, width, height])"
+                   f"({stage}.getBoundingClientRect())")  # fmt: skip
+    x, y, width, height = box
+    page.mouse("mousePressed", x + width / 2, y + height / 2)
+    for move in range(CHOICES):
+        page.mouse("mouseMoved", x + width * (0.4 + 0.2 * move / CHOICES), y + height / 2)
+        page.wait(f"performance.getEntriesByName('preview').length > {move}")
+    shown("detector that is dragged, to the preview", page.run(
+        "performance.getEntriesByName('preview').map(({duration}) => duration)"))  # fmt: skip
+    page.run("window.released = performance.now()")
+    page.mouse("mouseReleased", x + width * 0.6, y + height / 2)
+    shown(
+        "  and the exact image", [page.wait(f"{exact} && performance.now() - released", PATIENCE)]
+    )
+
+
 def picture(page: Page, url: str) -> None:
     """How long the drawing of an image of 256 x 256 takes, by moving its limits."""
     page.open(url)
@@ -115,7 +158,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         roots = Path(name, "roots")
         roots.mkdir()
-        np.save(roots / "scan.npy", np.random.default_rng(1).integers(0, 999, SCAN).astype("<u2"))
+        shape = LARGE if "--large" in sys.argv else SCAN
+        scan = np.lib.format.open_memmap(roots / "scan.npy", "w+", "<u2", shape)
+        for plane in scan:
+            plane[:] = np.random.default_rng(1).integers(0, 999, shape[1:])
+        del scan
         server = ServerProcess(Path(name, "service"), dataset_roots=roots)
         try:
             with Client(server.url) as client, chromium(browser) as page:
@@ -124,10 +171,17 @@ def main() -> int:
                 run = client.runs.create("gul", ["ept", "aal"], inputs=inputs)
                 client.runs.upload(run, b"".join(generate_stream(SPEC)))
                 client.runs.seal(run)
-                curves(page, f"{server.url}/console/runs/{run.id}")
                 losses = client.portfolios.create(run).id
-                slider(page, f"{server.url}/console/portfolio?sets={losses}")
                 client.datasets.register(id="scan", files=["scan.npy"])
+                names = {"home": "/", "a run": f"/console/runs/{run.id}"}
+                names |= {"a scan": "/console/datasets/scan"}
+                names |= {"loss sets": f"/console/portfolio?sets={losses}"}
+                paint(page, {name: server.url + path for name, path in names.items()})
+                curves(page, f"{server.url}/console/runs/{run.id}")
+                slider(page, f"{server.url}/console/portfolio?sets={losses}")
+                if "--large" in sys.argv:
+                    dragged(page, f"{server.url}/console/datasets/scan")
+                    return 0
                 picture(page, f"{server.url}/console/datasets/scan")
         finally:
             server.kill()

@@ -234,7 +234,7 @@ def run_schemathesis(service: Service, where: Path, *options: str, hooks: str = 
         text=True,
         cwd=where,
         env=environment,
-        timeout=3600 if SOAK else 300,
+        timeout=3600 if SOAK else 900,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr

@@ -22,7 +22,7 @@ from tests.frames import FrameReader, Received
 from tests.scale import SOAK
 from tests.streams import Stream, random_stream
 
-CUTS = 1000 if SOAK else 60
+CUTS = 1000 if SOAK else 24
 SECONDS = 10.0
 QUANTILES = "0.1,0.5,0.9"
 Tables = dict[str, bytes]

@@ -26,10 +26,10 @@ from core.pipelines.pipeline import Pipeline, build_pipeline, parse_pipeline
 from tests.e2e.service import KEY, AnswerCut, Connection, Service
 from tests.fault_proxy import GOOD, Cut, FaultProxy, Faults
 from tests.frames import Frame, FrameReader
-from tests.scale import SOAK, examples
+from tests.scale import SOAK
 
 Array = npt.NDArray[Any]
-CUTS = 1000 if SOAK else examples(40)
+CUTS = 1000 if SOAK else 40
 KILLS = 100 if SOAK else 2
 ITEMS, WIDTH, SIZE = 333, 40, 12
 ENDLESS = {"op": "permute", "seed": 11, "epochs": None}

@@ -99,7 +99,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.kill()
 
 
-@pytest.mark.parametrize("kind", KINDS if SOAK else ("tus", "post", "gzip", "zstd", "file"))
+@pytest.mark.parametrize("kind", KINDS if SOAK else ("tus", "post", "zstd", "file"))
 def test_who_waits_holds_no_buffer(service: Service, kind: str) -> None:
     begin, kilobytes = KINDS[kind]
     up = Uploader(service)

@@ -18,7 +18,7 @@ from app.runs.streams import Streams
 from app.runs.uploads.appending import Appending
 from app.state.base import Admit, Record, RecordConflictError, RecordMissingError
 from app.state.quotas import AdmittedRecords, refuse
-from tests.scale import SOAK
+from tests.scale import CHANGED, SOAK, THOROUGH
 
 from . import runs_world
 from .exploring import Explored
@@ -34,11 +34,11 @@ PAIRS = 12
 LIMITS = 25
 ORDERS = 100 if SOAK else 5
 """Drawn orders of three acts."""
-MOST = None if SOAK else 15
+MOST = None if SOAK else 15 if CHANGED else 10
 """Executions of two acts."""
-MOST_PAIRED = None if SOAK else 30
+MOST_PAIRED = None if SOAK else 30 if CHANGED else 12
 """The same of clients, and drawn ones if there are more."""
-MOST_DEAD = 20
+MOST_DEAD = 20 if THOROUGH else 10
 """Executions with one death, and drawn ones if there are more."""
 FIRST = [(state, act.name) for state, (_, acts) in STATES.items() for act in acts]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scale import SOAK
+from tests.scale import CHANGED, SOAK
 
 from .exploring import Explored
 from .pairs import Plan, told
@@ -16,11 +16,11 @@ from .scheduler import Scheduler
 from .thing_acts import STATES, plans
 from .things_world import Desk
 
-MOST = 300 if SOAK else 6
+MOST = 300 if SOAK else 6 if CHANGED else 4
 """Executions of two acts; most pairs have fewer orders."""
 DRAWN = range(100 if SOAK else 0)
 """Seeds of drawn orders of those that have more."""
-MOST_DEAD = 8 if SOAK else 12
+MOST_DEAD = 8 if SOAK else 12 if CHANGED else 6
 """Executions with one death."""
 DEATHS = 40
 

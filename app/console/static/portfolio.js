@@ -6,6 +6,8 @@ import { STANDARD, TYPES } from "./curve.js";
 import { table, written } from "./tables.js";
 
 const POINTS = 80; // of a curve
+const FEWER = 4; // and while a layer moves, one of so many
+const REST = 400; // milliseconds after which it rests
 const find = (id) => document.getElementById(id);
 const { list } = state;
 const section = find("portfolio"), problem = find("problem");
@@ -136,19 +138,18 @@ async function ask(more, signal) {
   return tables;
 }
 
-// Years at which curves are asked for: usual ones, and as many between as a screen shows.
-function years() {
+// Years at which curves are asked for: usual ones, and between these every nth of those a screen shows.
+function years(nth = 1) {
   const most = Math.min(...list("sets").map((id) => sets.get(id).periods));
   const between = Array.from({ length: POINTS }, (_, k) => Math.round(2 * (most / 2) ** (k / (POINTS - 1))));
-  return [...new Set([...STANDARD, ...between])].filter((each) => each >= 2 && each <= most).sort((a, b) => a - b);
+  return [...new Set([...STANDARD, ...between.filter((_year, k) => k % nth === 0)])].filter((each) => each >= 2 && each <= most).sort((a, b) => a - b);
 }
 
 const ofCurve = (tables, type) => new Map((tables?.ept ?? []).filter((row) => row.EPCalc === 2 && row.EPType === Number(type)).map((row) => [row.ReturnPeriod, row.Loss]));
 const mean = ({ aal }) => aal.find((row) => row.SampleType === 2)?.MeanLoss ?? 0;
 const types = () => list("types", "1,3");
 
-function drawCurves(gross, net) {
-  const at = years();
+function drawCurves(gross, net, at) {
   const kinds = [["gross", gross, []], ...(net ? [["net", net, [8, 4]]] : [])];
   const series = types().flatMap((type, k) => kinds.map(([name, tables, dash]) => {
     const found = ofCurve(tables, type);
@@ -189,7 +190,8 @@ function drawParts(gross, net, group) {
 
 // -- what is done ----------------------------------------------------------------------
 
-async function draw({ parts = true } = {}) {
+// Curves of a layer that moves have fewer points, and only the types that are seen; all numbers are exact.
+async function draw({ moves = false } = {}) {
   turn.abort();
   turn = new AbortController();
   const { signal } = turn;
@@ -202,15 +204,16 @@ async function draw({ parts = true } = {}) {
     offerGroups(ids);
     const programme = layers.length ? { programme: { layers } } : null;
     const curves = { report: "summary", curves: "Ff", return_periods: years() };
+    const seen = moves ? { curves: ["f", "F"].filter((_letter, k) => types().some((type) => (type > 2) === (k > 0))).join(""), return_periods: years(FEWER) } : curves;
     find("busy").textContent = "Computing …";
     const gross = await ask(curves, signal);
-    const net = programme && await ask({ ...curves, ...programme, of: "net" }, signal);
-    drawCurves(gross, net);
+    const net = programme && await ask({ ...curves, ...seen, ...programme, of: "net" }, signal);
+    drawCurves(gross, net, seen.return_periods);
     drawPriced(net);
     drawTower();
     if (!find("layers").childElementCount && layers.length) drawEditor();
     find("chart").dataset.of = JSON.stringify(layers);
-    if (parts && group) {
+    if (!moves && group) {
       const all = await ask(wanted(group), signal);
       drawParts(all, programme && await ask({ ...wanted(group), ...programme, of: "net" }, signal), group);
     } else if (!group) find("parts").replaceChildren();
@@ -224,17 +227,28 @@ async function draw({ parts = true } = {}) {
   }
 }
 
-// A layer was changed: curves follow at once, parts when it rests.
-function moved() {
+// A layer was changed. Curves follow at once, one answer after the other: were each cancelled for the
+// next, none would be seen before it rests. Then the parts follow, and the address, which browsers let
+// nobody change at every move.
+let [follows, again] = [false, false];
+async function moved() {
   wrong = false;
-  state.set({ layers: layers.length ? JSON.stringify(layers) : "" });
   find("programme").value = JSON.stringify({ layers }, null, 1);
   drawTower();
-  draw({ parts: false });
   clearTimeout(moved.timer);
-  moved.timer = setTimeout(draw, 400);
+  moved.timer = setTimeout(settled, REST);
+  again = true;
+  if (follows) return;
+  follows = true;
+  while (again) { again = false; await draw({ moves: true }); }
+  follows = false;
 }
-const settled = () => { clearTimeout(moved.timer); draw(); };
+function settled() {
+  clearTimeout(moved.timer);
+  again = false;
+  state.set({ layers: layers.length ? JSON.stringify(layers) : "" });
+  draw();
+}
 
 function offerGroups(ids) {
   const known = ids.map((id) => sets.get(id).dimensions);

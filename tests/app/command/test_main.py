@@ -588,20 +588,23 @@ def test_an_aggregation_imports_only_the_libraries_that_it_needs(
     assert done.stdout.split() == []
 
 
-def test_aggregate_refuses_options_without_effect(run_directory: Path) -> None:
+def test_aggregate_refuses_options_without_effect(
+    run_directory: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(run_directory)
     files = "summary.bin", "--occurrence", "occurrence.bin"
     for report, option, said in (
-        ("psept", ("--curves", "F"), b"PSEPT has none of the curves F. Name some of its curves W"),
-        ("aal", ("--tvar", "weight"), b"tvar is given, but EPT or PSEPT is not wanted"),
-        ("aal", ("--tvar=count",), b"tvar is given, but EPT or PSEPT is not wanted"),
-        ("ept", ("--confidence", "0.95"), b"confidence is given, but AAL or ALCT is not wanted"),
-        ("aal", ("--perspective", "il"), b"--perspective applies only with --plot. Add it, or"),
-        ("aal", ("--theme", "light"), b"--theme applies only with --plot"),
-        ("aal", ("--sets", "1"), b"--sets applies only with --summary-xref"),
-        ("aal", ("--stream", "gul=x"), b"--stream applies only with --run-dir"),
+        ("psept", ("--curves", "F"), "PSEPT has none of the curves F. Name some of its curves W"),
+        ("aal", ("--tvar", "weight"), "tvar is given, but EPT or PSEPT is not wanted"),
+        ("aal", ("--tvar=count",), "tvar is given, but EPT or PSEPT is not wanted"),
+        ("ept", ("--confidence", "0.95"), "confidence is given, but AAL or ALCT is not wanted"),
+        ("aal", ("--perspective", "il"), "--perspective applies only with --plot. Add it, or"),
+        ("aal", ("--theme", "light"), "--theme applies only with --plot"),
+        ("aal", ("--sets", "1"), "--sets applies only with --summary-xref"),
+        ("aal", ("--stream", "gul=x"), "--stream applies only with --run-dir"),
     ):
-        ended = server("aggregate", *files, "--reports", report, *option, cwd=run_directory)
-        assert (ended.returncode, said in ended.stderr) == (2, True)
+        code = main(["aggregate", *files, "--reports", report, *option])
+        assert (code, said in capfd.readouterr().err) == (2, True)
 
 
 def test_names_of_the_other_program_and_of_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

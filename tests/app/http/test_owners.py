@@ -185,6 +185,7 @@ class Shared:
             directory, api_keys=fixed, dataset_roots=self.roots, catalogue=catalogue
         )
         self.numbers = itertools.count()
+        self._lasting: dict[str, tuple[int, Things]] = {}
         # It is everybody's, for it is the operator's.
         assert self.ask("alice", "POST", "/console/samples/scan").status == 201
 
@@ -218,12 +219,26 @@ class Shared:
         made = view["id"], pipeline["id"], *tokens, run, stream, losses
         return Things(ident, stored["digest"], *made)
 
-    def cell(self, row: Row, column: str) -> str:
-        """Make one request about new things of alice; what came of it."""
+    def new(self, column: str) -> tuple[int, Things]:
+        """Things of alice, and their number; bob has the same if the column says so."""
         number = next(self.numbers)
         things = self.make("alice", number)
         if column == "shared":
             self.make("bob", number)
+        return number, things
+
+    def lasting(self, column: str) -> tuple[int, Things]:
+        """The same ones for all requests of a column that leave them as they are."""
+        if column not in self._lasting:
+            self._lasting[column] = self.new(column)
+        return self._lasting[column]
+
+    def cell(self, row: Row, column: str) -> str:
+        """Make one request about things of alice, new if it may change them; what came of it."""
+        if row.method == "GET":
+            number, things = self.lasting(column)
+        else:
+            number, things = self.new(column)
         path = row.path.format(**things._asdict())
         answer = self.ask(WHO[column], row.method, path, body_of(row, things, number))
         if row.method == "GET" and path in LISTS:

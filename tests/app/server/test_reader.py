@@ -118,7 +118,7 @@ def digest_of(data: bytes) -> bytes:
 def test_loop_and_thread_read_one_body_in_turns(
     server: Harness, room: int, turn: int, chunk: int | None
 ) -> None:
-    data = content({1: 1500, 100: 50_000}.get(room, 20_000 if chunk == 7 else 2 * MIB + 5))
+    data = content({1: 1500, 100: 50_000}.get(room, 20_000 if chunk == 7 else 700_005))
     framing = f"Content-Length: {len(data)}" if chunk is None else "Transfer-Encoding: chunked"
     wire = data if chunk is None else chunked(data, chunk)
     with server.connect() as client:

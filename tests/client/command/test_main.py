@@ -369,7 +369,7 @@ def test_it_survives_kills(source: Path, tmp_path: Path, table_format: str) -> N
         while not out.exists():
             before = len(service.losses)
             process = start(service, source, "-o", out)
-            wait_for(lambda: len(service.losses) > before + 12 or process.poll() is not None)  # noqa: B023
+            wait_for(lambda: len(service.losses) > before + 30 or process.poll() is not None)  # noqa: B023
             if process.poll() is None:
                 process.kill()
                 kills += 1

@@ -24,6 +24,7 @@ from app.client.files import state as state_file
 from app.client.files.outputs import Mark
 from app.client.files.state import StateFile
 from app.client.losses.saving import MEMBER, State
+from tests.scale import SOAK
 
 from ..conftest import Connect
 from ..fakes.exchange import Fault
@@ -104,7 +105,7 @@ def test_ndjson_has_rows_only(save: Save, tmp_path: Path, service: FakeService) 
 
 @pytest.mark.parametrize("table_format", WANTED)
 def test_cuts_leave_no_trace(save: Save, tmp_path: Path, table_format: str) -> None:
-    for cut in range(0, 700, 61):
+    for cut in range(0, 700, 61 if SOAK else 140):
         for chunked in (True, False):
             script = [None, Fault(cut=cut), Fault(cut=cut + 5), None, Fault(stop_reading=5)]
             with FakeService(script, chunked=chunked) as service:

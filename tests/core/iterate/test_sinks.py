@@ -88,6 +88,7 @@ def arrow_block(n: int) -> Block:
     }
 
 
+@pytest.mark.once
 def test_arrow_is_what_arrow_reads() -> None:
     made = [arrow_block(n) for n in (4, 1, 7)]
     file = io.BytesIO()

@@ -20,7 +20,7 @@ from core.losses.inputs import (
     quantiles_from_text,
 )
 from tests.auxiliary import conformance, packed_occurrence
-from tests.scale import PURE_PYTHON
+from tests.scale import BOUNDS_CHECKED, PURE_PYTHON, examples
 
 OCCURRENCE_HEADER = b"event_id,period_no,occ_year,occ_month,occ_day"
 GRANULAR_HEADER = OCCURRENCE_HEADER + b",occ_hour,occ_minute"
@@ -178,7 +178,7 @@ def test_the_last_day_of_every_month_is_accepted_and_no_later_one() -> None:
 
 
 def test_a_million_lines_are_read_and_the_bad_one_is_found() -> None:
-    count = 50_000 if PURE_PYTHON else 1_000_000
+    count = 50_000 if PURE_PYTHON or BOUNDS_CHECKED else 1_000_000
     lines = [f"{event},0.25" for event in range(1, count + 1)]
     assert len(parse_event_rates("\n".join(lines).encode()).rates) == count
     bad = count // 4 * 3 + 1
@@ -200,7 +200,7 @@ FUZZ = st.one_of(
 @given(FUZZ)
 @example(b"0.1\r\r\n0.2")
 @example(b"0.1\x85\n0.2")
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_bytes_give_quantiles_or_an_input_error(data: bytes) -> None:
     with suppress(InputError):
         quantiles = parse_quantiles(data)
@@ -209,7 +209,7 @@ def test_any_bytes_give_quantiles_or_an_input_error(data: bytes) -> None:
 
 
 @given(FUZZ)
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_bytes_give_event_rates_or_an_input_error(data: bytes) -> None:
     with suppress(InputError):
         rates = parse_event_rates(data)
@@ -218,7 +218,7 @@ def test_any_bytes_give_event_rates_or_an_input_error(data: bytes) -> None:
 
 
 @given(FUZZ, st.sampled_from([None, 1, 10]))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_bytes_give_occurrences_or_an_input_error(data: bytes, periods: int | None) -> None:
     with suppress(InputError):
         occurrence = parse_occurrence(data, periods)

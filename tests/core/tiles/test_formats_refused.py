@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -398,6 +399,7 @@ def test_what_is_wrong_is_said(name: str, case: Case) -> None:
     assert error.hint is not None or not case.hinted
 
 
+@cache
 def k2is() -> Set:
     frames = np.zeros((8, 2, 1860, 256), np.uint16)
     return {f"c_{s + 1}.bin": writers.k2is_sector(frames[s]) for s in range(8)}

@@ -137,7 +137,6 @@ def detector(page: Page) -> str:
     return str(page.run("new URLSearchParams(location.search).get('detector')"))
 
 
-@pytest.mark.browser_core
 def test_a_click_shows_the_frame_there_and_arrows_its_neighbours(
     page: Page, server: ServerProcess
 ) -> None:
@@ -238,7 +237,6 @@ def test_what_cannot_be_shown_is_told(page: Page, server: ServerProcess) -> None
     page.errors[:] = [error for error in page.errors if "422" not in error]
 
 
-@pytest.mark.browser_core
 def test_a_detector_is_moved_by_keys_and_by_its_numbers(page: Page, server: ServerProcess) -> None:
     page.open(f"{server.url}/console/datasets/scan?detector=disk:12,16,5").wait(SETTLED)
     page.run("document.querySelector('#frame .stage').focus()")

@@ -61,9 +61,11 @@ def number(text: str) -> float:
 
 
 def drawn(page: Page, layers: list[dict[str, Any]]) -> None:
-    """Wait until the curves are those of a programme."""
+    """Wait until the curves are those of a programme, and the address is."""
     given = json.dumps(json.dumps(layers, separators=(",", ":")))
     page.wait(f"document.getElementById('chart').dataset.of === {given}")
+    if layers:
+        page.wait(f"new URLSearchParams(location.search).get('layers') === {given}")
     page.wait("!document.getElementById('busy').textContent")
 
 
@@ -74,7 +76,6 @@ def put(page: Page, selector: str, value: str, event: str = "input") -> None:
     )
 
 
-@pytest.mark.browser_core
 def test_a_run_becomes_a_loss_set_by_one_click_and_its_parts_are_bars(
     page: Page, server: Service, run: str
 ) -> None:
@@ -120,7 +121,7 @@ def add_a_layer(page: Page, **values: str) -> dict[str, Any]:
     page.wait("document.querySelectorAll('#layers fieldset').length === 1")
     for name, value in values.items():
         put(page, f"#layers [name={name}]", value)
-    layers = json.loads(page.run("new URLSearchParams(location.search).get('layers')"))
+    layers = json.loads(page.run("document.getElementById('programme').value"))["layers"]
     drawn(page, layers)
     return dict(layers[0])
 
@@ -128,7 +129,6 @@ def add_a_layer(page: Page, **values: str) -> dict[str, Any]:
 TERMS = {"OccAttachment": 10_000, "OccLimit": 200_000, "ReinsPremium": 3000, "Reinstatement": 1}
 
 
-@pytest.mark.browser_core
 def test_a_programme_has_its_curves_and_its_price(page: Page, server: Service, chosen: str) -> None:
     page.open(chosen)
     drawn(page, [])

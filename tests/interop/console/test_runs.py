@@ -266,7 +266,6 @@ def test_the_list_shows_what_others_do_and_keeps_the_focus(
     assert wide.run("document.activeElement.closest('tr').id") == f"run-{first.id}"
 
 
-@pytest.mark.browser_core
 def test_a_run_is_created_filled_and_sealed_through_the_page(
     wide: Page, server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
@@ -370,7 +369,6 @@ def test_rows_are_shown_as_they_come(wide: Page, server: ServerProcess, client: 
     assert shown == [plain(row["EventId"]) for row in rows[-50:]]
 
 
-@pytest.mark.browser_core
 def test_files_are_dropped_where_storage_is_blocked(
     wide: Page, server: ServerProcess, client: Client
 ) -> None:

@@ -62,7 +62,6 @@ def fits(page: Page) -> None:
     page.resize(1280, 900)
 
 
-@pytest.mark.browser_core
 def test_a_sample_run_in_one_click(page: Page, service: Service) -> None:
     page.open(address(service, "/"))
     page.wait("document.getElementById('health').textContent === 'ready'")
@@ -89,7 +88,6 @@ def drop(page: Page, **files: bytes) -> None:
     )
 
 
-@pytest.mark.browser_core
 def test_what_is_dropped_is_recognised_or_it_is_told_why_not(page: Page, service: Service) -> None:
     occurrence = generate_inputs(SPEC)["occurrence.bin"]
     page.open(address(service, "/"))
@@ -117,7 +115,6 @@ def test_a_path_that_is_typed_leads_to_its_registration(page: Page, service: Ser
     page.wait("document.querySelector('#register [name=id]').value === 'b'")
 
 
-@pytest.mark.browser_core
 def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
     page.open(address(service, "/"))
     click(page, "#try-scan")

@@ -28,6 +28,8 @@ pytestmark = [
 EVENTS = int(os.environ.get("THALWEG_UPLOAD_EVENTS", "16000"))
 """Some 16 MB; a million are more than 1 GB."""
 SECONDS = 60 + EVENTS / 1000
+MEMORY = "4GiB"
+"""As a million events take: more than one owner has by default."""
 CUTS = 3
 REPORTS = ["aal", "melt", "mplt"]
 LAST = "document.getElementById('transfers').lastChild"
@@ -61,7 +63,7 @@ def choose(page: Page, selector: str, file: Path) -> None:
 def expected(folder: Path) -> dict[str, bytes]:
     """The reports as the command computes them."""
     options = ["--reports", ",".join(REPORTS), "--occurrence", "occurrence.bin", "--no-progress"]
-    options += ["--memory-budget", "4GiB"]  # as a million events take
+    options += ["--memory-budget", MEMORY]
     command = [*PROGRAM, "aggregate", *options, "-o", "reports", "stream.bin"]
     subprocess.run(command, cwd=folder, check=True, timeout=SECONDS)
     return {name: (folder / "reports" / f"{name}.csv").read_bytes() for name in REPORTS}
@@ -81,7 +83,7 @@ def test_cuts_a_reload_and_a_killed_server_change_no_byte_of_a_report(
 ) -> None:
     file = folder / "stream.bin"
     size = file.stat().st_size
-    server = ServerProcess(tmp_path / "service")
+    server = ServerProcess(tmp_path / "service", memory_limit=MEMORY)
     client = Client(server.url)
 
     def plan(_number: int) -> Faults:
@@ -119,7 +121,7 @@ def test_cuts_a_reload_and_a_killed_server_change_no_byte_of_a_report(
             page.wait(
                 "['done', 'failed'].includes(document.getElementById('state').innerText)", SECONDS
             )
-            assert page.text("#state") == "done"
+            assert page.text("#state") == "done", page.text("main")
             assert {name: report(server, run.id, name) for name in REPORTS} == expected(folder)
         finally:
             client.close()

@@ -435,7 +435,7 @@ print(cuts, good, bad)
 @pytest.mark.parametrize("way", ["leased", "unleased", "buffered", "direct"])
 def test_files_cut_all_the_time_never_kill_the_process(tmp_path: Path, way: str) -> None:
     """In a process of its own, for it would be killed."""
-    count = 1000 if SOAK else 20
+    count = 1000 if SOAK else 8
     done = subprocess.run(
         [sys.executable, "-c", CUT, str(tmp_path), way, str(count)],
         capture_output=True,

@@ -16,6 +16,7 @@ from core.losses.inputs import (
     parse_occurrence,
 )
 from tests.auxiliary import assert_refused, conformance, packed_occurrence
+from tests.scale import examples
 
 
 @given(st.datetimes())
@@ -23,7 +24,7 @@ from tests.auxiliary import assert_refused, conformance, packed_occurrence
 @example(dt.datetime(2063, 1, 31, 23, 59, tzinfo=dt.UTC))
 @example(dt.datetime(2063, 3, 31, 0, 1, tzinfo=dt.UTC))
 @example(dt.datetime(2000, 2, 29, 12, tzinfo=dt.UTC))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 def test_calendar_dates_are_the_inverse_of_date_ids(when: dt.datetime) -> None:
     days = np.array([when.toordinal() + 305])
     parts = [part.tolist() for part in calendar_dates(days, granular=False)]
@@ -96,7 +97,7 @@ def test_occurrences_are_found_by_event() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=60))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 def test_event_rates_are_counts_over_periods(pairs: list[tuple[int, int]]) -> None:
     rates = parse_occurrence(
         packed_occurrence(*((e, p, 0) for e, p in pairs), periods=7)

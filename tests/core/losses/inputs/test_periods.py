@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core.errors import InputError
 from core.losses.inputs import Data, Form, Periods, encode_periods, parse_periods
 from tests.auxiliary import assert_refused, conformance
+from tests.scale import examples
 
 
 def packed(*records: tuple[int, float]) -> bytes:
@@ -100,7 +101,7 @@ def test_periods_are_refused(
     st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=20),
     st.sampled_from(["csv", "bin"]),
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 def test_weights_written_are_read_back(weights: list[float], form: Form) -> None:
     periods = Periods(np.abs(np.array(weights)))
     assert parse_periods(encode_periods(periods, form)).weights.tolist() == list(periods.weights)

@@ -27,6 +27,7 @@ from core.losses.inputs import (
     return_periods_from_text,
 )
 from tests.auxiliary import assert_refused, conformance
+from tests.scale import examples
 
 
 def test_quantiles_are_written_as_the_peer_writes_them() -> None:
@@ -44,7 +45,7 @@ _RATES = st.floats(0, 1e6).filter(lambda rate: rate == 0 or rate > 1.2e-38)
 @given(
     st.dictionaries(st.integers(1, 2**31 - 1), _RATES, min_size=1, max_size=9),
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 def test_event_rates_written_are_read_back(rates: dict[int, float]) -> None:
     ids = np.array(sorted(rates), np.int32)
     values = np.abs(np.array([rates[event] for event in sorted(rates)]))
@@ -141,7 +142,7 @@ HEADERS = st.sampled_from(
 
 
 @given(HEADERS, st.one_of(st.binary(max_size=64), TEXTS.map(str.encode)))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_bytes_give_an_input_or_an_input_error(header: bytes, body: bytes) -> None:
     data = header + body
     with suppress(InputError):
