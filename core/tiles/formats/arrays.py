@@ -215,7 +215,9 @@ def _joined_axes(
                 f"axis {k} has no scale, as files disagree: {_described(axis)} in {files[0]}, but"
                 f" {_described(each[other])} in {files[other]}"
             )
-            axis = Axis(f"axis_{k}", 0)
+            names = {axis and axis.name for axis in each}
+            name = names.pop() if len(names) == 1 else None
+            axis = Axis(name or f"axis_{k}", 0)
         axes.append(replace(axis, size=(*nav_shape, *shape[split:])[k - len(shape)]))
     return tuple(axes), notes
 
